@@ -1,1 +1,1 @@
-"""The supervisor, the parent of a node's ranks: starts them warm, ends them together, and reports on them."""
+"""The supervisor, the parent process of a node's ranks: starts them warm, ends them together, and reports on them."""

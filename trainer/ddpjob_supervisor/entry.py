@@ -1,4 +1,4 @@
-"""The entry point of `ddpjob-supervise`. It handles SIGTERM first, since its imports take most of a second."""
+"""The entry point of `ddpjob-supervise`. It handles SIGTERM before the other imports, which take most of a second."""
 
 import sys
 
@@ -13,7 +13,7 @@ def supervise() -> None:
     try:
         from .main import main  # noqa: PLC0415
 
-        main()  # Imports most modules only after it has started the zygote.
+        main()  # `main` imports most modules only after it has started the zygote.
     except ModuleNotFoundError as error:
         library = str(error.name).partition(".")[0]
         if library.startswith("ddpjob"):

@@ -1,4 +1,4 @@
-"""Listens on a port, on all available versions of IP, and is fair to the hosts that connect to it."""
+"""Listens on a port over IPv4 and IPv6, and limits the connections fairly among the hosts that connect."""
 
 import asyncio
 import errno
@@ -13,7 +13,7 @@ from ddpjob_rank.machine.port_holder import holder_of
 One = TypeVar("One")
 
 SILENT = 256
-"""How many silent connections, which have sent nothing, a port keeps open. Each costs only a socket."""
+"""How many connections that have sent nothing a port keeps open. Each costs only a socket."""
 
 SILENT_SECONDS = 20.0
 """How long a connection may send nothing. Clients send a request within milliseconds, or seconds if they are busy."""
@@ -23,21 +23,18 @@ AT_ONCE = 64
 
 FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 FULL_SECONDS = 0.1
-"""How long to wait before the next accept if there is no room for another socket."""
+"""How long to wait before the next accept if no socket can be created."""
 
 PORTS = range(10_000, 20_000)
-"""Ports for ranks to listen on. They are below the ephemeral ports (by default from 32768 on Linux,
-net.ipv4.ip_local_port_range): an outgoing connection of any program could take one of those before the rank has
-started."""
+"""Ports for ranks to listen on. They are below the ephemeral ports, which begin at 32768 on Linux
+(net.ipv4.ip_local_port_range): any program's outgoing connection could take an ephemeral port before the rank starts.
+"""
 
 
 def listen_on(address: str | None, port: int, backlog: int | None = None) -> socket.socket:
-    """A listening socket: for both IPv4 and IPv6, if the system has IPv6 and no address is given.
+    """A listening socket. Without an address it accepts IPv4, and also IPv6 if the system has it.
 
     `backlog` is how many connections may wait in the kernel until they are accepted.
-
-    Raises:
-        OSError: The port is not available.
     """
     if address:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -48,7 +45,7 @@ def listen_on(address: str | None, port: int, backlog: int | None = None) -> soc
 
 
 def why_not(error: OSError, port: int) -> str:
-    """Why nothing can listen on a port, from an error of `listen_on`."""
+    """Explains an error of `listen_on`: why nothing can listen on the port."""
     taken = error.errno == errno.EADDRINUSE
     return f"it is taken by {holder_of(port)}" if taken else error.strerror or str(error)
 
@@ -86,10 +83,11 @@ class Places(Generic[One]):
         self._count = 0
         self._of_host: dict[str, dict[One, None]] = {}
         self._with: defaultdict[int, dict[str, None]] = defaultdict(dict)
-        """Hosts by their number of connections, so that `enter` need not search all hosts if very many connect."""
+        """Hosts by their number of connections, so that `enter` finds the busiest host without a search through all
+        hosts."""
 
     def enter(self, host: str, one: One) -> tuple[str, One] | None:
-        """Adds a connection of `host`. If there are too many, removes one, and returns it together with its host."""
+        """Adds a connection of `host`. If there are now too many, removes one, and returns that one with its host."""
         self._of_host.setdefault(host, {})[one] = None
         self._counted(host, +1)
         if self._count <= self._most:
@@ -109,7 +107,7 @@ class Places(Generic[One]):
                 del self._of_host[host]
 
     def _counted(self, host: str, more: int) -> None:
-        """Updates the counts after `host` has gained (`more` = 1) or lost (-1) a connection."""
+        """Updates the counts after `host` has gained a connection (`more` = 1) or lost one (-1)."""
         self._count += more
         present = len(self._of_host[host])
         if former := self._with.get(present - more):
@@ -121,10 +119,10 @@ class Places(Generic[One]):
 
 
 class Door:
-    """Serves each connection once it has sent something. A silent connection costs only a socket.
+    """Serves each connection as soon as it has sent something; until then it costs only a socket.
 
-    Silent connections have a limit of their own, so even a flood of them from many hosts does not keep out a client
-    that sends a request.
+    Connections that have sent nothing have their own limit, so even a flood of them from many hosts does not keep out
+    a client that sends a request.
     """
 
     def __init__(
@@ -171,7 +169,7 @@ class Door:
                 if error.errno in FULL:
                     self._loop.remove_reader(self._listener)
                     self._loop.call_later(FULL_SECONDS, self._open)
-                return  # Any other error: the client has already closed the connection.
+                return  # After any other error: the client has already closed the connection.
             connection.setblocking(False)
             self._attend(connection, unmapped_address(host))
 

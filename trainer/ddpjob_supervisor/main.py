@@ -59,9 +59,10 @@ def supervise(
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `start_method` is one of START_METHODS; None: warm, unless the program sets a variable that PyTorch reads at its
-    import to a value that only the running program knows. `preload` names modules, besides PyTorch, that are imported
-    before the ranks are forked. `joining_seconds` is how long to wait for the other nodes if no operator starts them.
+    `start_method` is one of START_METHODS. If it is None, ranks start warm, unless PyTorch reads a variable at its
+    import that the program sets to a value it only computes when it runs. `preload` names modules that are imported,
+    besides PyTorch, before the ranks are forked. `joining_seconds` is how long to wait for the other nodes if no
+    operator starts them.
 
     Raises:
         ConfigError: The environment does not describe a node of a gang, or the coordinator does not accept this node.
@@ -73,7 +74,7 @@ def supervise(
     zygote = None if wanted is None else start_zygote(wanted)
     output.print_in_threads()
     try:
-        # Imported here, while the zygote imports: these imports take a tenth of the zygote's time.
+        # Imported while the zygote does its own imports, which take ten times as long.
         import asyncio  # noqa: PLC0415
 
         from .node.starters import Cold, Warm  # noqa: PLC0415
@@ -90,11 +91,11 @@ def supervise(
 
 
 def _preload(program: Program, modules: Sequence[str], start_method: str | None) -> Preload | None:
-    """What to import before the ranks are forked; None: each rank has to import it itself."""
+    """What to import before the ranks are forked. None if each rank has to import everything itself."""
     preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *modules)
     processes = os.environ.get(Env.NPROC_PER_NODE) or os.environ.get(Env.LOCAL_WORLD_SIZE) or "1"
     threads = threads_of_each(max(1, int(processes[:DIGITS]))) if processes.isascii() and processes.isdecimal() else 1
-    if program.is_trainer:  # It imports PyTorch before the task.
+    if program.is_trainer:  # The trainer imports PyTorch before the task.
         return Preload(preloaded, program.directory, threads)
     found = variables_of(program, {"OMP_NUM_THREADS": str(threads), **os.environ}, others=bool(modules))
     if found.unclear and start_method != WARM:
@@ -105,7 +106,7 @@ def _preload(program: Program, modules: Sequence[str], start_method: str | None)
 
 def _say_why_cold(found: Variables, env: Mapping[str, str], modules: Sequence[str]) -> None:
     if env.get(Env.NODE_RANK, "0") != "0":
-        return  # The log of the first node says it for all.
+        return  # Only the first node logs this, for all nodes.
     variable, place = next(iter(found.unclear.items()))
     preload = f", and --preload {modules[0]} has no effect" if modules else ""
     say(

@@ -1,7 +1,7 @@
-"""Prints in threads of their own: a supervisor must not stop because nobody reads its output.
+"""Prints in threads of their own, because a supervisor must not stop if nobody reads its output.
 
-A pipe that nobody reads is full after 64 KiB, a terminal pauses at Ctrl-S, and a file server may not answer. What is
-printed meanwhile is kept, up to a limit; the rest is dropped and counted.
+A pipe that nobody reads is full after 64 KiB, a terminal pauses at Ctrl-S, and a file server may not answer. Lines
+that cannot be printed yet are kept, up to a limit; further lines are dropped and counted.
 """
 
 import contextlib
@@ -20,23 +20,23 @@ MOST = 1000
 """How many lines may wait to be printed."""
 
 PATIENCE_SECONDS = 0.1
-"""How long a flush waits, so that lines keep their order with the lines of the ranks."""
+"""How long a flush waits, so that the supervisor's lines keep their order among the lines of the ranks."""
 
 LAST_SECONDS = 1.0
 """How long the last lines may take when the supervisor ends."""
 
 
 class Unwaited(io.TextIOBase):
-    """A text stream in place of another one. Writing to it never blocks."""
+    """A text stream that replaces another one. Writing to it never blocks."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._descriptor = stream.fileno()
         self._lines: deque[bytes] = deque()
-        """Those that are not printed yet. The first one stays here while it is printed."""
+        """The lines that are not printed yet. A line stays here while it is printed."""
         self._dropped = 0
         self._behind = False
-        """Whether a flush has waited in vain, and not all is printed since."""
+        """Whether a flush has given up waiting, and some of its lines still wait to be printed."""
         self.patience = PATIENCE_SECONDS
         self._changed = threading.Condition()
         threading.Thread(target=self._print_all, name="output", daemon=True).start()
@@ -56,12 +56,12 @@ class Unwaited(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Waits a moment until all is printed, unless that was in vain and it still waits."""
+        """Waits a moment until everything is printed, unless the last flush gave up and its lines still wait."""
         if not self._behind:
             self.drain(self.patience)
 
     def drain(self, seconds: float) -> None:
-        """Waits until all is printed, but not longer than `seconds`."""
+        """Waits until everything is printed, but at most `seconds`."""
         with self._changed:
             self._behind = not self._changed.wait_for(lambda: not self._lines, seconds)
 
@@ -82,7 +82,7 @@ class Unwaited(io.TextIOBase):
     def _print(self, line: bytes) -> None:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
-        with contextlib.suppress(OSError):  # Nobody can read the stream any more.
+        with contextlib.suppress(OSError):  # An OSError means that nobody can read the stream any more.
             while line:
                 poll.poll()  # If another process has made the descriptor non-blocking, writing does not wait.
                 with contextlib.suppress(BlockingIOError):
@@ -90,14 +90,14 @@ class Unwaited(io.TextIOBase):
 
 
 def print_in_threads() -> None:
-    """Makes everything that this process prints from now on wait for no reader."""
+    """Makes this process print everything in threads from now on, so that it never waits for a reader."""
     for name in ("stdout", "stderr"):
-        with contextlib.suppress(AttributeError, OSError):  # It is closed, or has no descriptor.
+        with contextlib.suppress(AttributeError, OSError):  # The stream is closed, or has no descriptor.
             setattr(sys, name, Unwaited(getattr(sys, name)))
 
 
 def finish() -> None:
-    """Gives the last lines a moment to be printed, also those that are written after this call: why the run ends."""
+    """Gives the last lines a moment to be printed, including lines written later, such as the reason for the exit."""
     deadline = time.monotonic() + LAST_SECONDS
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Unwaited):

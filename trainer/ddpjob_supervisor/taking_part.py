@@ -34,7 +34,7 @@ from .watch.heartbeats import Heartbeats
 from .watch.learned_limits import kind_of_start
 
 REQUESTS = {signal.SIGTERM: signal.SIGTERM, signal.SIGINT: signal.SIGINT, signal.SIGQUIT: signal.SIGINT}
-"""Signals that tell this node to stop, and what its ranks get for each."""
+"""Signals that tell this node to stop, each with the signal that is then sent to the ranks."""
 
 OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that schedulers send to scripts."""
@@ -42,10 +42,11 @@ OTHERS = (signal.SIGUSR1, signal.SIGUSR2)
 PR_SET_CHILD_SUBREAPER = 36
 
 NAME_SECONDS = 300.0
-"""How long to wait until this pod's own name resolves, which it does soon after the pod has an address."""
+"""How long to wait until this pod's own name resolves, which is usually soon after the pod gets an address."""
 
 REAPING_SECONDS = 1.0
-"""Time for the code that starts a process to record its ID, before an ended child counts as a stray."""
+"""How long an ended child is not yet treated as a stray, so that the code that started it can record its process
+ID."""
 
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
@@ -68,7 +69,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(starter)  # Started first: its zygote's imports take longest.
+        await stack.enter_async_context(starter)  # Entered first, because its zygote's imports take longest.
         strays = Strays(starter)
         directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
@@ -138,8 +139,8 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 
     leading = [asyncio.create_task(service.look_after()), asyncio.create_task(join())]
     try:
-        # If a task of the coordinator ends with an error, that is a bug. `result` raises the error again, because the
-        # gang must not go on without a coordinator.
+        # A coordinator's task that ends with an error has a bug. `result` raises the error again, because the gang
+        # must not go on without a coordinator.
         for ended in (await asyncio.wait([following, *leading], return_when=asyncio.FIRST_COMPLETED))[0]:
             ended.result()
         code = await following
@@ -154,14 +155,14 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
 
 
 def _listen_to_signals(follower: Follower, strays: Strays) -> None:
-    """Passes signals to the ranks, and adopts the processes that ranks leave behind, even if this is not PID 1."""
+    """Passes signals on to the ranks. Also adopts processes that ranks leave behind, as PID 1 would."""
     loop = asyncio.get_running_loop()
     for number, passed_on in REQUESTS.items():
         loop.add_signal_handler(number, follower.request, passed_on)
     for other in OTHERS:
         if signal.getsignal(other) is signal.SIG_DFL:
             loop.add_signal_handler(other, _say_whose, other)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # Under nohup it is ignored, and stays so.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup makes a process ignore SIGHUP, which must stay so.
         loop.add_signal_handler(signal.SIGHUP, _stop_once, follower)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Serves HTTP on a port that anybody may reach, and keeps any one host from using up the connections."""
+"""Serves HTTP on a port that anybody can reach. No single host can use up the connections."""
 
 import asyncio
 import socket
@@ -46,7 +46,7 @@ class FairServer(web.Server):
         host = unmapped_address(str((transport.get_extra_info("peername") or ("",))[0]))
         self._of[handler] = host, transport
         if pushed_out := self._places.enter(host, transport):
-            pushed_out[1].abort()  # close() would wait until the client has read the answer.
+            pushed_out[1].abort()  # `close()` would wait until the client has read the answer.
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Frees the place of a closed connection."""

@@ -1,1 +1,1 @@
-"""All supervisors of a job as one gang: how an attempt starts, what ends it, and what follows."""
+"""The gang, made of all supervisors of a job: how an attempt starts, what ends it, and what follows."""

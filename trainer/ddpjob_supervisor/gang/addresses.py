@@ -24,7 +24,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine's loopback. Of names only `localhost` counts: any other may be elsewhere."""
+    """Whether the host is this machine's loopback. The only name that counts is `localhost`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -19,23 +19,24 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""How many connections may be open that have sent something but no proof yet, in addition to one per node."""
+"""How many connections may be open, in addition to one per node, that have sent something but not yet proved
+themselves."""
 
 BACKLOG = 512
-"""How many connections can wait in the kernel while this process gets no CPU, in addition to one per node.
+"""How many connections, in addition to one per node, may wait in the kernel while this process gets no CPU.
 
-The kernel drops the first packet of any further connection, and its sender tries again only after a second: with a
-shorter queue, hundreds of strangers per second would keep a supervisor out."""
+If the queue is full, the kernel drops a connection's first packet, which the sender repeats only after a second. A
+shorter queue would let a few hundred strangers per second keep a supervisor out."""
 
 PROOF_SECONDS = 20.0
-"""How long a caller may take to prove itself: a supervisor takes milliseconds, or seconds on a busy machine."""
+"""How long a caller may take to prove itself. A supervisor takes milliseconds, or seconds on a busy machine."""
 
 
 @asynccontextmanager
 async def control_port(
     settings: Settings, rendezvous: Rendezvous, follower: Follower, service: CoordinatorService | None
 ) -> AsyncIterator[int]:
-    """Serves the control port as long as the `async with` block runs, and yields the port's number.
+    """Serves the control port while the `async with` block runs, and yields the port's number.
 
     Raises:
         PortTakenError: Another program uses the port.
@@ -78,11 +79,11 @@ class _Listener:
         )
 
     async def serve(self, connection: socket.socket) -> None:
-        """Serves one connection, on which something has arrived, until it ends."""
+        """Serves one connection, on which data has arrived, until it is closed."""
         try:
             link = await accepted(connection)
         except OSError:
-            return  # The caller has closed it already.
+            return  # The caller has already closed the connection.
         host = link.peer_host
         try:
             await self._answer(link, await self._proved(link))

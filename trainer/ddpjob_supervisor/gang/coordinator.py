@@ -1,7 +1,7 @@
 """The coordinator's decisions: who has joined, which attempt runs, what ended it, and what comes next.
 
-Pure: its methods are called with an event and the time of the event, and put the messages to be sent into an outbox.
-Each event (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the
+Pure: its methods receive an event and the time of the event, and put the messages to be sent into an outbox. Each
+event (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the
 present state if it is over. The module `states` defines the states.
 """
 
@@ -70,28 +70,26 @@ from .states import (
 )
 
 SETTLING_SECONDS = 1.0
-"""How long to wait, after ranks have lost a peer, to find out whether a node is lost.
+"""After ranks have lost a peer, how long to wait to find out whether a node is lost.
 
-A rank notices the loss of a peer immediately, but the coordinator may notice the loss of that peer's node a moment
-later.
-"""
+A rank notices immediately that its peer is gone, but the coordinator may notice a moment later that the peer's node
+is gone."""
 
 PARTING_SECONDS = 3.0
-"""How long the other ranks may go on once a rank has ended because its node was told to stop.
+"""How long the other ranks may go on after a rank has ended because its node was told to stop.
 
-When a job is suspended, all its nodes are told to stop within this time. When only one node is drained, the wait
-costs nothing: the pod that replaces it takes longer to come up.
-"""
+When a job is suspended, all of its nodes are told to stop within this time, and can still save. When only one node is
+drained, the wait costs nothing: its replacement pod takes longer to come up."""
 
 EXAMINING_SECONDS = 5.0
-"""How long the examination of a stalled gang's ranks may take. A moment is usually enough, but a rank whose answer
-comes too late is blamed for the stall, and a busy node may answer late."""
+"""How long the examination of a stalled gang's ranks may take. A moment is usually enough, but a busy node may answer
+late, and a rank whose answer comes too late is blamed for the stall."""
 
 
 class Coordinator:
     """The gang as its coordinator sees it.
 
-    Times are seconds of the epoch, by a clock that neither goes back nor jumps.
+    Times are in seconds since the epoch, from a clock that neither goes back nor jumps.
     """
 
     def __init__(
@@ -104,20 +102,21 @@ class Coordinator:
         check_first: bool = False,
         joining_seconds: float | None = None,
     ) -> None:
-        """`joining_seconds` is how long to wait for missing nodes; None where an operator replaces them."""
+        """`joining_seconds` is how long to wait for missing nodes; None if an operator replaces them."""
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.state: State = Gathering(now)
         self.current = Attempt(0, Ring(range(nodes), processes), now)
-        """The present attempt or, while the gang gathers, the last one; number 0 if there has been none."""
+        """The present attempt. While the gang gathers, the last one, whose number is 0 if there has been no
+        attempt."""
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self._processes = processes
         self._ledger = Ledger(limits)
         self._check_first = check_first
-        """Whether an attempt that tests the machines is still to run."""
+        """Whether an attempt that only tests the machines must still run first."""
         self._joining_seconds = joining_seconds
         self._lowest = 1
-        """The lowest number that the next attempt may have: lower numbers may already have been used."""
+        """The lowest number that the next attempt may have, because lower numbers may already have been used."""
         self._newest: dict[int, int] = {}
         """The highest incarnation of each node that has joined."""
         self._done: set[int] = set()
@@ -125,7 +124,7 @@ class Coordinator:
 
     @property
     def attempt(self) -> int:
-        """The number of the present attempt or, while the gang gathers, of the last one."""
+        """The number of the present attempt or, while the gang gathers, of the last attempt."""
         return self.current.number
 
     @property
@@ -151,24 +150,25 @@ class Coordinator:
     # Events.
 
     def remember(self, attempt: int, past: Past) -> None:
-        """Adopts the history that a running supervisor has reported to this new coordinator.
+        """Adopts the gang's history from a running supervisor, because this coordinator is new.
 
-        `attempt` is the last attempt that the supervisor knows of. `past` is empty if that supervisor is new as well.
+        `attempt` is the last attempt of which that supervisor has a record. `past` is empty if that supervisor is
+        new, too.
         """
         assert isinstance(self.state, Gathering), "a coordinator asks before its first attempt"
         self.state = replace(self.state, inherited=True)
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
-        # These counts only grow, so the greatest history is the newest.
+        # These counts only grow, so the history with the highest counts is the newest.
         self._ledger.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
 
     def is_outdated(self, hello: Hello) -> bool:
-        """Whether a newer pod of the caller's node has joined: then the caller must not join again."""
+        """Whether a newer pod of the same node has already joined, so that this caller must not join again."""
         return hello.incarnation < self._newest.get(hello.node, 0)
 
     def joined(self, node: int, hello: Hello, address: str, now: float) -> None:
-        """Records that a supervisor has joined. None of its ranks is running."""
-        if node in self.members:  # The node's former connection broke unnoticed.
+        """Records that a supervisor has joined. At this time it runs no ranks."""
+        if node in self.members:  # The node's former connection broke, and nobody noticed.
             self.left(node, now)
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
@@ -178,7 +178,7 @@ class Coordinator:
         self._advance(now)
 
     def left(self, node: int, now: float) -> None:
-        """Records that the connection of a supervisor is lost."""
+        """Records that the connection to a supervisor is lost."""
         member = self.members.pop(node, None)
         if member is None or isinstance(self.state, Done):
             return
@@ -209,7 +209,7 @@ class Coordinator:
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 if any(beat.get("step") is not None for beat in beats):
                     self.current.progressed, self.current.delay = True, None
-                return  # Skips `_advance`: beats are by far the most frequent messages, and end no state.
+                return  # Skips `_advance`: beats end no state, and are by far the most frequent messages.
             case Examined(attempt, observations) if attempt == self.attempt:
                 self._check_ranks(node, (observation.rank for observation in observations))
                 if isinstance(self.state, Stalled):
@@ -229,7 +229,7 @@ class Coordinator:
         self._advance(now)
 
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Finished, now: float) -> None:
-        """Reacts to the news that ranks of a node have failed or ended."""
+        """Reacts to a report that some ranks of a node have failed, or that all of them have ended."""
         match self.state, message:
             case Running(), Failed(waited=True):
                 self.found_stalled(now, now)  # The rank timed out in a collective that another rank did not enter.
@@ -244,7 +244,7 @@ class Coordinator:
             case state, Idle(_, ends, progressed):
                 member.state, self.current.ends[node] = MemberState.IDLE, ends
                 self.current.progressed |= progressed
-                # Ranks that timed out in a collective, or lost a peer, tell nothing new about a stall.
+                # Ranks that timed out in a collective, or lost a peer, add nothing to what is known about a stall.
                 known = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
                 if isinstance(state, Running) and self._is_leaving and has_parted(ends):
                     self._part(now)
@@ -267,13 +267,13 @@ class Coordinator:
                 raise UnreadableError(f"{rank} is not a rank of node {node}")
 
     def found_stalled(self, since: float, now: float) -> None:
-        """Records that no rank has made progress since `since`, and has each rank examined before all are ended."""
+        """Records that no rank has made progress since `since`, and has all ranks examined before they end."""
         if isinstance(self.state, Running):
             self.state, self.current.stall = Stalled(now), Stall(since)
             self._tell_busy(Examine(self.attempt))
 
     def look(self) -> None:
-        """Has all ranks that run report what they are doing."""
+        """Has every running rank report what it is doing."""
         self.current.looks = {}
         self._tell_busy(Look(self.attempt))
 
@@ -307,7 +307,7 @@ class Coordinator:
             self._blame(node, end, now)
 
     def _blame(self, node: int | None, end: End, now: float) -> None:
-        """Ends a stalled attempt for the reason `end`; `node` is None if no particular rank is to blame."""
+        """Ends a stalled attempt, for the reason in `end`. `node` is None if no particular rank is to blame."""
         assert self.current.stall is not None, "the gang has stalled"
         rank = None if node is None else end.rank
         self.current.stall = Stall(self.current.stall.since, node, rank, end.message)
@@ -315,11 +315,11 @@ class Coordinator:
         self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
     def tick(self, now: float) -> None:
-        """Leaves each state whose time limit has passed; to be called at `next_moment`."""
+        """Leaves each state whose time limit has passed. To be called at `next_moment`."""
         self._advance(now)
 
     def next_moment(self) -> float | None:
-        """The time at which `tick` has to be called, whatever else happens; None: no state has a time limit now."""
+        """When `tick` has to be called next, even if nothing else happens; None if no time limit applies now."""
         match self.state:
             case Gathering(since) if self._joining_seconds is not None:
                 return since + self._joining_seconds
@@ -336,7 +336,7 @@ class Coordinator:
     # Transitions.
 
     def _advance(self, now: float) -> None:
-        """Leaves the present state if it has to end now, and then each new state that has to end now, too."""
+        """Leaves the present state if it has to end now, and repeats this with each new state."""
         state = None
         while state is not self.state:
             state, busy = self.state, self._busy()
@@ -370,7 +370,7 @@ class Coordinator:
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
-        # The preflight names nodes by number, so it runs in the order of the numbers.
+        # The preflight names nodes by their numbers, so it runs in this order.
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)
@@ -383,22 +383,25 @@ class Coordinator:
         self._tell_all(Start(self.attempt, port=0, members=members, past=self.past, check=check, order=order))
 
     def _next_number(self, state: Gathering) -> int:
-        """A number that no attempt has had, and that is at least the number that the operator expects."""
-        # A former coordinator may have started an attempt that the supervisors which answered did not know of.
+        """Returns a number that no attempt has had, and that is at least the number that the operator expects."""
+        # A former coordinator may have started an attempt that is unknown to the supervisors that answered.
         known = (member.attempt + (state.inherited and node > 0) for node, member in self.members.items())
         return max(self._lowest, *known)
 
     def _stop(self, now: float, verdict: Incident | None = None) -> None:
-        """Ends the attempt, and its ranks immediately: they have nothing to save. `verdict`: the reason, if known."""
+        """Ends the attempt. Its ranks are killed immediately, because they have nothing to save.
+
+        `verdict` is the reason, if it is known.
+        """
         if isinstance(self.state, Preflight | Running | Stalled):
             self.current.ran = now - self.current.began
             self.state = Stopping(now, verdict)
             self._tell_busy(Stop(self.attempt))
 
     def _part(self, now: float) -> None:
-        """Waits PARTING_SECONDS before ranks are ended, because some nodes were told to stop.
+        """Waits PARTING_SECONDS before it ends the other ranks, after some nodes were told to stop.
 
-        The other nodes may be told to stop too within that time, and can then still save.
+        The other nodes may be told to stop within that time, too, and their ranks can then still save.
         """
         if self.state == Running(self.state.since):
             self.state = Running(self.state.since, now)
@@ -410,11 +413,14 @@ class Coordinator:
 
     @property
     def _killed(self) -> dict[int, Member]:
-        """The busy members that are killing their ranks, by node; those told to stop let their ranks save instead."""
+        """The busy members that are killing their ranks, by node.
+
+        Members that were told to stop let their ranks save.
+        """
         return {node: member for node, member in self._busy().items() if not member.leaving}
 
     def _judge(self, state: Stopping, now: float) -> None:
-        """Finds out why the attempt ended, once all ranks have ended, and who deals with it."""
+        """Decides, when all ranks have ended, why the attempt ended and who deals with that."""
         current, gone = self.current, self._gone()
         failure = first_of(self.attempt, current.ends, current.heard)
         # If a rank reported its failure and then hung, its report says more than the examination of the stall.
@@ -440,14 +446,17 @@ class Coordinator:
             self._answer(self._stopped(now), now)
 
     def _gone(self) -> list[int]:
-        """The nodes that left during this attempt, and those that were told to stop."""
+        """The nodes that left during this attempt, and the nodes that were told to stop."""
         leaving = (node for node, member in self.members.items() if member.leaving)
         return [*self.current.left, *leaving]
 
     def _go_on_without(self, node: int, now: float) -> None:
-        """Continues after a node left and no rank failed by itself. With an operator, waits for the node's return."""
+        """Continues after a node left without any rank failing first.
+
+        If there is an operator, waits for the node's return.
+        """
         well = all(map(is_well, self.current.ends.values())) and not any(self.current.left.values())
-        if self._joining_seconds is not None and well:  # All nodes stopped as they were told.
+        if self._joining_seconds is not None and well:  # All nodes stopped because they were told to.
             self.state = Done(now)
             self._tell_all(Farewell())
         elif self._joining_seconds is not None:
@@ -458,8 +467,8 @@ class Coordinator:
             self._ledger.got_somewhere()
 
     def _answer(self, incident: Incident, now: float) -> None:
-        """Answers an incident with another attempt in place, or leaves it to the operator."""
-        # Without an operator, nothing replaces a lost node.
+        """Answers an incident with another attempt in place, or leaves the incident to the operator."""
+        # Without an operator, nobody replaces a lost node.
         lost = self._joining_seconds is not None and self._gone()
         left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._ledger.takes(incident, now, progressed=self._got_somewhere):
@@ -470,8 +479,9 @@ class Coordinator:
     def _is_for_the_operator(self, incident: Incident) -> bool:
         """Whether this may be a crash loop, which only the operator can end, or the rank needs a new pod.
 
-        A rank that raised an error of its own before any progress needs a new pod: in the same pod it would raise the
-        error again. Without an operator the answer is no: there are no new pods, and nothing ends the job.
+        A rank that raised its own error before any progress needs a new pod, because in the same pod it would raise
+        the error again. Without an operator the answer is always no: there are no new pods, and nobody else ends the
+        job.
         """
         if self._joining_seconds is not None:
             return False
@@ -501,7 +511,7 @@ class Coordinator:
         return Incident(self.attempt, node, End(first, ExitCode.PEER_LOST, now, PeerLostError.cause, message))
 
     def _stuck(self, busy: dict[int, Member], verdict: Incident | None, now: float) -> Incident:
-        """The incident of ranks that still exist although they were killed, and hold resources such as a GPU.
+        """The incident of ranks that were killed but still exist, and so hold resources such as a GPU.
 
         `busy` are the members whose ranks have not ended; `verdict` is why the attempt was ended.
         """
@@ -538,6 +548,6 @@ class Coordinator:
         self.outbox.append((sorted(self.members), message))
 
     def drained(self) -> Iterator[tuple[Sequence[int], Message]]:
-        """Yields each message to send with the nodes that receive it, and empties the outbox."""
+        """Empties the outbox. Yields each message together with the nodes to which it must be sent."""
         messages, self.outbox = self.outbox, []
         yield from messages

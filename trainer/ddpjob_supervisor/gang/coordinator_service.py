@@ -1,4 +1,4 @@
-"""Rank 0's supervisor as the gang's coordinator: passes events to `Coordinator`, and sends what is in its outbox."""
+"""The coordinator in rank 0's supervisor: passes events to `Coordinator`, and sends the messages in its outbox."""
 
 import asyncio
 import contextlib
@@ -30,32 +30,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks at the gang."""
+"""Seconds between two checks of the gang."""
 
 STALL_LOOK_SECONDS = 1.0
 """Seconds between two checks for a stall, each of which goes through all ranks of the gang."""
 
 LATE_SECONDS = 300.0
-"""A first step is called late after this time, and again after twice, four times, … as long."""
+"""The log first reports that the first step is late after this time, and again after twice this time, four times,
+…."""
 
 ANSWERING_SECONDS = 5.0
 """How long all ranks may take to report what they are doing. Usually it is less than a second."""
 
 PATIENT_SECONDS = 5.0
-"""The wait for nodes that are started by hand is not logged before it has lasted this long."""
+"""For how long the wait for nodes that people start by hand is not logged."""
 
 AGAIN_SECONDS = 2.0
-"""Seconds until this supervisor announces itself again to supervisors that were too busy or unreachable to answer."""
+"""Seconds until this supervisor announces itself again to supervisors that did not answer: they were busy or
+unreachable."""
 
 ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
-"""The phases in which the attempt has not been judged yet, although this node's ranks may have ended."""
+"""Phases in which it is not yet decided why the attempt ended, although this node's ranks may have ended."""
 
 
 class CoordinatorService:
     """Serves the members of the gang."""
 
     def __init__(self, settings: Settings, start: str = "") -> None:
-        """`start`: on what the time of the first step depends, as in `learned_limits.kind_of_start`."""
+        """`start` identifies what the time of the first step depends on, as in `learned_limits.kind_of_start`."""
         self._ahead = time.time() - time.monotonic()
         self.coordinator = Coordinator(
             settings.nodes,
@@ -67,9 +69,9 @@ class CoordinatorService:
         )
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
-        """Called with beats that have just arrived, and their attempt."""
+        """Called with an attempt's number and the beats that have just arrived for it."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called when something may have changed that readers of the status page want to know immediately."""
+        """Called when something may have changed that readers of the status page should see immediately."""
         self._links: dict[int, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._listening_on = 0
@@ -87,25 +89,25 @@ class CoordinatorService:
         self._stepped = 0
         """The last attempt that has finished a step."""
         self._asking: asyncio.Task[dict[int, Observation]] | None = None
-        """Asks all ranks what they are doing."""
+        """The task that asks all ranks what they are doing."""
         self._telling: asyncio.Task[None] | None = None
-        """Finds out what ranks do instead of their first step."""
+        """The task that finds out what ranks are doing while their first step is late."""
         self._keeping: asyncio.Task[None] | None = None
-        """Writes what stalls and the first step have taught."""
+        """The task that saves the limits learned from stalls and from first steps."""
 
     async def inherit(self, listening_on: int) -> None:
-        """Asks the other supervisors for the gang's history, if this pod replaces a former one.
+        """Requests the gang's history from the other supervisors, if this pod replaces a former one.
 
         `listening_on` is this supervisor's control port.
         """
-        # Does this even if no peer answers now, because peers that connect later bring their history.
+        # Do this even if no peer answers now: peers that connect later bring their history.
         if self._settings.peers[1:]:
             self.coordinator.remember(self._settings.attempt - 1, Past())
         self._listening_on, self._silent = listening_on, self._settings.peers[1:]
         await self._announce()
 
     async def _announce(self) -> None:
-        """Sends rank 0's address to each supervisor that has not answered yet, and so may know only the old one."""
+        """Sends rank 0's address to each supervisor that has not answered yet, and may have only the old one."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
@@ -119,7 +121,7 @@ class CoordinatorService:
         """Accepts a member, and handles its messages until it leaves.
 
         Raises:
-            UnreadableError: The member has sent an invalid message, and counts as gone.
+            UnreadableError: The member has sent an invalid message, and now counts as gone.
         """
         refusal = self._refusal(hello)
         if refusal is not None:
@@ -145,7 +147,10 @@ class CoordinatorService:
             raise
 
     def _take_in(self, link: Link, hello: Hello) -> None:
-        """Adds a member, without `await`: nothing may be sent on the link before the coordinator knows the member."""
+        """Adds a member.
+
+        Does not `await`: nothing may be sent on the link before the coordinator knows the member.
+        """
         node, former = hello.node, self._links.get(hello.node)
         if former is not None:
             closing = asyncio.create_task(former.close())
@@ -183,7 +188,7 @@ class CoordinatorService:
         return None
 
     async def finish(self) -> None:
-        """Waits until the ending attempt has been judged, because the other supervisors still need instructions."""
+        """Waits until the coordinator has decided why the attempt ended, as the others need its instructions."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENT_SECONDS):
                 while self.coordinator.phase in ENDING:
@@ -191,7 +196,7 @@ class CoordinatorService:
                     await self._moved.wait()
 
     async def close(self) -> None:
-        """Closes all connections once everything is sent."""
+        """Closes all connections after everything has been sent."""
         if self._announcing is not None:
             self._announcing.cancel()
         for task in filter(None, (self._telling, self._asking)):
@@ -221,7 +226,7 @@ class CoordinatorService:
             self.on_change()  # This covers changes by beats, such as stragglers: one call per beat would be too many.
 
     def _announce_again(self) -> None:
-        """Announces rank 0 again to supervisors that have not answered: they keep looking for the former rank 0."""
+        """Announces rank 0 again to supervisors that have not answered: they still look for the former one."""
         idle = self._announcing is None or self._announcing.done()
         if self._silent and idle and isinstance(self.coordinator.state, Gathering):
             self._announcing = asyncio.create_task(self._announce())
@@ -252,13 +257,13 @@ class CoordinatorService:
 
     @property
     def _is_late(self) -> bool:
-        """Whether to say (again) that the first step is late: at first soon, then less and less often."""
+        """Whether to log (again) that the first step is late. The interval between such lines doubles each time."""
         waited, known = self._stalls.waited, self.coordinator.current.delay
         again = LATE_SECONDS if known is None else 2 * known.seconds
         return waited is not None and waited >= again and (self._telling is None or self._telling.done())
 
     async def _tell_where(self, waited: float) -> None:
-        """Notes and logs what the ranks are doing, `waited` seconds after the attempt began."""
+        """Records and logs what the ranks are doing, `waited` seconds after the attempt began."""
         current = self.coordinator.current
         where = whereabouts(await self.look(), self._settings.nodes * self._settings.processes, current.ring.in_words)
         if current is self.coordinator.current and not current.progressed:
@@ -268,7 +273,7 @@ class CoordinatorService:
             self.on_change()
 
     async def look(self) -> dict[int, Observation]:
-        """What each rank is doing now, by rank; ranks that do not run or do not answer are left out."""
+        """What each rank is doing now, by rank. Leaves out ranks that do not run or do not answer."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
         return await asyncio.shield(self._asking)
@@ -285,7 +290,7 @@ class CoordinatorService:
         return {observation.rank: observation for node in current.looks.values() for observation in node}
 
     def _keep(self, learned: Learned) -> None:
-        """Writes what was learned, but only after a stall or a longer first step: pauses change often."""
+        """Saves what was learned, but only after a stall or a longer first step, because pauses change too often."""
         if (learned.stalls, learned.first_step) != (self._kept.stalls, self._kept.first_step):
             self._kept = learned
             self._keeping = asyncio.create_task(learned_limits.keep(learned, self._settings.uid, self._start))
@@ -300,7 +305,7 @@ class CoordinatorService:
 
     @property
     def stall_limit(self) -> float | None:
-        """How many seconds the gang may go without a finished step now."""
+        """How many seconds the gang may now go without finishing a step."""
         return self._stalls.limit
 
     def beats(self) -> dict[int, dict[str, Any]]:
@@ -348,11 +353,11 @@ class CoordinatorService:
         return replace(message, port=self._port_of[key])
 
     def _now(self) -> float:
-        """Seconds since the epoch, by a clock that neither goes back nor jumps."""
+        """Seconds since the epoch, from a clock that neither goes back nor jumps."""
         return time.monotonic() + self._ahead
 
     def _port(self) -> int:
-        """The port of an attempt's store: MASTER_PORT for the first attempt, and a new one for each later attempt."""
+        """Returns the port of an attempt's store: MASTER_PORT for the first attempt, then a new port each time."""
         port = self._settings.master_port
         while not port or port in self._ports:
             port = free_port(self._settings.listen)

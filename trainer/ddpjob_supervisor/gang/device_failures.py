@@ -1,8 +1,8 @@
-"""Whether a broken GPU is the cause of a rank's failure. Pure.
+"""Decides whether a broken GPU is the cause of a rank's failure. Pure.
 
-A rank's own explanation counts, even if its GPU broke at the same time: a Python exception, a configuration error, or
-running out of memory. The GPU is blamed only for failures that it may have caused: a signal, an exit code without a
-report, a CUDA error, a lost peer, a collective that timed out.
+If a rank explains its failure itself, that counts, even if its GPU broke at the same time: a Python exception, a
+configuration error, or running out of memory. The GPU is blamed only for failures that it may have caused: a signal,
+an exit code without a report, a CUDA error, a lost peer, a collective that timed out.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from .messages import STALLED, End
 DEVICE_FAILED = DeviceFailedError.cause
 
 OPEN = frozenset({DEVICE_FAILED, PEER_LOST, STALLED})
-"""Causes of failure behind which there may be a broken GPU. DEVICE_FAILED is included: it does not say what broke."""
+"""Causes of failure that a broken GPU may be behind. DEVICE_FAILED is among them because it does not tell what
+broke."""
 
 
 def is_open(end: End) -> bool:
@@ -30,9 +31,9 @@ def is_open(end: End) -> bool:
 
 
 def judged(end: End, facts: Sequence[Fact]) -> End:
-    """Adds to an end that `is_open` what happened to the rank's GPUs: a broken GPU as the cause, all else as a note.
+    """Adds what happened to a rank's GPUs to its end: a broken GPU as the cause, anything else as a note.
 
-    `facts` has the most severe fact first.
+    `end` has to be one that `is_open`. The first of `facts` is the most severe.
     """
     if not facts:
         return end

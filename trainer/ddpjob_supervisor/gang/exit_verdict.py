@@ -1,6 +1,6 @@
-"""The verdict at exit: a supervisor's exit code, and its failure report. Pure, except that it writes the report.
+"""The verdict on exit: a supervisor's exit code and its failure report. Pure, except that it writes the report.
 
-The operator may see the end of any pod first, so each report names the incident that ended the attempt.
+The operator may notice the end of any pod first, so every report names the incident that ended the attempt.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from .messages import End, Incident
 
 
 class Membership(Enum):
-    """Who decides what this supervisor does once its ranks have ended."""
+    """Who decides what this supervisor does after its ranks have ended."""
 
     FOLLOWING = "following"
-    """The coordinator: it may start another attempt."""
+    """The coordinator decides, and may start another attempt."""
     LEAVING = "leaving"
-    """The supervisor itself: it was told to stop, and exits. If its ranks are done, it reports that first."""
+    """The supervisor itself: it was told to stop, and exits. If its ranks are done, it reports that before."""
     DISMISSED = "dismissed"
     """The supervisor itself: the coordinator has sent Farewell. It exits with its ranks' exit code."""
 
@@ -33,12 +33,12 @@ class Verdict:
 
     code: int
     failure: End | None = None
-    """The failure to report; None: there is none."""
+    """The failure to report; None if there is none."""
     incident: Incident | None = None
     """The incident that ended the attempt on all nodes, if the coordinator has reported one."""
 
     def report(self, attempt: int, node: int | None, file: Path | None) -> None:
-        """Writes the failure report to `file`. `node` is the node's number, unless it follows from the rank."""
+        """Writes the failure report to `file`. `node` is the node's number, or None if it follows from the rank."""
         if self.failure is not None:
             end, incident = self.failure, None if self.incident is None else self.incident.to_document()
             parts = (end.rank, end.exit_code, end.cause, end.exception, end.message, end.step)
@@ -46,7 +46,7 @@ class Verdict:
 
 
 def of_ranks(ends: Sequence[End]) -> Verdict:
-    """The verdict on a node's own ranks. The first failure counts; a lost peer only if there is no other failure."""
+    """The verdict on a node's own ranks. The first failure counts; a lost peer counts only if nothing else failed."""
     failures = (end for end in ends if end.cause)
     failed = min(failures, key=lambda end: (end.cause == PEER_LOST, end.time), default=None)
     if failed is not None:
@@ -56,10 +56,10 @@ def of_ranks(ends: Sequence[End]) -> Verdict:
 
 
 def of_incident(incident: Incident, node: int, rank: int, failed_first: str) -> Verdict:
-    """The verdict if the operator deals with an incident: each pod of the gang ends, and reports which rank failed.
+    """The verdict if an incident is left to the operator: each pod of the gang exits, and reports which rank failed.
 
     Args:
-        incident: What ended the attempt.
+        incident: The incident that ended the attempt.
         node: This node's number.
         rank: The first rank of this node.
         failed_first: The rank that failed first, as text.
@@ -73,7 +73,7 @@ def of_incident(incident: Incident, node: int, rank: int, failed_first: str) -> 
 
 
 def once_ended(membership: Membership, ends: Sequence[End], *, done: bool, connected: bool) -> Verdict | None:
-    """The verdict once all ranks of a node have ended, `done` or not; None: the coordinator decides what follows."""
+    """The verdict when all ranks of a node have ended. None if the coordinator decides what follows."""
     match membership:
         case Membership.DISMISSED:
             return of_ranks(ends)

@@ -16,10 +16,10 @@ from .messages import INCIDENTS_KEPT, NAMED, STALLED, End, Incident, Past
 PEER_LOST = PeerLostError.cause
 
 FRUITLESS = 2
-"""After this many consecutive attempts without progress there is no further restart in place: new pods may help."""
+"""How many consecutive attempts may make no progress before restarts in place stop, because new pods may help."""
 
 LOOP = 3
-"""This many consecutive incidents without progress between them are a crash loop; only the operator ends a job."""
+"""How many consecutive incidents without progress between them are a crash loop. Only the operator ends a job."""
 
 INTERRUPTED = SIGNAL_BASE + SIGINT
 """The exit code of a rank that SIGINT stopped immediately, not after the same step as the other ranks."""
@@ -33,7 +33,8 @@ LONG_SECONDS = 60.0
 """An attempt of a program that reports no steps counts as progress if it ran for this long."""
 
 KILLED_SECONDS = 30.0
-"""How long to wait for killed ranks to end. A process that still exists then hangs in the kernel, maybe forever."""
+"""How long to wait for killed ranks to end. A process that still exists after that hangs in the kernel, maybe
+forever."""
 
 Ends = Mapping[int, Sequence[End]]
 """How the ranks of each node ended, by node number."""
@@ -41,26 +42,26 @@ Ends = Mapping[int, Sequence[End]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which incidents are answered by a restart in place, and how often; all others are left to the operator."""
+    """Which incidents lead to a restart in place, and how often. All others are left to the operator."""
 
     restarts: int = 0
     """How many restarts in place are allowed within the window."""
     window_seconds: float = 3600.0
     left_codes: frozenset[int] = frozenset()
-    """Exit codes of a rank that are left to the operator."""
+    """A rank's exit codes that are left to the operator."""
     left_causes: frozenset[str] = frozenset()
     """Causes of a failure that are left to the operator."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Keeps the history of this gang, and decides by it whether another restart in place is allowed."""
+    """Keeps the gang's history, from which it decides whether another restart in place is allowed."""
 
     limits: Limits
     past: Past = field(default_factory=Past)
 
     def ran(self, seconds: float, *, failed: bool) -> None:
-        """Adds the running time of an attempt; `failed`: it ended because a rank failed or a node was lost."""
+        """Adds the running time of an attempt, and whether it ended because a rank failed or a node was lost."""
         self.past = replace(self.past, ran=self.past.ran + seconds, failures=self.past.failures + failed)
 
     def got_somewhere(self) -> None:
@@ -68,7 +69,7 @@ class Ledger:
         self.past = replace(self.past, fruitless=0)
 
     def gets_no_further(self, incident: Incident) -> bool:
-        """Whether this incident and those of the attempts before it are a crash loop, by the operator's rule.
+        """Whether this incident and the ones before it are a crash loop, by the operator's rule.
 
         They are if each of the last LOOP attempts ended with an incident, and none of these attempts got further than
         the first of them or, if steps are only counted, each raised the same error after as many steps. An attempt
@@ -81,7 +82,7 @@ class Ledger:
         return (again and is_explained(incident)) or (len(steps) == LOOP and max(steps) == steps[0])
 
     def takes(self, incident: Incident, now: float, *, progressed: bool) -> bool:
-        """Whether to answer an incident with a restart in place; if so, counts the restart."""
+        """Returns whether to answer an incident with a restart in place, which it then counts."""
         past, limits = self.past, self.limits
         past = replace(past, fruitless=0 if progressed else past.fruitless + 1)
         recent = tuple(time for time in past.recent if now - time < limits.window_seconds)
@@ -97,12 +98,12 @@ class Ledger:
 def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
     """The incident that ended an attempt; None if no rank failed.
 
-    The rules are the operator's. A rank that was killed or raised an error of its own comes first, then a rank that
-    timed out in a collective, then a rank that lost a peer. Among ranks of one kind, the one that ended
-    earliest comes first; ranks that ended at the same moment are tied. The clocks of nodes differ: so the time of a
-    node's first failure is the time in `heard`, when the coordinator received it, and the node's own clock only tells
-    how much later its other failures came. If ranks timed out in a collective, the rank that did not enter it is
-    named, if it is known.
+    The rules are the operator's. A rank that was killed or raised its own error comes first, then a rank that timed
+    out in a collective, then a rank that lost a peer. Among ranks of one kind, the rank that ended earliest comes
+    first; ranks that ended at the same moment are tied. Because the clocks of nodes differ, the time of a node's
+    first failure is the time in `heard`, when the coordinator received it; the node's own clock is used only for how
+    much later the node's other failures were. If ranks timed out in a collective, the incident names the rank that
+    did not enter it, if that rank is known.
     """
     failures = []
     for node, all_ends in ends.items():
@@ -126,14 +127,14 @@ WAITED, LOST = 1, 2
 
 
 def _kind(end: End) -> int:
-    """How far a failure is from the cause: 0 for a rank's own failure, WAITED or LOST."""
+    """How indirectly the failure follows from the cause: 0 for a rank's own failure, then WAITED, then LOST."""
     return WAITED if end.waited else LOST if end.cause == PEER_LOST else 0
 
 
 def _as_left(lost: End, ends: Ends) -> End:
-    """The end of a rank that lost a peer, as the program's mistake if a rank of its node had already finished.
+    """Blames the program for a lost peer if another rank of the node had finished before; otherwise returns `lost`.
 
-    The ranks of other nodes are left out, because their clocks differ.
+    Ranks of other nodes are left out, because their clocks differ.
     """
     own = next(all_ends for all_ends in ends.values() if lost in all_ends)
     finished = [end for end in own if end.exit_code == ExitCode.DONE and not end.cause and end.time <= lost.time]
@@ -148,9 +149,10 @@ def _as_left(lost: End, ends: Ends) -> End:
 
 
 def not_entered(ends: Ends) -> tuple[int, End] | None:
-    """The rank that did not enter a collective in which others timed out, as its node and its end.
+    """The node and the end of a rank that did not enter a collective in which others timed out.
 
-    The rank need not have failed: it may have been ended with the others. None: all ranks had begun the same number.
+    The rank itself need not have failed: it may have been stopped with the others. None if all ranks had begun the
+    same number of collectives.
     """
     everyone = [(node, end) for node, all_ends in ends.items() for end in all_ends]
     most: dict[str, int] = {}
@@ -182,7 +184,7 @@ def incident_of(attempt: int, node: int, end: End, nodes: Iterable[int], *, tied
 
 
 def is_well(ends: Sequence[End]) -> bool:
-    """Whether a node's ranks have ended by themselves, without a failure."""
+    """Whether a node's ranks have all ended without a failure, and without being killed."""
     return bool(ends) and all(end.exit_code in WELL and not end.cause for end in ends)
 
 
@@ -193,7 +195,7 @@ def has_parted(ends: Sequence[End]) -> bool:
 
 
 def is_consequence(incident: Incident) -> bool:
-    """Whether the failure only shows that another process is gone."""
+    """Whether the failure only shows that another process has disappeared."""
     return incident.end.cause == PEER_LOST
 
 
@@ -203,7 +205,7 @@ def is_of_a_stall(end: End) -> bool:
 
 
 def is_explained(incident: Incident) -> bool:
-    """Whether the rank reported an exception that was its own failure, not a consequence of another's."""
+    """Whether the rank reported an exception of its own, and not just that it lost a peer."""
     return incident.end.exception is not None and not is_consequence(incident)
 
 

@@ -19,27 +19,28 @@ from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedEr
 LINE_BYTES = 1 << 20
 
 FIRST_BYTES = 4096
-"""The longest line that is read from a peer that has not proved itself yet."""
+"""The maximum length of a line from a peer that has not proved itself yet."""
 
 
 SILENT_SECONDS = 10.0
-"""A peer that has sent nothing for this long counts as gone: a machine that loses power closes no connection."""
+"""A peer that has sent nothing for this long counts as gone: a machine that loses power does not close its
+connections."""
 
 PING_SECONDS = 1.0
 
 CONNECT_SECONDS = 2.0
-"""A peer that does not accept a connection within this time counts as gone: packets to a lost pod are dropped."""
+"""A peer that has not accepted a connection within this time counts as gone: packets to a lost pod are dropped."""
 
 NAME_SECONDS = 30.0
-"""How long a name lookup may take: a resolver waits 5 s for a dead server, once for each search domain."""
+"""How long a name lookup may take: a resolver waits 5 s for a dead server, and does so for each search domain."""
 
 NOT_DIRECT = "a relay, a proxy or NAT is between the supervisors, which have to reach each other directly"
-"""Why a relayed connection is refused: a relay forwards valid seals without having the secret, and would be mistaken
-for the supervisor that made them."""
+"""Why a relayed connection is refused. A relay forwards valid seals without having the secret, so it would be
+mistaken for the supervisor that made the seals."""
 
 
 class LinkLostError(Exception):
-    """The other side is gone, or no longer sends anything."""
+    """A connection over the control port."""
 
 
 class TcpLink:
@@ -55,12 +56,12 @@ class TcpLink:
 
     @property
     def here(self) -> str:
-        """This end of the connection, as `host:port`."""
+        """The address of this end of the connection, as `host:port`."""
         return address_of(*self._end("sockname"))
 
     @property
     def there(self) -> str:
-        """The other end of the connection, as `host:port`."""
+        """The address of the other end of the connection, as `host:port`."""
         return address_of(*self._end("peername"))
 
     @property
@@ -73,9 +74,9 @@ class TcpLink:
         return unmapped_address(str(host)), port
 
     def send(self, message: Message, line: bytes = b"") -> None:
-        """Sends a message. If the other side is gone, nothing happens here: `receive` raises.
+        """Sends a message. Does nothing if the other side is gone: `receive` raises an error then.
 
-        `line` is the encoded message, for callers that have it already.
+        Callers that have already encoded the message pass it as `line`.
         """
         if not self._writer.is_closing():
             line = line or to_line(message)
@@ -97,7 +98,10 @@ class TcpLink:
         return from_line(self._theirs.opened(line) if self._theirs else line)
 
     async def _line(self, most: int) -> bytes:
-        """The next line, of at most `most` bytes. The reader buffers only FIRST_BYTES: the peer may be a stranger."""
+        """Reads the next line, of at most `most` bytes.
+
+        The reader buffers only FIRST_BYTES, because the peer may be a stranger.
+        """
         line = bytearray()
         while True:
             try:
@@ -116,14 +120,14 @@ class TcpLink:
             LinkLostError: There is no answer.
             UnreadableError: The answer is not a message.
             UnprovedError: The answer does not come from a supervisor that has the secret.
-            SecretDiffersError: The other side has another secret.
+            SecretDiffersError: The other side has a different secret.
         """
         words = replace(words, nonce=nonce(), at=self.here)
         self.send(words)
         match await self.receive():
             case Challenge(theirs):
                 self._seal(secret, CALLER, words.nonce, theirs)
-            case Refused(reason):  # This message carries no proof, so its reason may be wrong.
+            case Refused(reason):  # A refusal at this point carries no proof, so the reason in it may be false.
                 raise UnprovedError(f"it refuses this supervisor: {shown(reason)}")
             case _:
                 raise UnprovedError("the server there does not ask for proof that this supervisor belongs to its job")
@@ -153,10 +157,14 @@ class TcpLink:
         (self._theirs,) = seals.values()
 
     async def close(self) -> None:
-        """Closes the connection once everything is sent, or the other side has accepted nothing for PING_SECONDS."""
+        """Closes the connection after sending everything, or if the other side accepts nothing for a while.
+
+        The limit is PING_SECONDS.
+        """
         self._writer.close()
-        # `wait_closed` gets its own future, because cancelling it directly would cancel the next waiter too. asyncio
-        # prints errors that nobody reads, so the callback reads the error in case this task is cancelled.
+        # `wait_closed` gets its own future, because cancelling it directly would also cancel the next waiter. The
+        # callback reads the future's error, because asyncio prints errors that nobody has read, as when this task is
+        # cancelled.
         closing = asyncio.ensure_future(self._writer.wait_closed())
         closing.add_done_callback(lambda closed: closed.cancelled() or closed.exception())
         await asyncio.wait([closing], timeout=PING_SECONDS)
@@ -170,10 +178,10 @@ class TcpLink:
 
 
 async def accepted(connection: socket.socket) -> TcpLink:
-    """The link of a connection that the control port has accepted.
+    """The link for a connection that the control port has accepted.
 
     Raises:
-        OSError: The connection is closed already.
+        OSError: The connection is already closed.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=FIRST_BYTES)
@@ -185,11 +193,11 @@ async def accepted(connection: socket.socket) -> TcpLink:
 async def connect(address: str, source: str | None = None) -> TcpLink:
     """Connects to the listener at `address`, a `host:port`, from the local address `source`.
 
-    The other side takes `source` for the address on which this supervisor listens. So a supervisor that listens on
-    only one address has to connect from it.
+    The other side assumes that this supervisor listens on the address that it connects from. So a supervisor that
+    listens on only one address has to pass it as `source`.
 
     Raises:
-        OSError: Nothing listens there, or the name is not known.
+        OSError: Nothing listens there, or the name is unknown.
     """
     failure = OSError("no such name")
     for host, port in await _resolved(address):
@@ -211,12 +219,13 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
     """All hosts and ports that an address resolves to.
 
     Raises:
-        OSError: It is not an address, or the name is not known.
+        OSError: The text is not an address, or the name is unknown.
     """
     try:
         host, port = host_and_port(address)
         async with asyncio.timeout(NAME_SECONDS):
-            # Not the loop's own look-up: at its end asyncio waits for a name server that does not answer.
+            # The event loop's own lookup is not used, because asyncio waits for it at the end, even if the name
+            # server hangs.
             found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except TimeoutError:
         raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None
@@ -226,7 +235,7 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
 
 
 def not_direct(said: str, seen: str) -> str:
-    """Says why a connection is refused: the peer's sealed message gives another address than the connection has."""
+    """Explains why a connection is refused: the peer's sealed message gives another address than the connection."""
     return f"it gives its address as {shown(said) or 'none'}, but is seen at {seen}: {NOT_DIRECT}"
 
 
@@ -237,7 +246,7 @@ def why(error: OSError) -> str:
 
 
 async def answers(host: str, port: int) -> bool:
-    """Whether a connection to the port is accepted."""
+    """Whether something accepts connections on the port."""
     try:
         link = await connect(address_of(host, port))
     except OSError:
@@ -257,7 +266,7 @@ class LocalLink:
         self._here: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def other_end(self) -> "LocalLink":
-        """The same link, as the other side uses it."""
+        """Returns the link as the other side uses it."""
         other = LocalLink()
         other._there, other._here = self._here, self._there
         return other
@@ -283,11 +292,11 @@ class LocalLink:
 
 
 Link = TcpLink | LocalLink
-"""A connection to one other supervisor, on which messages keep their order."""
+"""A connection to one other supervisor. Messages arrive in the order in which they were sent."""
 
 
 def send_all(links: Iterable[Link], message: Message) -> None:
-    """Sends a message on many links, encoded only once: a Start, which names all nodes, goes to each node."""
+    """Sends a message on many links but encodes it once: a Start goes to all nodes, and names all of them."""
     line = to_line(message)
     for link in links:
         link.send(message, line)

@@ -1,4 +1,4 @@
-"""The ranks of this node in one attempt: starts, signals and ends them together, and tells how each has ended."""
+"""The ranks of this node in one attempt: starts, signals and ends them together, and records how each has ended."""
 
 import asyncio
 import contextlib
@@ -39,17 +39,17 @@ ABORTED = SIGNAL_BASE + signal.SIGABRT
 CRASHES = frozenset(
     {ABORTED, *(SIGNAL_BASE + number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL))}
 )
-"""Exit codes of processes that crashed. In a rank, faulthandler prints where."""
+"""Exit codes of processes that crashed. In a rank, faulthandler prints the stack of such a crash."""
 
 HEEDING_SECONDS = 3.0
-"""How long ranks may take to end by themselves after they were told to stop a second time; then they are killed."""
+"""How long ranks that were told to stop a second time may take to end before they are killed."""
 
 LAST_SECONDS = 2.0
-"""A rank that has not reacted to SIGINT gets SIGTERM this long before its grace period is over: some programs react
-only to that."""
+"""How long before the end of its grace period a rank that has not reacted to SIGINT gets SIGTERM. Some programs react
+only to SIGTERM."""
 
 DEVICE_SECONDS = 3.0
-"""How long the driver may take to answer while ranks run or hang: less than the coordinator's EXAMINING_SECONDS."""
+"""How long the driver may take to answer while ranks run or hang. Less than the coordinator's EXAMINING_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,20 @@ class RankSpec:
     """A rank's number and environment."""
 
     rank: int
-    """Its RANK."""
+    """The value of the rank's RANK."""
     env: Mapping[str, str]
     report: Path
-    """The file into which it writes its failure report."""
+    """The file to which the rank writes its failure report."""
 
 
 class LocalRanks:
     """Runs the ranks of one attempt until all have ended."""
 
     def __init__(self, starter: Starter, on_failure: Callable[[End], None], grace: float = GRACE_SECONDS) -> None:
-        """`on_failure` is called with the end of each rank that fails by itself.
+        """`on_failure` is called with the end of each rank that fails and was not killed by this supervisor.
 
-        `grace` is how many seconds ranks have to end after they are told to stop; then the whole node is killed.
+        `grace` is how many seconds ranks have to end after they are told to stop; after that the whole node is
+        killed.
         """
         self._starter = starter
         self._on_failure = on_failure
@@ -83,7 +84,7 @@ class LocalRanks:
         """The signals sent to each rank while it ran, by local rank."""
         self._stopped = False
         self.unwanted = asyncio.Event()
-        """Set as soon as ranks that have not started yet must not be started any more."""
+        """Set as soon as ranks that have not been started yet must not be started."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -92,16 +93,16 @@ class LocalRanks:
 
     @property
     def ended(self) -> dict[int, End | None]:
-        """How each rank that no longer runs has ended, by local rank; None while it is still being determined how."""
+        """How each rank that no longer runs has ended, by local rank; None while this is still being determined."""
         return {local: self._ends.get(local) for local, rank in enumerate(self._ranks) if rank.ended.done()}
 
     @property
     def ras_address(self) -> str | None:
-        """Where the RAS of the first rank's NCCL listens; None: unknown."""
+        """The address where RAS, a service of NCCL, listens in the first rank; None if it is unknown."""
         return self._heard[0].ras_address if self._heard else None
 
     def transports(self) -> dict[int, str | None]:
-        """How NCCL passes data for each rank that was started, by local rank; None: unknown."""
+        """How NCCL transfers data, for each rank that was started, by local rank; None if it is unknown."""
         return {local: heard.transport() for local, heard in enumerate(self._heard)}
 
     @property
@@ -110,7 +111,7 @@ class LocalRanks:
         return bool(self._requests)
 
     async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
-        """Starts one rank for each spec and waits until all have ended; returns the ends in the order of the specs.
+        """Starts one rank for each spec and waits until all have ended. Returns the ends in the order of the specs.
 
         If ranks are told to stop before they can be started, none is started, and this returns immediately.
 
@@ -146,7 +147,7 @@ class LocalRanks:
                 task.cancel()
 
     async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
-        """Starts one rank for each spec. If one cannot be started, the others are killed, and its error is raised."""
+        """Starts one rank for each spec. If one cannot be started, the others are killed, and the error is raised."""
         cores = cores_of_each(len(specs), near=await nvidia_driver.begin(specs[0].env, len(specs)))
         threads = threads_within(cores) if cores else [threads_of_each(len(specs))] * len(specs)
         logged: set[str] = set()
@@ -173,7 +174,8 @@ class LocalRanks:
     def send_signal(self, number: signal.Signals) -> None:
         """Tells all ranks to stop, even those that are still being started. A rank that hangs may not react.
 
-        The first time, a rank that would end by the signal without cleaning up is interrupted instead, as by Ctrl-C.
+        At the first request, a rank that the signal would end without any cleanup is interrupted instead, as by
+        Ctrl-C.
         """
         again = bool(self._requests)
         if self._ranks:
@@ -184,7 +186,7 @@ class LocalRanks:
         self._send_all(number, gently=not again)
 
     def stop(self) -> None:
-        """Kills all ranks: they have nothing to save."""
+        """Kills all ranks, because they have nothing to save."""
         self._stopped = True
         self.unwanted.set()
         self._kill()
@@ -198,9 +200,9 @@ class LocalRanks:
             rank.send_signal(signal.SIGCONT)  # A suspended process would not react.
 
     def _interrupt(self, local: int, rank: Rank) -> None:
-        """Sends SIGINT to a rank, and SIGTERM before the grace period is over, in case the rank does not react.
+        """Sends SIGINT to a rank. Sends SIGTERM before the grace period is over, in case the rank does not react.
 
-        A rank that waits in a collective for others does not react to SIGINT.
+        A rank that waits for others in a collective does not react to SIGINT.
         """
         self._note(local, rank, signal.SIGINT)
         rank.interrupt()
@@ -208,11 +210,11 @@ class LocalRanks:
 
     @property
     def _last_moment(self) -> float:
-        """How long after the first request ranks that still run are told, or named, for the last time."""
+        """Seconds from the first stop request until ranks that still run get SIGTERM, and are named in the log."""
         return max(self._grace - LAST_SECONDS, self._grace / 2)
 
     def _name_unheeding(self) -> None:
-        """Logs which ranks still run although they were told to stop: nobody else says why it takes so long."""
+        """Logs which ranks still run although they were told to stop: nothing else explains why it takes so long."""
         ranks = ", ".join(str(self._specs[local].rank) for local in self.pids)
         if ranks and not self._stopped:
             left = self._grace - self._last_moment
@@ -249,7 +251,10 @@ class LocalRanks:
         return end
 
     async def broken_device(self) -> End | None:
-        """The end to record for a rank that still runs, and may hang, on a broken GPU; None: no rank does."""
+        """The end to record for a running rank whose GPU is broken; None if there is no such rank.
+
+        Such a rank may hang.
+        """
         pids = self.pids
         for local, facts in enumerate(await self._facts()):
             if facts and facts[0].meaning is Meaning.BROKEN and local in pids:
@@ -264,7 +269,7 @@ class LocalRanks:
         return {local: "; ".join(messages) for local, messages in why.items() if messages}
 
     async def _facts(self) -> list[list[Fact]]:
-        """What has happened to the GPUs of each rank that was started, in this attempt."""
+        """The events of this attempt on the GPUs of each rank that was started."""
         return await nvidia_driver.facts(self._specs[0].env, len(self._specs), DEVICE_SECONDS) if self._specs else []
 
 
@@ -301,10 +306,10 @@ def _well(code: int, asked: Sequence[signal.Signals]) -> int | None:
 
 
 def _explained(end: End, words: NcclWords, crash: CrashWords) -> End:
-    """Adds to an end what the rank's stderr tells, and corrects its cause if NCCL or a C++ exception shows it there.
+    """Adds what the rank's stderr shows to an end, and corrects the cause if NCCL or a C++ exception is the reason.
 
-    NCCL's report counts for a rank that was aborted without an exception. A timeout that
-    NCCL reports also counts for a rank that reports a lost peer, because a timeout raises that exception.
+    NCCL's report counts if the rank was aborted without an exception. A timeout that NCCL reports also counts if the
+    rank reports a lost peer, because a timeout raises that exception.
     """
     end = replace(end, begun=dict(words.begun))
     unexplained = end.cause == APPLICATION and end.exception is None
@@ -318,7 +323,7 @@ def _explained(end: End, words: NcclWords, crash: CrashWords) -> End:
 
 
 def _crashed(end: End, crash: CrashWords) -> End:
-    """Adds to the end of a rank that crashed what it printed before, and where it was."""
+    """Adds to the end of a crashed rank what it printed before, and where in the code it crashed."""
     how = f"{end.message} in {crash.where}" if crash.where else end.message
     if not crash.said:
         return replace(end, message=how)
@@ -329,7 +334,7 @@ def _crashed(end: End, crash: CrashWords) -> End:
 
 
 def _reported(spec: RankSpec, now: float) -> End | None:
-    """The failure that the rank itself has reported; None: it has left no valid report."""
+    """The failure that the rank itself has reported; None if it has left no valid report."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         report = json.loads(spec.report.read_text(encoding="utf-8"))
         exception, step = report["exception"], report["step"]
@@ -347,8 +352,8 @@ def _signal_name(number: int) -> str:
 
 
 def rank_specs(env: Mapping[str, str], first: int, count: int, directory: Path) -> list[RankSpec]:
-    """The specs of a node's `count` ranks, numbered from `first`; `directory` is for their failure reports."""
-    # Programs expect NODE_RANK to agree with RANK, so it cannot be the pod's number where ranks follow placement.
+    """The specs of a node's `count` ranks, numbered from `first`. Their failure reports are put into `directory`."""
+    # Programs expect NODE_RANK to agree with RANK, so it is not the pod's number where ranks follow placement.
     own = {Env.NODE_RANK: str(first // count)} if Env.NODE_RANK in env else {}
     return [
         RankSpec(

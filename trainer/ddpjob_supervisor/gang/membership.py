@@ -2,9 +2,9 @@
 
     idle --Start--> an attempt runs --all its ranks have ended--> idle
                      |   ^
-                     +---+ Start of a later attempt: the ranks of the former one are ended first
+                     +---+ Start of a later attempt: the ranks of the former attempt are ended first
 
-After an attempt the coordinator, as long as there is one, decides between another attempt and an exit
+After an attempt, the coordinator decides between another attempt and an exit, as long as there is a coordinator
 (`exit_verdict`).
 """
 
@@ -55,11 +55,11 @@ BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
 """Seconds between two reports of a node: in a small gang, and at most."""
 
 BEATS_PER_SECOND = 2000
-"""How many ranks of the whole gang report per second; in a large gang each node reports less often. 4000 reports took
+"""How many ranks of the whole gang report per second: in a large gang each node reports less often. 4000 reports took
 10 % of a core on rank 0's node (bench/coordinator.py), whose ranks need all of its cores."""
 
 ATTEMPT_BEGINS = "attempt {} begins"
-"""`ddpjob logs` finds the beginning of each attempt in a log by this line, which is a part of the contract."""
+"""The line by which `ddpjob logs` finds the beginning of each attempt in a log. It is a part of the contract."""
 
 ALL_RANKS = "all ranks"
 
@@ -68,10 +68,10 @@ DONE_SECONDS = 60.0
 the whole job is done."""
 
 GPU_SECONDS = 30.0
-"""Seconds between two checks whether GPUs are slowed down: heat comes and goes in minutes."""
+"""Seconds between two checks whether GPUs are slowed down: temperatures change within minutes."""
 
 LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
-"""How long to wait for the topology domain, and between two reads, while the starter is not ready to start ranks."""
+"""How long to wait for the topology domain, and how long between two reads, while the starter is not ready."""
 
 
 class Follower:
@@ -93,7 +93,7 @@ class Follower:
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
-        """The first message to the coordinator; `port` is where this supervisor listens."""
+        """The first message to the coordinator. `port` is the port on which this supervisor listens."""
         settings, domain = self._settings, read_domain(self._settings.domain_file)
         identity = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
         return Hello(*identity, sent=time.time(), domain=domain)
@@ -112,11 +112,11 @@ class Follower:
     async def follow(self, port: int, local: Link | None = None) -> int:
         """Takes part in the gang until the job is done or given up, and returns this supervisor's exit code.
 
-        `port` is where this supervisor listens; `local` is the link to the coordinator if that is in this process.
+        `port` is where this supervisor listens; `local` is the link to the coordinator if it is in this process.
 
         Raises:
             ConfigError: The coordinator does not accept this supervisor.
-            PeerLostError: Without an operator: the coordinator does not appear, or is gone.
+            PeerLostError: There is no operator, and the coordinator does not appear, or is gone.
             PreflightError: This node is not fit for training.
         """
         self._node.fit.add_done_callback(self._fail_with)
@@ -140,7 +140,7 @@ class Follower:
             self._node.heartbeats.close()
 
     def request(self, number: signal.Signals) -> None:
-        """Handles the signal by which this node is told to stop: its ranks may save, then the supervisor exits."""
+        """Handles a signal that tells this node to stop: its ranks may save, then the supervisor exits."""
         if self._membership is Membership.FOLLOWING:
             self._membership = Membership.LEAVING
         self._send(Leaving())
@@ -166,7 +166,7 @@ class Follower:
 
     @property
     def _ends(self) -> Sequence[End]:
-        """How the ranks of the last attempt have ended; empty if they still run, or there was no attempt."""
+        """How the ranks of the last attempt have ended; empty if they still run, or if there was no attempt."""
         return () if self._current is None else self._current.ends or ()
 
     # Contact with the coordinator, and its loss.
@@ -194,7 +194,7 @@ class Follower:
             await self._ended()
 
     def _leave_without_coordinator(self) -> None:
-        """Exits because the coordinator has disappeared, and without an operator nothing replaces it.
+        """Exits because the coordinator has disappeared, and nobody replaces it without an operator.
 
         Raises:
             PeerLostError: The ranks of this node had not finished.
@@ -251,7 +251,7 @@ class Follower:
                 if attempt is None:
                     self._leave(exit_verdict.of_ranks(self._ends))
             case _:
-                pass  # A ping, or something about a former attempt.
+                pass  # The message is a ping, or is about a former attempt.
 
     # From attempt to attempt.
 
@@ -269,7 +269,7 @@ class Follower:
         attempt.task.add_done_callback(self._fail_with)
 
     def _log_attempt(self, start: Start) -> None:
-        """Logs on every node that its ranks start again, and why if the reason is known."""
+        """Logs on every node that its ranks start again, and the reason if it is known."""
         if start.attempt == 1:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
@@ -285,7 +285,10 @@ class Follower:
             self._report_ends(attempt, ends)
 
     def _failed(self, attempt: NodeAttempt, end: End) -> None:
-        """Reports a failed rank, so that the coordinator ends all ranks; without a coordinator, ends those here."""
+        """Reports a failed rank, so that the coordinator ends all ranks.
+
+        Without a coordinator, ends this node's ranks.
+        """
         if self._membership is not Membership.DISMISSED and self._link is not None:
             self._send(Failed(attempt.start.attempt, end.cause, bool(end.waited)))
         elif not attempt.ranks.told_to_stop:
@@ -298,7 +301,7 @@ class Follower:
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 was = "was " if end.message.startswith("killed ") else "failed: "
                 complain(f"rank {end.rank} {was}{end.message}")
-        if last := attempt.beats():  # The last steps, and a checkpoint, may be newer than what was reported.
+        if last := attempt.beats():  # The last steps, and a checkpoint, may be newer than the last report.
             self._send(Beats(start.attempt, last))
         if start.order is not None and (domain := read_domain(self._settings.domain_file)) is not None:
             self._send(Located(domain))
@@ -321,7 +324,7 @@ class Follower:
     # The end of this supervisor.
 
     def _leave_with(self, incident: Incident) -> None:
-        """Exits, so that the operator deals with the incident. Without an operator, logs it: nothing else does."""
+        """Exits, so that the operator deals with the incident. Without an operator, logs the incident instead."""
         if incident.node != self._settings.node and self._settings.joining_seconds is not None:
             who = ALL_RANKS if incident.is_of_all_ranks else f"node {incident.node}"
             complain(f"{who} failed: {incident.end.words}")
@@ -346,7 +349,7 @@ class Follower:
         return rank_in_words(incident.end.rank, incident.node, self._settings.processes)
 
     def _fail_with(self, task: asyncio.Task[None]) -> None:
-        """Ends this supervisor with the error of a task: if it ran on, the others would wait for it forever."""
+        """Ends this supervisor with the error of a task: otherwise the other nodes would wait for it forever."""
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._exit_code.done():
             self._exit_code.set_exception(error)
@@ -358,7 +361,7 @@ def beat_seconds(processes: int) -> float:
 
 
 def read_domain(file: Path | None) -> str | None:
-    """The topology domain of this node; empty: not known yet; None: ranks do not follow placement."""
+    """The topology domain of this node. Empty if it is not known yet; None if ranks do not follow placement."""
     if file is None:
         return None
     try:

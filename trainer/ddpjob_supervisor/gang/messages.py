@@ -20,7 +20,7 @@ PROTOCOL = 9
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
-"""How many of the nodes that failed after the first one are named: nothing that reads them shows more."""
+"""How many of the nodes that failed after the first one are named: no reader shows more."""
 
 INCIDENTS_KEPT = 16
 
@@ -44,7 +44,7 @@ class _Message(_Strict, frozen=True, tag=True, tag_field="kind"):
 class _LastingMessage(_Message, frozen=True, forbid_unknown_fields=False, omit_defaults=False):
     """A message that is sent before the other side's version is known, so its fields must never change.
 
-    A later version may add fields, which this one ignores.
+    A later version may add fields, which this version ignores.
     """
 
 
@@ -52,9 +52,9 @@ class End(_Strict, frozen=True):
     """How one rank of an attempt ended."""
 
     rank: int
-    """Its RANK."""
+    """The rank's RANK."""
     exit_code: int
-    """128+n for signal n."""
+    """The exit code; 128+n for signal n."""
     time: float
     """Seconds since the epoch."""
     cause: str = ""
@@ -65,20 +65,20 @@ class End(_Strict, frozen=True):
     counted_steps: int | None = None
     """How many steps it had finished in this attempt, if steps are only counted; then `step` is None."""
     begun: dict[str, int] = {}
-    """How many collectives it had begun, by group and backend; known only for a rank that failed in NCCL."""
+    """How many collectives the rank had begun, by group and backend. Known only for a rank that failed in NCCL."""
     waited: str = ""
-    """The collective in which it waited for other ranks until its timeout; empty: none."""
+    """The collective in which the rank waited for other ranks until its timeout; empty if there is none."""
 
     @property
     def words(self) -> str:
-        """Why it failed, in the form that the operator uses: an exception that only repeats the cause is left out."""
+        """Why the rank failed, in the operator's form, which leaves out an exception that only repeats the cause."""
         exception = self.exception or ""
         repeats = KIND_OF.sub("", exception) == KIND_OF.sub("", self.cause)
         return ": ".join(part for part in (self.cause, "" if repeats else exception, self.message) if part)
 
 
 class Incident(_Strict, frozen=True):
-    """What ended an attempt: the rank that failed first, and how many failed with it."""
+    """The incident that ended an attempt: which rank failed first, and how many other nodes failed with it."""
 
     attempt: int
     node: int
@@ -87,7 +87,7 @@ class Incident(_Strict, frozen=True):
     consequences: int = 0
     """How many other nodes failed with this one."""
     consequence_nodes: tuple[int, ...] = ()
-    """The lowest numbers of these nodes, at most NAMED."""
+    """The lowest numbers of these other nodes, at most NAMED."""
 
     @property
     def is_of_all_ranks(self) -> bool:
@@ -123,13 +123,13 @@ class Past(_Strict, frozen=True):
     restarts: int = 0
     """The number of all restarts in place."""
     recent: tuple[float, ...] = ()
-    """When the restarts that may still be within the window happened, by the coordinator's clock."""
+    """When the restarts that may still be within the window happened, on the coordinator's clock."""
     fruitless: int = 0
     """The number of consecutive attempts, up to now, that made no progress."""
     ran: float = 0.0
-    """For how many seconds the attempts ran, in total."""
+    """How many seconds the attempts ran, in total."""
     failures: int = 0
-    """The number of attempts that a failed rank or a lost node ended."""
+    """The number of attempts that ended because a rank failed or a node was lost."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
@@ -144,19 +144,20 @@ class Hello(_LastingMessage, frozen=True):
     node: int
     incarnation: int
     attempt: int
-    """The last attempt that the member knows of."""
+    """The last attempt of which the member has a record."""
     port: int
     """The port on which the member listens."""
     release: str
     """The version of ddpjob in the member's image."""
     protocol: int = PROTOCOL
     sent: float = 0.0
-    """When this was sent, by the member's clock, in seconds since the epoch."""
+    """When this message was sent, on the member's clock, in seconds since the epoch."""
     nonce: str = ""
     at: str = ""
-    """The member's end of the connection, as `host:port`: the coordinator has to see the same address."""
+    """The member's end of the connection, as `host:port`. The coordinator must see the same address."""
     domain: str | None = None
-    """The topology domain of the member's machine; empty: not known yet; None: its ranks do not follow placement."""
+    """The topology domain of the member's machine. Empty if it is not known yet; None if ranks do not follow
+    placement."""
 
 
 class Challenge(_LastingMessage, frozen=True):
@@ -170,7 +171,7 @@ class Welcome(_Message, frozen=True):
 
     release: str
     heard: float = 0.0
-    """When Hello arrived, by the coordinator's clock, in seconds since the epoch."""
+    """When Hello arrived, on the coordinator's clock, in seconds since the epoch."""
     incarnation: int = 0
     """The coordinator's incarnation."""
     at: str = ""
@@ -178,7 +179,10 @@ class Welcome(_Message, frozen=True):
 
 
 class Refused(_LastingMessage, frozen=True):
-    """The answer to a caller that is not accepted, such as one of another version or job. The connection ends."""
+    """The answer to a caller that is not accepted, such as one with another version or from another job.
+
+    After this answer the connection is closed.
+    """
 
     why: str
     for_good: bool
@@ -186,17 +190,18 @@ class Refused(_LastingMessage, frozen=True):
 
 
 class Elsewhere(_Message, frozen=True):
-    """The answer to Hello from a supervisor that is not the coordinator, but knows the coordinator's address."""
+    """The answer to Hello from a supervisor that has the coordinator's address, but is not the coordinator."""
 
     address: str
     incarnation: int = 0
-    """The coordinator's incarnation; 0: unknown."""
+    """The coordinator's incarnation; 0 if it is unknown."""
 
 
 class Announce(_LastingMessage, frozen=True):
     """The address of a new supervisor of rank 0.
 
-    The new supervisor sends this to the supervisors that it knows of, and they pass it on to the rest.
+    The new supervisor sends this message to the supervisors whose addresses it has, and they pass it on to the
+    others.
     """
 
     uid: str
@@ -210,10 +215,10 @@ class Announce(_LastingMessage, frozen=True):
 
 
 class History(_Message, frozen=True):
-    """The answer to Announce: what the supervisor knows of former attempts."""
+    """The answer to Announce: the history of former attempts, as far as the supervisor has it."""
 
     attempt: int
-    """The last attempt that the supervisor knows of."""
+    """The last attempt of which the supervisor has a record."""
     past: Past = Past()
 
 
@@ -224,16 +229,16 @@ class Start(_Message, frozen=True):
     port: int
     """The port of this attempt's store, on rank 0's node."""
     members: dict[str, str]
-    """The address of each member by node number: each has to be able to tell the others about a new coordinator."""
+    """The address of each member, by node number. Any member may have to tell the others about a new coordinator."""
     past: Past = Past()
     check: bool = False
     """Whether the attempt tests the machines instead of running the program."""
     order: tuple[int, ...] | None = None
-    """The numbers of the nodes in the order of their ranks; None: in numerical order."""
+    """The numbers of the nodes in the order of their ranks; None for numerical order."""
 
 
 class Stop(_Message, frozen=True):
-    """End the ranks of an attempt at once."""
+    """End the ranks of an attempt immediately."""
 
     attempt: int
 
@@ -245,7 +250,7 @@ class Examine(_Message, frozen=True):
 
 
 class Look(_Message, frozen=True):
-    """Report what each rank is doing, although nothing may be wrong."""
+    """Report what each rank is doing. This does not mean that anything is wrong."""
 
     attempt: int
 
@@ -257,9 +262,9 @@ class Leave(_Message, frozen=True):
 
 
 class Farewell(_Message, frozen=True):
-    """The coordinator dismisses the member, which exits once its ranks have ended.
+    """The coordinator dismisses the member, which exits when its ranks have ended.
 
-    It is sent when the coordinator knows that the member's ranks are done, or when the coordinator is about to exit.
+    Sent when the coordinator has learned that the member's ranks are done, or when it is about to exit.
     """
 
 
@@ -271,7 +276,7 @@ class Failed(_Message, frozen=True):
     waited: bool = False
     """Whether the rank timed out in a collective, which means that another rank did not enter that collective."""
     end: End | None = None
-    """The end that is recorded for a rank that hangs on a broken GPU, however the rank ends later."""
+    """The end to record for a rank that hangs on a broken GPU, no matter how it ends later."""
 
 
 class Idle(_Message, frozen=True):
@@ -290,11 +295,14 @@ class Finished(_Message, frozen=True):
 
 
 class Leaving(_Message, frozen=True):
-    """The sender was told to stop, and leaves once its ranks have ended."""
+    """The sender was told to stop, and leaves when its ranks have ended."""
 
 
 class Located(_Message, frozen=True):
-    """The topology domain of the sender's machine, unknown until now. Sent only if ranks follow placement."""
+    """The topology domain of the sender's machine, which was not known before.
+
+    Sent only if ranks follow placement.
+    """
 
     domain: str
 
@@ -309,14 +317,14 @@ class Beats(_Message, frozen=True):
 
 
 class Examined(_Message, frozen=True):
-    """What each of the sender's ranks was found doing."""
+    """What each of the sender's ranks was doing when the stalled gang was examined."""
 
     attempt: int
     observations: tuple[Observation, ...] = ()
 
 
 class Looked(_Message, frozen=True):
-    """What each of the sender's ranks is doing."""
+    """What each of the sender's ranks was doing when the coordinator sent Look."""
 
     attempt: int
     observations: tuple[Observation, ...] = ()

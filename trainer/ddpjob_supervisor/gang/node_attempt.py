@@ -1,6 +1,6 @@
-"""One attempt of a node's ranks, from the coordinator's Start until all have ended, and what they report meanwhile.
+"""One attempt of a node's ranks: from the coordinator's Start until all have ended, with what they report meanwhile.
 
-The ranks are started once those of the former attempt have ended, and this node has passed its preflight.
+The ranks are started after the ranks of the former attempt have ended, and this node has passed its preflight.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from .ring import Ring
 from .settings import Settings
 
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
-"""How long to wait for rank 0's store, and how long between two checks. Rank 0 is forked with its imports done, and
+"""How long to wait for rank 0's store, and how long between two checks. Rank 0 is forked with its imports done, so it
 usually listens within a tenth of a second."""
 
 
@@ -52,7 +52,7 @@ class NodeSetup:
     starter: Starter
     rendezvous: Rendezvous
     fit: asyncio.Task[None]
-    """The preflight of this node: fails if the node is not fit."""
+    """The task that runs this node's preflight. It raises an error if the node is not fit."""
     env: Mapping[str, str]
     directory: Path
     heartbeats: Heartbeats
@@ -67,22 +67,22 @@ class NodeAttempt:
     """The ranks of a node in one attempt."""
 
     task: asyncio.Task[None]
-    """Done once all ranks have ended, and the coordinator has been told."""
+    """Done when all ranks have ended, and this has been reported to the coordinator."""
 
     def __init__(self, node: NodeSetup, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
-        """`on_failure` is called with the end of each rank that fails by itself."""
+        """`on_failure` is called with the end of each rank that fails and was not killed by this supervisor."""
         settings = node.settings
         self.start = start
         self.ring = node.ring(start.order)
         self.ranks = LocalRanks(node.starter, lambda end: on_failure(self, end), settings.grace)
         self.ends: Sequence[End] | None = None
-        """How each rank has ended; None: some have not ended."""
+        """How each rank has ended; None while some have not ended."""
         self._node = node
         self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
         self._asking = asyncio.Lock()
-        """Held while ranks are asked what they do: each has only one place for its answer."""
-        for local in range(settings.processes):  # Prevents reports of the last attempt from counting for this one.
+        """Held while ranks report what they are doing, because each rank has only one place for its report."""
+        for local in range(settings.processes):  # Otherwise reports of the last attempt would count for this one.
             node.heartbeats.reset(local)
 
     @property
@@ -97,11 +97,11 @@ class NodeAttempt:
 
     @property
     def done(self) -> bool:
-        """Whether the program is done here: all its ranks have exited with 0."""
+        """Whether the program is done on this node: all ranks have exited with 0."""
         return not self.start.check and {end.exit_code for end in self.ends or ()} == {ExitCode.DONE}
 
     async def run(self, former: "NodeAttempt | None") -> Sequence[End] | None:
-        """Runs all ranks until they have ended. None: the preflight failed, which ends this supervisor."""
+        """Runs all ranks until they have ended. Returns None if the preflight failed, which ends this supervisor."""
         if former is not None:
             await asyncio.wait([former.task])
         unwanted = asyncio.create_task(self.ranks.unwanted.wait())
@@ -117,7 +117,7 @@ class NodeAttempt:
         return ends
 
     async def _run(self) -> Sequence[End]:
-        # ddpjob-train waits for rank 0 by itself, after it has loaded its data.
+        # ddpjob-train waits for rank 0 itself, after it has loaded its data.
         if not self._node.settings.leads and not self._node.program.is_trainer:
             await self._await_store()
         extra = await self._interface()
@@ -131,7 +131,7 @@ class NodeAttempt:
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _await_store(self) -> None:
-        """Waits until rank 0's store listens: a rank whose first try is refused waits long before the next."""
+        """Waits until rank 0's store listens: a rank whose first try is refused waits long before its second."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STORE_SECONDS):
                 while not await answers(self._node.rendezvous.master_addr, self.start.port):  # noqa: ASYNC110  (it is on another machine)
@@ -181,11 +181,11 @@ class NodeAttempt:
         )
 
     def message(self) -> Beats:
-        """The message with the last reports, and the ranks that are running."""
+        """The message with the last reports, and with the ranks that are running."""
         return Beats(self.start.attempt, self.beats(), tuple(self._specs[local].rank for local in self.ranks.pids))
 
     async def note_slowed_gpus(self, once: Once) -> None:
-        """Notes and logs which GPUs are slowed down: this may explain a straggler."""
+        """Records and logs which GPUs are slowed down, because this may explain a straggler."""
         self._slowed = await self.ranks.slowed()
         for local, why in self._slowed.items():
             once.warn(f"rank {self._specs[local].rank}: {why}")
@@ -197,7 +197,7 @@ class NodeAttempt:
             self._examine_devices(send),
             self._ask_ras(),
         )
-        # Ranks that have ended meanwhile are reported as ended, whatever they were found doing.
+        # A rank that has ended meanwhile is reported as ended, no matter what it was doing before.
         ended = {self._specs[local].rank: end for local, end in self.ranks.ended.items()}
         running = (observation for observation in observations if observation.rank not in ended)
         send(Examined(self.start.attempt, (*running, *(observation_of(*item) for item in ended.items()))))
@@ -207,13 +207,16 @@ class NodeAttempt:
         send(Looked(self.start.attempt, await self._observations(keep=False)))
 
     async def _observations(self, *, keep: bool) -> tuple[Observation, ...]:
-        """What each rank that runs is doing; `keep`: also writes it to the log and into files."""
+        """What each running rank is doing. If `keep`, this is also logged and written to files."""
         async with self._asking:
             pids = self.ranks.pids.items()
             return tuple(await asyncio.gather(*(self._examined(*rank, keep=keep) for rank in pids)))
 
     async def _examined(self, local: int, pid: int, *, keep: bool) -> Observation:
-        """What a rank is doing; an empty observation if the examination fails, so that other ranks' still count."""
+        """What a rank is doing.
+
+        Empty if the examination fails, so that the observations of other ranks still count.
+        """
         rank, beats = self._specs[local].rank, self._node.heartbeats.path(local)
         try:
             return await (collect(pid, rank, beats, self.start.attempt) if keep else observe(pid, rank, beats))
@@ -222,12 +225,12 @@ class NodeAttempt:
             return Observation(rank)
 
     async def _examine_devices(self, send: Callable[[Message], None]) -> None:
-        """Reports a rank that is stuck on a broken GPU: the gang stalls because of that, whatever the ranks do."""
+        """Reports a rank that is stuck on a broken GPU, which then is the cause of the stall."""
         if (end := await self.ranks.broken_device()) is not None:
             send(Failed(self.start.attempt, end.cause, end=end))
 
     async def _ask_ras(self) -> None:
-        """Records what NCCL's RAS reports. It knows all ranks of the gang, so only node 0 asks it."""
+        """Records the report of NCCL's RAS, a service that covers all ranks, so that only node 0 requests it."""
         if self._node.settings.node == 0 and (address := self.ranks.ras_address):
             await collect_from_ras(address, self.start.attempt)
 
@@ -238,7 +241,7 @@ def _interface_for_gloo(master: str, port: int, hosts: Sequence[str]) -> str:
 
 
 def _with_step(end: End, beat: Beat | None) -> End:
-    """Adds to the end of a failed rank the last step that it reported, unless the end has one.
+    """Adds to the end of a failed rank the last step that the rank reported, unless the end already has a step.
 
     If steps are only counted, adds how many it had finished in this attempt, unless that is unknown.
     """

@@ -24,7 +24,7 @@ LISTENER: Final = "listener"
 HASH = "sha256"
 NONCE_BYTES = 16
 SEAL_BYTES = 64
-"""The length of a seal, which stands as hexadecimal digits in front of its line."""
+"""The length of a seal. Its hexadecimal digits stand in front of the sealed line."""
 
 
 class UnprovedError(UnreadableError):
@@ -41,7 +41,7 @@ def nonce() -> str:
 
 
 class Seals:
-    """Seals the lines that one side of a connection sends, or checks their seals. Lines are numbered from 0."""
+    """Seals the lines that one side of a connection sends, or checks the seals of these lines. Lines count from 0."""
 
     def __init__(self, secret: bytes, role: Role, callers_nonce: str, listeners_nonce: str) -> None:
         words = f"{role}\n{callers_nonce}\n{listeners_nonce}"
@@ -49,11 +49,11 @@ class Seals:
         self._number = 0
 
     def sealed(self, line: bytes) -> bytes:
-        """The next line, with its seal."""
+        """Returns the next line with its seal."""
         return self._next(line) + line
 
     def opened(self, line: bytes) -> bytes:
-        """The next line, without its seal.
+        """Returns the next line without its seal.
 
         Raises:
             UnprovedError: The seal is wrong.

@@ -22,24 +22,26 @@ from .settings import DISABLED, Settings
 RELEASE = version("ddpjob")
 
 SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
-"""The first and the longest wait between two tries to reach the coordinator: each is longer than the one before."""
+"""The first wait and the longest wait between two tries to reach the coordinator. Each wait is longer than the
+last."""
 
 PATIENT_SECONDS = 5.0
-"""A wait is not logged before it has lasted this long."""
+"""For how long a wait is not logged."""
 
 MUTE_SECONDS = 45.0
-"""An address that neither accepts nor refuses connections for this long counts as cut off: a reachable machine on
-which nothing listens yet refuses them. The limit is below the minute after which the operator gives up a missing
+"""How long an address may neither accept nor refuse connections before it counts as cut off. (A reachable machine on
+which nothing listens refuses them.) The limit is less than the minute after which the operator gives up a missing
 supervisor, because the operator cannot find out the reason."""
 
 
 ANOTHER_SECRET_SECONDS = 15.0
-"""A supervisor whose proof was refused for this long has a different secret: on a cluster the Secret was deleted
-after the gang had started, and recreated for this pod. The gang has to start again, with the new secret."""
+"""How long a supervisor's proof may be refused before its secret counts as different. On a cluster, this happens if
+the Secret is deleted after the gang has started, and recreated for this pod: then the gang must start again with the
+new secret."""
 
 
 class Rendezvous:
-    """The addresses of the other supervisors, as far as this one knows them."""
+    """The addresses of the other supervisors, as far as this supervisor knows them."""
 
     def __init__(self, settings: Settings) -> None:
         self.master_addr = settings.master_addr
@@ -48,23 +50,24 @@ class Rendezvous:
         """The address of each supervisor by node number, as last reported by the coordinator."""
         self._settings = settings
         self._coordinator = ""
-        """The coordinator's address, if it was learned from another supervisor; empty: try the configured ones."""
+        """The coordinator's address, as learned from another supervisor. While it is empty, the configured addresses
+        are tried."""
         self._incarnation = 0
-        """The incarnation of the newest known pod of rank 0; 0: none is known."""
+        """The incarnation of the newest known pod of rank 0; 0 if no pod is known."""
         self._link: Link | None = None
         self._problem = ""
         """Why the last try to reach the coordinator failed."""
         self._mute = False
         """Whether the last try failed because the address neither accepted nor refused the connection."""
         self._stranger: tuple[float, str] | None = None
-        """When this supervisor's proof was first refused, on the loop's clock, and the text of that refusal; None: it
-        was never refused, or a later proof was accepted."""
+        """When this supervisor's proof was first refused, on the event loop's clock, and the text of that refusal.
+        None if no proof was refused, or if a later one was accepted."""
         self._once = Once()
 
     async def reach(self, hello: Hello) -> Link:
-        """Connects to the coordinator, and returns the connection once it has sent Welcome.
+        """Connects to the coordinator, and returns the connection after the coordinator has sent Welcome.
 
-        With an operator it tries without limit: the operator decides when to give up.
+        If there is an operator, this never gives up: the operator decides when to do so.
 
         Raises:
             PeerLostError: There is no operator, and the coordinator did not answer in time; or the other supervisors
@@ -89,7 +92,8 @@ class Rendezvous:
             if not self._mute:
                 heard = loop.time()
             elif loop.time() - heard > MUTE_SECONDS and self._in_preflight and len(self._settings.peers) == 1:
-                # With several peers this pod joins a gang that ran before, and rank 0's pod may be gone by now.
+                # If there are several peers, this pod joins a gang that ran before, and rank 0's pod may be gone by
+                # now.
                 raise PreflightError(_cut_off(address, self._problem), (0, self._settings.node))
             if self._stranger is not None and loop.time() - self._stranger[0] > ANOTHER_SECRET_SECONDS:
                 raise PeerLostError(
@@ -150,11 +154,11 @@ class Rendezvous:
 
     @property
     def _in_preflight(self) -> bool:
-        """Whether problems count as preflight failures: the preflight is enabled, and there was no Welcome yet."""
+        """Whether problems count as preflight failures: the preflight is enabled, and no Welcome has arrived yet."""
         return self._settings.preflight != DISABLED and self._link is None
 
     def _note_coordinator(self, address: str, incarnation: int) -> None:
-        """Records the coordinator's address, if it is a newer coordinator's, or none was learned before."""
+        """Records the coordinator's address, unless one of this or a newer coordinator was recorded before."""
         with contextlib.suppress(ValueError):
             host, _ = host_and_port(address)
             if incarnation > self._incarnation:
@@ -164,12 +168,15 @@ class Rendezvous:
             self._coordinator = address
 
     def where(self) -> Elsewhere | None:
-        """The answer to a supervisor that takes this one for the coordinator; None: no address is known."""
+        """The answer to a supervisor that takes this one for the coordinator; None if no address is known."""
         address = self._coordinator or next(iter(self._settings.peers), "")
         return Elsewhere(address, self._incarnation) if address else None
 
     async def announced(self, announce: Announce, host: str) -> None:
-        """Follows a new supervisor of rank 0 from now on, and passes its address on. `host` sent the Announce."""
+        """Uses the new supervisor of rank 0 from now on, and forwards its address.
+
+        `host` is the sender of the Announce.
+        """
         if announce.uid != self._settings.uid or announce.incarnation < self._incarnation:
             return
         from_rank_0 = announce.address.startswith(":")
@@ -177,13 +184,13 @@ class Rendezvous:
             address = address_of(*host_and_port(f"[{host}]{announce.address}" if from_rank_0 else announce.address))
         except ValueError:
             return
-        # If the incarnation is not newer, this supervisor may already be connected to that supervisor of rank 0.
+        # If the incarnation is not newer, this supervisor may already be connected to that very supervisor of rank 0.
         if announce.incarnation > self._incarnation:
             self._note_coordinator(address, announce.incarnation)
             say(f"rank 0 is at {address} now")
             if self._link is not None:
                 await self._link.close()
-        if from_rank_0:  # Rank 0's supervisor may not know the addresses of all others.
+        if from_rank_0:  # Rank 0's supervisor may lack the addresses of some other supervisors.
             forwarded = Announce(announce.uid, announce.incarnation, address)
             others = (
                 address for node, address in self.members.items() if node not in {"0", str(self._settings.node)}
@@ -192,7 +199,7 @@ class Rendezvous:
 
 
 async def announce_to(address: str, announce: Announce, settings: Settings) -> Message | None:
-    """Sends Announce to the supervisor at `address`, and returns its answer; None if there is none."""
+    """Sends Announce to the supervisor at `address`. Returns its answer, or None if it does not answer."""
     with contextlib.suppress(OSError, LinkLostError, UnreadableError):
         link = await connect(address, settings.listen)
         try:

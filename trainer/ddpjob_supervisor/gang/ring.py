@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 
 class Ring:
-    """The nodes of an attempt in the order of their ranks: each sends to the next, and the last to the first.
+    """The nodes of an attempt in the order of their ranks. Each node sends to the next, and the last to the first.
 
-    Node 0 is always the first, because rank 0 has to be there: the others connect to it.
+    Node 0 is always the first, because it must have rank 0, to which the others connect.
     """
 
     def __init__(self, order: Sequence[int], processes: int) -> None:
@@ -29,27 +29,29 @@ class Ring:
         return self._places[node] * self._processes
 
     def node_of(self, rank: int) -> int:
-        """The number of the node on which a rank is."""
+        """The number of the node that a rank runs on."""
         return self.order[rank // self._processes]
 
     def in_words(self, rank: int) -> str:
-        """A rank as text, with its node where that does not follow from the rank."""
+        """A rank as text. Includes the node if it does not follow from the rank."""
         return rank_in_words(rank, self.node_of(rank), self._processes)
 
 
 def rank_in_words(rank: int, node: int, processes: int) -> str:
-    """A rank as text, with its node where that does not follow from the rank."""
+    """A rank as text. Includes the node if it does not follow from the rank."""
     return f"rank {rank}" if rank // processes == node else f"rank {rank} (node {node})"
 
 
 def order_of(domains: Mapping[int, str | None]) -> tuple[int, ...] | None:
-    """The numbers of the nodes in the order of their ranks, in which nodes of one topology domain are neighbours.
+    """The numbers of the nodes in the order of their ranks.
+
+    Nodes of one topology domain are neighbours in this order.
 
     Node 0's domain comes first. The other domains are ordered by the lowest number of their nodes, so the order stays
     numerical where neighbours by number already share a domain. Nodes with an unknown domain (the empty string) come
     last.
 
-    None: the order has to be numerical, because a supervisor does not support any other (its domain is None).
+    None if the order has to be numerical, because a supervisor supports no other order (its domain is None).
     """
     if None in domains.values():
         return None

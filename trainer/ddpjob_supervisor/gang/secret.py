@@ -1,4 +1,7 @@
-"""The job's secret: a file that only the job can read. Whoever has the secret counts as a supervisor of the job."""
+"""The job's secret: a file that only the job can read.
+
+Any process that has the secret counts as a supervisor of the job.
+"""
 
 import os
 import tempfile
@@ -16,13 +19,13 @@ HOW = "(umask 077; openssl rand -hex 32 > FILE)"
 
 
 def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
-    """A supervisor's settings with the secret of its job.
+    """Returns a supervisor's settings with the secret of its job.
 
-    If the environment names no secret file, a gang that stays on this machine uses a secret that all jobs of the same
-    user on this machine share.
+    If the environment names no secret file, and all nodes are on this machine, the secret is the one that all jobs of
+    this user on this machine share.
 
     Raises:
-        ConfigError: The secret cannot be read or created, has a wrong length or can be read by others; or no secret
+        ConfigError: The secret cannot be read or created, has a wrong length, or can be read by others; or no secret
             file is named, although this supervisor talks to other machines.
     """
     if settings.nodes == 1:
@@ -40,7 +43,7 @@ def with_secret(settings: Settings, env: Mapping[str, str]) -> Settings:
 
 def _named(file: Path, *, in_a_job: bool) -> bytes:
     try:
-        # In a pod the file is mounted where only the trainer's processes see it, whatever its mode is.
+        # In a pod the file's mode does not matter, because only the trainer's processes can see the mounted file.
         return secret_in(file, private=not in_a_job)
     except OSError as error:
         advice = "" if in_a_job else f"; make one with {HOW}"

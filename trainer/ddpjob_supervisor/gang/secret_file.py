@@ -1,4 +1,4 @@
-"""Reads and creates files with a secret. A file is created whole or not at all."""
+"""Reads and creates files with a secret. A file is never left incomplete."""
 
 import contextlib
 import errno
@@ -10,11 +10,12 @@ from pathlib import Path
 LEAST_BYTES, MOST_BYTES = 32, 4096
 NAME = "secret"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # Without O_NONBLOCK, opening a planted pipe would hang.
+# Without O_NONBLOCK, opening a pipe that somebody has planted would hang.
+READING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def secret_in(path: Path, *, private: bool) -> bytes:
-    """The secret in a file. If `private`, no other user may have access to the file.
+    """Returns the secret in a file. If `private`, other users must not have access to the file.
 
     Raises:
         OSError: The file has no usable secret; `strerror` is the reason.
@@ -26,7 +27,9 @@ def secret_in(path: Path, *, private: bool) -> bytes:
 
 
 def users_secret(directory: Path) -> bytes:
-    """The secret in the file NAME of a directory that only this user can access; both are created if missing.
+    """Returns the secret in the file NAME of a directory that only this user can access.
+
+    Creates both if they are missing.
 
     Raises:
         OSError: The secret cannot be created, or what exists is not safe to use; `strerror` is the reason.
@@ -70,7 +73,7 @@ def _read(path: Path | str, more: int = 0, place: int | None = None) -> tuple[by
 
 
 def _make(place: int) -> None:
-    """Creates the secret under a temporary name first: a process killed meanwhile leaves no incomplete NAME."""
+    """Creates the secret under a temporary name first, so that a process that is killed leaves no incomplete NAME."""
     new = f".{NAME}-{secrets.token_hex(8)}"
     writing = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -78,7 +81,7 @@ def _make(place: int) -> None:
             file.write(secrets.token_hex(LEAST_BYTES).encode())
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # Another supervisor has already created it.
+        with contextlib.suppress(FileExistsError):  # Another supervisor has already created the secret.
             os.link(new, NAME, src_dir_fd=place, dst_dir_fd=place)
     finally:
         os.unlink(new, dir_fd=place)

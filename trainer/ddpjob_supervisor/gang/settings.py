@@ -1,4 +1,4 @@
-"""A supervisor's place in its gang, from the pod's environment."""
+"""A supervisor's place in its gang, read from the pod's environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ from .judging import Limits, left_to_operator
 
 CONTROL_PORT = 29502
 CONTROL_PORT_OFFSET = 2
-"""Without an operator the control port is this far above the master's port, so that two runs use different ports."""
+"""How far above the master's port the control port is if there is no operator, so that two runs use different
+ports."""
 
 STATUS_PORT = 29501
 DEFAULT_WINDOW_SECONDS = 3600
@@ -23,7 +24,7 @@ GRACE_SECONDS = 30
 """The default of Kubernetes' grace period and of torchrun's `--shutdown-timeout`."""
 
 DIGITS = 10
-"""How many digits of a save interval are read: an interval with more digits is longer than any training."""
+"""How many digits of a save interval are read. An interval with more digits is longer than any training."""
 
 NO_RESTARTS = Limits()
 DISABLED = "Disabled"
@@ -47,26 +48,28 @@ class Settings:
     in_a_job: bool = False
     """Whether an operator created this pod. The operator reads the status port, and replaces lost pods."""
     joining_seconds: float | None = None
-    """Seconds to wait for the other nodes; None: without limit, because an operator starts them."""
+    """How many seconds to wait for the other nodes; None for no limit, because an operator starts them."""
     listen: str | None = None
-    """The address to listen on; None: all addresses."""
+    """The address to listen on; None for all addresses."""
     peers: tuple[str, ...] = ()
-    """Addresses of supervisors, as host:port, through which to find the coordinator: rank 0's first."""
+    """Addresses of supervisors through which to find the coordinator, as host:port. Rank 0's is the first."""
     limits: Limits = NO_RESTARTS
     stall_timeout: float | None = None
-    """Seconds without a finished step that count as a stall; None: learned from the job's own steps."""
+    """Seconds without a finished step that count as a stall; None if this is learned from the job's own steps."""
     first_step_timeout: float | None = None
-    """Seconds without a first step that count as a stall; None: learned from the first steps of former attempts."""
+    """Seconds without a first step that count as a stall; None if this is learned from first steps of former
+    attempts."""
     image: str = ""
     """The container's image; empty if there is none."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
-    """The interval between two saves, in steps or in seconds; None: the program is not asked to save at intervals."""
+    """The interval between two saves, in steps or in seconds. None if the program need not save at intervals."""
     preflight: str = DISABLED
     grace: float = GRACE_SECONDS
-    """Seconds that this node has to end after it is told to stop; then it is killed."""
+    """How many seconds this node has after it is told to stop; after that it is killed."""
     domain_file: Path | None = None
-    """The file with this node's topology domain, empty until that is known; None: ranks do not follow placement."""
+    """The file for this node's topology domain, empty until the domain is known; None if ranks do not follow
+    placement."""
     secret: bytes = field(default=b"", repr=False)
     """The job's secret; empty if this is the only node."""
     secret_file: Path | None = None
@@ -79,14 +82,14 @@ class Settings:
 
     @property
     def host_name(self) -> str | None:
-        """The host name by which the other nodes find this one; None if they need no name, or have its address."""
+        """The host name under which the other nodes find this one; None if they need no name, or have its address."""
         return self.master_addr if self.leads and len(self.peers) == 1 else None
 
     @property
     def listens(self) -> bool:
         """Whether this supervisor has a control port.
 
-        Nobody connects to the only supervisor of a gang. Without an operator, nobody connects to any but rank 0's.
+        Nobody connects to the only supervisor of a gang. Without an operator, supervisors connect only to rank 0's.
         """
         return self.nodes > 1 and (self.leads or self.in_a_job)
 
@@ -98,7 +101,7 @@ class Settings:
 
 
 def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Settings:
-    """The settings that an environment describes; `max_restarts` overrides the number of restarts in place.
+    """The settings that an environment describes. `max_restarts` overrides the number of restarts in place.
 
     Raises:
         ConfigError: A variable is missing, is not a number, or contradicts another one.
@@ -178,7 +181,10 @@ def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _interval(env: Mapping[str, str], name: str) -> int | None:
-    """The number in a variable; None if it is invalid: the program reads the variable too, and reports mistakes."""
+    """The number in a variable; None if it is invalid.
+
+    The program reads the variable too, and reports such a mistake.
+    """
     text = env.get(name, "")
     return int(text[:DIGITS]) if text.isascii() and text.isdecimal() else None
 

@@ -1,12 +1,12 @@
-"""The states of a gang, and what is known of its present attempt and its members. Only the coordinator changes them.
+"""The states of a gang, with data about its present attempt and its members. Only the coordinator changes them.
 
     Gathering --all are there--> Running --a rank failed, a node left--> Stopping --no rank runs--> Gathering
         |                         ^ |                                     ^  ^          |
         +--to be tested--> Preflight| +--no step for too long--> Stalled--+  |          +--> Done
                             +-------+----------------------------------------+
 
-Data that exists only in one state is a field of that state. Times are seconds since the epoch, by the coordinator's
-clock.
+Data that exists only in one state is a field of that state. Times are in seconds since the epoch, on the
+coordinator's clock.
 """
 
 from collections.abc import Mapping
@@ -65,9 +65,10 @@ class Running(State):
     """The ranks of an attempt run."""
 
     parting_since: float | None = None
-    """When the first rank ended, or lost a peer, because a node was told to stop; None: no rank has.
+    """When the first rank ended, or lost a peer, because a node was told to stop; None if this has not happened.
 
-    Usually all nodes are told to stop, one after the other, and the ranks of the last ones may still have to save."""
+    Usually all nodes are told to stop, one after the other, and the ranks of the last nodes may still have to save.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Stalled(State):
     """The ranks make no progress, and the reason is being investigated."""
 
     observations: Mapping[int, tuple[Observation, ...]] = field(default_factory=dict)
-    """What the ranks were found doing, by node; only nodes that have answered are in it."""
+    """What the ranks were doing, by node. Contains only the nodes that have answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,9 @@ class Stall:
 
     since: float
     node: int | None = None
-    """The node of the rank to blame; None: not known."""
+    """The node of the rank that is to blame; None if it is not known."""
     rank: int | None = None
-    """The rank to blame; None: not known."""
+    """The rank that is to blame; None if it is not known."""
     message: str = ""
 
 
@@ -114,19 +115,19 @@ class Delay:
 
     since: float
     seconds: float
-    """How long the attempt had waited when the ranks were last looked at."""
+    """How long the attempt had waited for its first step when the ranks were last examined."""
     message: str
 
 
 @dataclass(slots=True)
 class Attempt:
-    """The present attempt or, until the next one starts, the last one."""
+    """The present attempt. Between two attempts, the last one."""
 
     number: int
     ring: Ring
     began: float
     ran: float = 0.0
-    """Seconds until it was stopped."""
+    """How many seconds the attempt ran before it was stopped."""
     progressed: bool = False
     """Whether any rank has finished a step."""
     stall: Stall | None = None
@@ -135,13 +136,14 @@ class Attempt:
     stopped: str = ""
     """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     looks: dict[int, tuple[Observation, ...]] = field(default_factory=dict)
-    """What the ranks were doing at the last look, by node; only nodes that have answered are in it."""
+    """What the ranks were doing when last asked, by node. Contains only the nodes that have answered."""
     ends: dict[int, tuple[End, ...]] = field(default_factory=dict)
-    """How the ranks have ended, by node. Nodes that have left since are included."""
+    """How the ranks have ended, by node. Includes nodes that have left since."""
     heard: dict[int, float] = field(default_factory=dict)
-    """When each node first reported a failure or the end of its ranks, by node."""
+    """When each node first reported a failure or the end of its ranks."""
     left: dict[int, int | None] = field(default_factory=dict)
-    """The incarnations of the supervisors that have left, by node; None for one that had been told to stop."""
+    """The incarnations of the supervisors that have left, by node; None for a supervisor that had been told to
+    stop."""
 
 
 class MemberState(Enum):
@@ -161,10 +163,10 @@ class Member:
     address: str
     attempt: int
     domain: str | None = None
-    """Its topology domain, as in `Hello.domain`."""
+    """The member's topology domain, as in `Hello.domain`."""
     state: MemberState = MemberState.IDLE
     leaving: bool = False
     beats: tuple[dict[str, Any], ...] = ()
-    """The last report of each of its ranks, with the node's number as `node`."""
+    """The last report of each of the member's ranks, with the node's number as `node`."""
     running: tuple[int, ...] = ()
-    """Its ranks that have not ended."""
+    """The member's ranks that have not ended."""

@@ -13,18 +13,18 @@ from typing import Any, NoReturn
 
 BUFFER, FILE = "TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"
 OLD_NAMES = {BUFFER: "TORCH_NCCL_TRACE_BUFFER_SIZE", FILE: "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
-"""PyTorch before 2.8 reads only these names (https://github.com/pytorch/pytorch/pull/152563). Later releases still
+"""The only names that PyTorch before 2.8 reads (https://github.com/pytorch/pytorch/pull/152563). Later releases still
 read them, but print a warning for each that is set, even if the new name is set as well."""
 
 DUMPS = "TORCH_NCCL_DUMP_ON_TIMEOUT"
 
 READS_OLD_NAMES = re.compile(r"2\.[4-7]\.|2\.8\.0(a|\.dev)")
-"""The releases of PyTorch that may need the old names. Some prereleases of 2.8 do, as in NVIDIA's images."""
+"""The releases of PyTorch that may need the old names. Some prereleases of 2.8 need them, as in NVIDIA's images."""
 
 DUMPS_IF_TOLD = re.compile(r"2\.6\.")
-"""The releases of PyTorch that dump only if this variable is set. Later releases dump by default
-(https://github.com/pytorch/pytorch/pull/143446). It must not be set for earlier releases: their watchdog would then
-sleep for TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, 8 minutes or more, before it ends the process."""
+"""The releases of PyTorch that write dumps only if DUMPS is set. Later releases write them by default
+(https://github.com/pytorch/pytorch/pull/143446). DUMPS must not be set for earlier releases: their watchdog would
+then sleep for TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC, 8 minutes or more, before it ends the process."""
 
 ENTRIES = "2000"
 """The number of collectives to keep. This is PyTorch's default, but up to 2.8 the default was 0."""
@@ -33,8 +33,9 @@ ENTRIES = "2000"
 def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dict[str, str]:
     """The variables that turn on a rank's flight recorder.
 
-    If the rank's backend writes dumps, their path is `prefix` and the rank's number. `torch` is the version of
-    PyTorch, empty if it is unknown. A variable is left out if `env` sets it under its old or its new name.
+    A dump is written to the path that consists of `prefix` and the rank's number; `prefix` is None if the rank's
+    backend writes no dumps. `torch` is the version of PyTorch, or empty if it is unknown. A variable is left out if
+    `env` sets it under its old or its new name.
     """
     new = {BUFFER: ENTRIES} if prefix is None else {BUFFER: ENTRIES, FILE: prefix}
     wanted = {name: value for name, value in new.items() if not {name, OLD_NAMES[name]} & env.keys()}
@@ -46,14 +47,14 @@ def settings(prefix: str | None, env: Mapping[str, str], torch: str = "") -> dic
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain data only, and refuses every class: a rank's file must not run code in the supervisor."""
+    """Reads plain data only, and refuses every class, because a rank's file must not run code in the supervisor."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"a flight recorder's dump has no {module}.{name}")
 
 
 def entries_of(dump: bytes) -> list[Mapping[str, Any]]:
-    """The entries of a dump, the oldest first; none if the dump is incomplete."""
+    """The entries of a dump, the oldest first; empty if the dump is incomplete."""
     try:
         content = _Plain(io.BytesIO(dump)).load()
         return [entry for entry in content["entries"] if isinstance(entry, Mapping)]

@@ -15,7 +15,7 @@ class Gpu:
     lost: str = ""
     """The driver's error if it cannot reach the GPU; otherwise empty."""
     uncorrected: int = 0
-    """The number of ECC errors that could not be corrected, since the driver was loaded."""
+    """The number of ECC errors since the driver was loaded that could not be corrected."""
     worn_out: bool = False
     """Whether a broken row of memory could not be replaced because no spare rows are left."""
     to_reset: bool = False
@@ -25,14 +25,14 @@ class Gpu:
 
 
 def problem_now(gpu: Gpu) -> str | None:
-    """A sentence that says why training must not start on the GPU; None: it may start."""
+    """Why training must not start on the GPU, as a sentence; None if it may start."""
     if gpu.lost:
         return f"GPU {gpu.index} does not answer: {gpu.lost}"
     return f"GPU {gpu.index} has broken memory that can no longer be replaced" if gpu.worn_out else None
 
 
 def warning_now(gpu: Gpu) -> str | None:
-    """A sentence about a problem that does not keep training from starting; None: there is no problem."""
+    """A problem that does not keep training from starting, as a sentence; None if there is none."""
     signs = [
         f"has had {gpu.uncorrected} ECC errors that could not be corrected" if gpu.uncorrected else "",
         "has broken memory that is replaced at its next reset" if gpu.to_reset else "",

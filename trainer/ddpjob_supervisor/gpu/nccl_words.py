@@ -1,8 +1,8 @@
 """Parses the lines that PyTorch's NCCL backend and NCCL itself write to stderr. Pure.
 
-The backend's watchdog is a C++ thread. When a collective fails or takes too long, it logs some lines and ends the
-process by SIGABRT: no exception reaches Python, so only these lines give the reason.
-(PyTorch 2.0 to 2.15: torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.)
+The backend's watchdog is a C++ thread. When a collective fails or takes too long, the watchdog logs some lines and
+ends the process with SIGABRT. No exception reaches Python, so only these lines give the reason. (PyTorch 2.0 to 2.15:
+torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.)
 """
 
 import re
@@ -15,10 +15,10 @@ from ddpjob_rank.failure.collective_errors import Fault, nccl_fault
 from ddpjob_rank.failure.device_words import broken_device
 
 LINE = re.compile(r"ProcessGroupNCCL|[Ww]atchdog|NCCL|nccl[A-Z]\w+|CUDA error|Cuda failure")
-"""A quick test that skips lines which are not about NCCL: a program may write a thousand lines per second."""
+"""A quick test that skips lines that are not about NCCL, because a program may write a thousand lines per second."""
 
 GROUP = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<group>\w+) ?(?:\([^()]{0,200}+\))? Rank \d+\]")
-"""The process group of a line. Releases before 2.4 do not print it, and then the default group is assumed."""
+"""The process group of a line. PyTorch before 2.4 does not print it, so the default group is assumed then."""
 
 TIMED_OUT = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<operation>\w++)"
@@ -36,8 +36,8 @@ SIGNALLED = re.compile(
     r"|Received a dump signal due to a collective timeout from +rank -?\d+"
     r"|(?:Received a global|detected a) dump signal from rank -?\d+"
 )
-"""If the process has not ended by itself 8 minutes after this line, the watchdog ends it. The last two alternatives
-are lines of PyTorch 2.4."""
+"""After such a line, the watchdog ends the process if it still runs 8 minutes later. The last two alternatives are
+lines of PyTorch 2.4."""
 
 ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+)")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")
@@ -49,18 +49,18 @@ NCCL_ERROR = re.compile(
     r"(?P<said>(?P<result>nccl(?:System|UnhandledCuda|Internal)Error|ncclInvalid(?:Usage|Argument)): .*)"
 )
 LAST_ERROR = "Last error:"
-"""After these words comes NCCL's own explanation, in the same line or the next."""
+"""NCCL's own explanation follows these words, on the same line or on the next."""
 
 VIA = re.compile(r"NCCL INFO (?:Channel|CollNet) \S+ ?: .{0,200}? via (?P<way>P2P|SHM|(?:NET|COLLNET)/[^/]+)")
 NETWORK = re.compile(r"NCCL INFO Using network (?P<network>.+)")
 PREFIX = re.compile(r"^\[rank\d+\]:\s?")
-"""PyTorch prints this before each line of a rank that belongs to a process group."""
+"""The prefix that PyTorch prints before each line of a rank that belongs to a process group."""
 
 DEFAULT_GROUP = "0"
 
 
 class Ending(StrEnum):
-    """The reason why the NCCL watchdog, or CUDA, ended a process."""
+    """Why the NCCL watchdog, or CUDA, ended a process."""
 
     DEVICE = "device"
     """The GPU of the process is broken."""
@@ -69,20 +69,20 @@ class Ending(StrEnum):
     PEER = "peer"
     """Another process, or the connection to it, was lost."""
     SIGNALLED = "signalled"
-    """Another rank signalled this process, because that rank failed or its watchdog gave up."""
+    """Another rank signalled this process, because it failed or its watchdog gave up."""
     OTHER = "other"
-    """Another error of CUDA or NCCL, for which the program may be to blame."""
+    """Another error of CUDA or NCCL, which may be the program's fault."""
 
 
 @dataclass(slots=True)
 class NcclWords:
-    """The relevant content of one process's log, which is passed line by line, without line ends."""
+    """The relevant content of one process's log, which is passed in line by line, without line ends."""
 
     ending: Ending | None = None
     said: str = ""
     """A sentence that explains the ending."""
     begun: dict[str, int] = field(default_factory=dict)
-    """The number of collectives that the process had begun, by group and backend (`0 nccl`), if it is logged."""
+    """The number of collectives that the process had begun, if it is logged, by group and backend (`0 nccl`)."""
     done: dict[str, int] = field(default_factory=dict)
     """The number of collectives that were completed, in the same form."""
     waited: str = ""
@@ -90,10 +90,10 @@ class NcclWords:
     network: str = ""
     """The network that NCCL uses between machines: `IB`, `Socket`, or a plugin's name."""
     ways: Counter[str] = field(default_factory=Counter)
-    """The number of channels per transport: `P2P`, `SHM`, `NET/IB`."""
+    """The number of channels for each transport: `P2P`, `SHM`, `NET/IB`."""
     _explains: bool = False
     _result: str = ""
-    """The result of NCCL that was the reason, if it was one: its explanation may follow."""
+    """NCCL's result, such as `ncclSystemError`, if that was the reason. Its explanation may follow."""
 
     def hear(self, line: str) -> None:
         """Parses the next line."""
@@ -144,7 +144,7 @@ class NcclWords:
     def _end(self, ending: Ending, explanation: str) -> None:
         """Sets the reason. The first reason counts, because later ones are its consequences, with two exceptions.
 
-        A broken device replaces any other reason. Any other reason replaces SIGNALLED, which only says that another
+        A broken device replaces any other reason. Any other reason replaces SIGNALLED, which only means that another
         rank failed.
         """
         if self.ending in {None, Ending.SIGNALLED} or (ending is Ending.DEVICE and self.ending is not Ending.DEVICE):
@@ -173,4 +173,4 @@ CAUSES = {
     Ending.SIGNALLED: PeerLostError.cause,
     Ending.OTHER: TrainerError.cause,
 }
-"""The cause that a failure report gives for each reason."""
+"""The cause that a failure report gives for each of these endings."""

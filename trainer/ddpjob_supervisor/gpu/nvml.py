@@ -1,6 +1,6 @@
-"""Asks NVIDIA's driver about this container's GPUs by NVML, which needs neither a CUDA context nor torch.
+"""Queries NVIDIA's driver about this container's GPUs through NVML, which needs neither a CUDA context nor torch.
 
-A broken GPU may keep its driver from answering: call these functions in a thread that nobody has to wait for.
+If a GPU is broken, the driver may never answer: call these functions in a thread that nobody has to wait for.
 """
 
 import ctypes
@@ -16,13 +16,13 @@ from .signs import Counter, Fact, happened
 T = TypeVar("T")
 
 LIBRARY = "libnvidia-ml.so.1"
-"""A part of the driver. If it cannot be loaded, this container has no NVIDIA GPU."""
+"""A library of NVIDIA's driver. If it cannot be loaded, this container has no NVIDIA GPU."""
 
 HOT = "it is too hot"
 
 
 class Nvml:
-    """Reads the GPUs from the driver, and notes what happens to them in an attempt. For one thread at a time."""
+    """Reads the GPUs from the driver, and records what happens to them in an attempt. For one thread at a time."""
 
     def __init__(self, library: Any) -> None:
         """`library` is the module `pynvml` after `nvmlInit`.
@@ -36,7 +36,7 @@ class Nvml:
         self._xids: list[tuple[int | None, int]] = []
         self._events: Any = None
         self.before = self.look()
-        """The GPUs as they were when the attempt began."""
+        """The state of the GPUs when the attempt began."""
         self._listen()
 
     def look(self) -> list[Gpu]:
@@ -48,7 +48,7 @@ class Nvml:
         return [self._gpu(index) for index in range(self._library.nvmlDeviceGetCount())]
 
     def begin(self) -> list[Gpu]:
-        """Begins an attempt: forgets everything that has happened before. Returns the present state of the GPUs."""
+        """Begins an attempt: discards everything that has happened before. Returns the present state of the GPUs."""
         self._hear()
         self._xids = []
         with suppress(self._library.NVMLError):
@@ -56,7 +56,10 @@ class Nvml:
         return self.before
 
     def facts(self) -> list[Fact]:
-        """What has happened to the GPUs in this attempt, the gravest first. Repeated calls repeat the facts."""
+        """What has happened to the GPUs in this attempt, the most severe first.
+
+        Repeated calls return the same facts again.
+        """
         self._hear()
         try:
             return happened(self.before, self.look(), self._xids)
@@ -90,7 +93,7 @@ class Nvml:
         )
 
     def _asked(self, question: Callable[..., T], unknown: T, *arguments: object) -> T:
-        """The answer to a query; `unknown` if this GPU does not support the query."""
+        """The answer to a query, or `unknown` if this GPU does not support the query."""
         try:
             return question(*arguments)
         except self._library.NVMLError:
@@ -106,9 +109,9 @@ class Nvml:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _hear(self) -> None:
-        """Notes the errors that the driver has reported. It reports each error only once."""
+        """Records the errors that the driver reports. The driver reports each error only once."""
         nvml = self._library
-        with suppress(nvml.NVMLError):  # A timeout ends the loop when no events are left.
+        with suppress(nvml.NVMLError):  # When no events are left, a timeout error ends the loop.
             while self._events is not None:
                 event = nvml.nvmlEventSetWait_v2(self._events, 0)
                 index = self._asked(nvml.nvmlDeviceGetIndex, None, event.device)  # None if the GPU is lost.
@@ -121,7 +124,7 @@ def _text(value: str | bytes) -> str:
 
 @cache
 def nvml() -> Nvml | None:
-    """Access to the driver, which the first call opens for this process; None: no driver, or it does not work."""
+    """Access to the driver, which the first call opens for this process; None if there is no driver that works."""
     try:
         ctypes.CDLL(LIBRARY)
         library: Any = importlib.import_module("pynvml")

@@ -1,4 +1,4 @@
-"""What the driver's errors and counters mean: whether the program or the GPU is at fault, and whether the GPU works.
+"""What the driver's errors and counters mean: is the program or the GPU at fault, and does the GPU still work?
 
 Pure.
 """
@@ -11,18 +11,21 @@ from .health import Gpu
 
 
 class Meaning(IntEnum):
-    """The meaning of a sign, the gravest last."""
+    """The meaning of a sign. The last member is the most severe."""
 
     APPLICATION = 0
-    """The GPU works: most often the program is at fault."""
+    """The GPU works. Usually the program is at fault."""
     CONTAINED = 1
     """The process that hit the error ends, and the GPU works as before."""
     BROKEN = 2
-    """The GPU is unusable until it is reset, or for good."""
+    """The GPU is unusable until it is reset, or permanently."""
 
 
 class Counter(Enum):
-    """A sign that is found by asking the driver. The other signs are Xids, which the driver reports by itself."""
+    """A sign that is found by querying the driver.
+
+    The other signs are Xids, which the driver reports without a query.
+    """
 
     LOST = "lost"
     GONE = "gone"
@@ -67,15 +70,13 @@ SIGNS: Mapping[Sign, tuple[Meaning, str]] = {
     Counter.WORN_OUT: (Meaning.BROKEN, "has broken memory that can no longer be replaced"),
 }
 """From NVIDIA's catalog, by its column "Resolution Bucket, Immediate Action". An error is BROKEN if the GPU must be
-reset or its machine restarted (RESET_GPU, RESTART_BM, and the workflows of 48 and 74, which end so). It is not BROKEN
-if only the program must be restarted (RESTART_APP), or if it may be ignored. 94 is the catalog's only memory error
-after which programs may run as before. A contained error also raises the count of uncorrected errors, so the count
-alone does not condemn a GPU: a worse error also reports 48, 64, 95 or 140.
+reset or its machine restarted (RESET_GPU, RESTART_BM, and the workflows of 48 and 74, which lead to a reset or a
+restart). It is not BROKEN if only the program must be restarted (RESTART_APP), or if the error may be ignored. 94 is
+the catalog's only memory error after which programs may run as before. A contained error also raises the count of
+uncorrected errors, so the count alone does not condemn a GPU: a worse error also reports 48, 64, 95 or 140.
 
-Xids that are not listed are ignored. Those of NVLink 5 (144 to 150) have to be decoded from their message, which NVML
-does not pass on.
-(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026)
-"""
+Xids that are not listed are ignored. The Xids of NVLink 5 (144 to 150) have to be decoded from their message, which
+NVML does not pass on. (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Fact:
     """Something that has happened to a GPU."""
 
     gpu: int | None
-    """The GPU's index at the beginning of the attempt; None: it is unknown, or all GPUs are concerned."""
+    """The GPU's index at the beginning of the attempt; None if it is unknown, or if all GPUs are affected."""
     sign: Sign
     message: str
     """A sentence that names the GPU."""
@@ -95,7 +96,7 @@ class Fact:
 
 
 def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int | None, int]] = ()) -> list[Fact]:
-    """What has happened to the GPUs between the states `before` and `now`, the gravest first.
+    """What has happened to the GPUs between the states `before` and `now`, the most severe first.
 
     `xids` are the errors that the driver has reported meanwhile, each with the index of its GPU.
     """
@@ -103,7 +104,7 @@ def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int
     known = {gpu.uuid: gpu for gpu in before if gpu.uuid}
     lost = {gpu.index for gpu in before if gpu.lost}
     for gpu in now:
-        then = known.get(gpu.uuid, gpu)  # A GPU that was not there before has not changed.
+        then = known.get(gpu.uuid, gpu)  # A GPU that was not in `before` counts as unchanged.
         if gpu.lost and gpu.index not in lost:
             facts.append(_fact(Counter.LOST, gpu.index, gpu.lost))
         if gpu.worn_out and not then.worn_out:
@@ -112,7 +113,7 @@ def happened(before: Sequence[Gpu], now: Sequence[Gpu], xids: Iterable[tuple[int
             facts.append(_fact(Counter.UNCORRECTED, then.index))
         if gpu.slowed:
             facts.append(_fact(Counter.SLOWED, then.index, ", ".join(gpu.slowed)))
-    # If only a UUID is missing and the number of GPUs is unchanged, the driver does not report that UUID right now.
+    # If a UUID is missing but the number of GPUs is unchanged, the driver just does not report that UUID right now.
     if len(now) < len(before):
         present = {gpu.uuid for gpu in now}
         facts += [_fact(Counter.GONE, gpu.index) for uuid, gpu in known.items() if uuid not in present]

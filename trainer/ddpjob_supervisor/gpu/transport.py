@@ -1,4 +1,4 @@
-"""How NCCL passes data between GPUs, read from its log with NCCL_DEBUG=INFO. Pure."""
+"""How NCCL transfers data between GPUs, read from its log with NCCL_DEBUG=INFO. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ DEBUG, SUBSYS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 SOCKETS = "NET/Socket"
 
 LONGEST = 64
-"""The longest text for the status page, in characters."""
+"""The maximum length of the text for the status page, in characters."""
 
 
 def settings(file: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make NCCL log how it passes data, and little else, to a file; none if any of them is set.
+    """The variables that make NCCL log to a file how it transfers data, and little else. Empty if any of them is set.
 
     All lines that are read here belong to NCCL's subsystem INIT (NCCL 2.20 to 2.30: src/init.cc and src/transport).
     """
@@ -22,13 +22,13 @@ def settings(file: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def transport_of(words: NcclWords) -> str | None:
-    """NCCL's transports, those with most channels first, such as `P2P, NET/IB`; None: it has logged none."""
+    """NCCL's transports, the one with most channels first, such as `P2P, NET/IB`; None if none is logged."""
     ways = [way for way, _ in words.ways.most_common()]
     return (", ".join(ways) or (f"network {words.network}" if words.network else ""))[:LONGEST] or None
 
 
 def fell_back(words: NcclWords, infiniband: Sequence[str]) -> str | None:
-    """A warning if NCCL uses sockets although the machine has InfiniBand devices; None if all is well."""
+    """A warning if NCCL uses sockets although the machine has InfiniBand devices; otherwise None."""
     if SOCKETS not in words.ways or not infiniband:
         return None
     return (

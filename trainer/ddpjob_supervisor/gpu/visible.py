@@ -8,14 +8,14 @@ from ddpjob_rank.machine.devices import VISIBLE
 from .health import Gpu
 
 Shown = Sequence[Gpu | None]
-"""The GPUs as a process numbers them, from 0; None: a MIG instance, which is not monitored."""
+"""The GPUs of a process in its own numbering, from 0. None stands for a MIG instance, which is not monitored."""
 
 
 def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
     """The GPUs that CUDA shows to processes with this environment.
 
-    As in CUDA, names are indexes or beginnings of UUIDs, and the list ends before the first name that no GPU has.
-    (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)
+    As in CUDA, each name is an index or the beginning of a UUID, and the list ends before the first name that matches
+    no GPU. (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables)
     """
     if VISIBLE not in env:
         return gpus
@@ -29,13 +29,13 @@ def visible(gpus: Sequence[Gpu], env: Mapping[str, str]) -> Shown:
 
 
 def of_rank(shown: Shown, local_rank: int, processes: int) -> list[Gpu]:
-    """The GPUs of one process: the GPU with the number of its local rank, or all GPUs if it is the only process."""
+    """The GPUs of one process: the GPU whose number is its local rank, or all GPUs if it is the only process."""
     own = shown if processes == 1 else shown[local_rank : local_rank + 1]
     return [gpu for gpu in own if gpu is not None]
 
 
 def nodes_of(shown: Shown, processes: int, root: Path = Path("/")) -> list[int | None]:
-    """The NUMA node of each process's GPUs; None: it is unknown, or they belong to several nodes."""
+    """The NUMA node of each process's GPUs; None if it is unknown, or if they belong to several nodes."""
     each = ({_node(gpu, root) for gpu in of_rank(shown, local, processes)} for local in range(processes))
     return [nodes.pop() if len(nodes) == 1 else None for nodes in each]
 
@@ -45,4 +45,4 @@ def _node(gpu: Gpu, root: Path) -> int | None:
         node = int((root / "sys/bus/pci/devices" / (gpu.pci or "none") / "numa_node").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return node if node >= 0 else None  # -1: the firmware does not report it.
+    return node if node >= 0 else None  # The firmware reports -1 if it has no information.

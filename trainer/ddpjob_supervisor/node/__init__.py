@@ -1,1 +1,1 @@
-"""Ranks as processes: two ways to start them, and what they leave behind."""
+"""Ranks as processes: the two ways to start them, and the processes that they leave behind."""

@@ -10,11 +10,12 @@ from . import open_files
 from .ranks import Launch, Rank, StartError, exit_code
 
 COMMAND = (sys.executable, "-P", "-m", "ddpjob_rank.running.rank")
-"""-P keeps the working directory out of the search path: a queue.py there would hide the standard library's."""
+"""-P keeps the working directory out of the module search path, where a queue.py would hide the standard
+library's."""
 
 
 class Cold:
-    """Starts each rank as a process of its own, as a shell would."""
+    """Starts each rank as a process that is not forked from the zygote, as a shell would."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Task[None]] = set()

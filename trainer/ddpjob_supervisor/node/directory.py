@@ -1,4 +1,4 @@
-"""A supervisor's private directory for its ranks' heartbeats and reports, deleted when the supervisor ends."""
+"""A supervisor's private directory for the heartbeats and reports of its ranks, deleted when the supervisor ends."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ from ddpjob_rank.errors import StorageError
 from ddpjob_rank.reporting.heartbeat import EMPTY
 
 PARENTS = (Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108  (a private directory is made there)
-"""Where the directory may be created: in memory if possible, so that nothing waits for a disk."""
+"""Where the directory may be created: preferably in memory, so that nothing waits for a disk."""
 
 PREFIX = "ddpjob-supervisor-"
 NEW = ".ddpjob-supervisor-"
@@ -23,7 +23,7 @@ NEW = ".ddpjob-supervisor-"
 def private_directory() -> Iterator[Path]:
     """Creates the directory and locks it; deletes it after the block.
 
-    The directory of a supervisor that was killed stays, but is not locked any more.
+    If a supervisor is killed, its directory remains, but is no longer locked.
 
     Raises:
         StorageError: The directory cannot be created in any of PARENTS.
@@ -48,11 +48,14 @@ def _made() -> tuple[Path, int]:
 
 
 ANY_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Flags that open only a directory: anybody may create a pipe by that name, and opening it would block."""
+"""Flags that open only a directory: any user may create a pipe with that name, and opening a pipe would block."""
 
 
 def _locked(parent: Path) -> tuple[Path, int]:
-    """A new, locked directory. It gets a name that other supervisors sweep only once it is locked."""
+    """Creates a locked directory.
+
+    Other supervisors remove directories by their name, so it gets that name only when locked.
+    """
     new = Path(tempfile.mkdtemp(prefix=NEW, dir=parent))
     lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
     try:

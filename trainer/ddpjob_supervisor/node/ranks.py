@@ -14,7 +14,7 @@ from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.watch.procfs import Process, handles
 
 GONE = frozenset("XZ")
-"""States in /proc of a process that has ended, whether or not its parent has reaped it."""
+"""States of a process in /proc that mean that it has ended, whether or not its parent has reaped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Launch:
     program: Program
     env: Mapping[str, str]
     cores: frozenset[int] | None = None
-    """The cores on which the rank may run; None: any."""
+    """The cores on which the rank may run; None if it may run on any."""
 
 
 @dataclass(slots=True)
@@ -33,22 +33,25 @@ class Rank:
 
     pid: int
     ended: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Its exit code, 128+n for signal n, once it has ended."""
+    """Set when the rank has ended, to its exit code, which is 128+n for signal n."""
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal, unless the rank has ended: its process ID may belong to another process by then."""
+        """Sends a signal, unless the rank has ended: then its process ID may already belong to another process."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     @property
     def runs(self) -> bool:
-        """Whether the kernel still runs the process. `ended` is set a moment after the process has ended."""
+        """Whether the process still runs, according to the kernel.
+
+        `ended` is set a moment after the process has ended.
+        """
         return not self.ended.done() and Process.of(self.pid).state not in GONE
 
     @property
     def only_interruptible(self) -> bool:
-        """Whether the rank handles SIGINT, as any Python program does, but SIGTERM would end it without clean-up."""
+        """Whether the rank handles SIGINT, as any Python program does, but SIGTERM would end it without cleanup."""
         return handles(self.pid, signal.SIGINT) and not handles(self.pid, signal.SIGTERM)
 
     def interrupt(self) -> None:
@@ -60,13 +63,13 @@ class Rank:
     def kill(self) -> None:
         """Kills the rank and the other processes of its process group."""
         if not self.ended.done():
-            for kill in (os.killpg, os.kill):  # A rank that was just forked has no process group of its own yet.
+            for kill in (os.killpg, os.kill):  # A rank that was just forked does not have its own process group yet.
                 with contextlib.suppress(ProcessLookupError):
                     kill(self.pid, signal.SIGKILL)
 
 
 class StartError(TrainerError):
-    """A rank could not be started; the message says why."""
+    """A rank could not be started. The message gives the reason."""
 
 
 def exit_code(code: int) -> int:

@@ -1,4 +1,4 @@
-"""The ways of starting ranks: forked from a process that has imported everything, or each on its own."""
+"""The two ways to start ranks: forked from a process that has imported everything, or as separate processes."""
 
 from .cold import Cold
 from .warm import Warm

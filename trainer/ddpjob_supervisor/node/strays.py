@@ -1,4 +1,4 @@
-"""Strays: descendants of ranks that have outlived them. This process, their subreaper, is now their parent."""
+"""Strays: processes that ranks started and that outlived them. Their parent is now this process, their subreaper."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.01
 
 
 class Strays:
-    """The strays of one supervisor, whose other children are the starter's and those from before its start."""
+    """The strays of one supervisor. Its other children belong to the starter, or are older than the supervisor."""
 
     def __init__(self, starter: Starter) -> None:
         self._starter = starter
@@ -28,9 +28,9 @@ class Strays:
         """Children of the program that became this supervisor by exec(), such as a shell in `sshd & exec …`."""
 
     async def end(self) -> None:
-        """Kills and reaps all strays, also those that become strays meanwhile.
+        """Kills and reaps all strays, including processes that become strays meanwhile.
 
-        A stray that does not end is reported. `reap` reaps it once it ends.
+        A stray that does not end is logged. `reap` reaps it when it ends.
         """
         try:
             async with asyncio.timeout(ENDING_SECONDS):
@@ -55,10 +55,11 @@ class Strays:
     def _living(self) -> set[int]:
         self.reap()
         others = set(children(os.getpid())) - self._starter.pids - self._former
-        # A former child may leave processes behind, too: then only those of a rank are ended.
+        # Children from before this supervisor's start may also leave processes behind. So only processes of ranks are
+        # killed.
         return {pid for pid in others if not self._former or _is_of_a_rank(pid)}
 
 
 def _is_of_a_rank(pid: int) -> bool:
-    """Whether a rank has started the process: by exec(), or by a fork of what was forked from the zygote."""
+    """Whether a rank has started the process, by exec() or by a fork of a process forked from the zygote."""
     return has_variable(pid, Env.HEARTBEAT) or ZYGOTE in command_line(pid)

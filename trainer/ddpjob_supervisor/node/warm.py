@@ -1,4 +1,4 @@
-"""Ranks as children of a zygote, which has imported everything already."""
+"""Ranks as children of a zygote, which has already imported everything."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,10 @@ LINE_BYTES = 1 << 20
 
 
 class Warm:
-    """Starts ranks by requests to a zygote. The zygote imports immediately, and the first rank waits for that."""
+    """Starts ranks by requests to a zygote.
+
+    The zygote imports modules immediately, and the first rank waits for that.
+    """
 
     def __init__(self, preload: Preload, zygote: ZygoteProcess | None = None) -> None:
         """`zygote` is a zygote that was already started with the same `preload`."""
@@ -36,16 +39,16 @@ class Warm:
 
     @property
     def pids(self) -> set[int]:
-        """IDs of the child processes that this object reaps itself."""
+        """The IDs of the child processes that this object reaps."""
         return set() if self._zygote is None else {self._zygote.pid}
 
     async def __aenter__(self) -> Self:
-        """Starts the zygote, and does not wait until it is ready."""
+        """Starts the zygote, but does not wait until it is ready."""
         await self._living()
         return self
 
     async def ready(self) -> None:
-        """Waits until the zygote, a new one if the last one has ended, has imported everything.
+        """Waits until the zygote has imported everything. Starts a new zygote if the last one has ended.
 
         Raises:
             ConfigError: The zygote cannot import one of the modules.
@@ -54,7 +57,7 @@ class Warm:
         await (await self._living()).ready()
 
     async def start(self, launch: Launch) -> Rank:
-        """Starts a rank, from a new zygote if the last one has ended.
+        """Starts a rank. If the last zygote has ended, starts a new one first.
 
         Raises:
             ConfigError: The zygote cannot import a module of `--preload`.
@@ -68,7 +71,7 @@ class Warm:
             await self._zygote.end()
 
     async def _living(self) -> "_Zygote":
-        async with self._replacing:  # The ranks of a node start concurrently, but must all come from one zygote.
+        async with self._replacing:  # The ranks of a node start concurrently, but must all come from the same zygote.
             if self._zygote is None or self._zygote.ended:
                 process, self._started = self._started or start_zygote(self._preload), None
                 self._zygote = await _Zygote.of(process)
@@ -76,7 +79,7 @@ class Warm:
 
 
 class _Zygote:
-    """A zygote, its unanswered requests, and the ranks forked from it, which end when the zygote ends."""
+    """A zygote, its unanswered requests, and the ranks forked from it. The ranks end when the zygote ends."""
 
     def __init__(self, process: ZygoteProcess, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pid = process.pid
@@ -87,7 +90,7 @@ class _Zygote:
         self._asked: dict[int, asyncio.Future[Rank]] = {}
         self._ranks: dict[int, Rank] = {}
         self._decided = asyncio.Event()
-        """Set once the zygote is ready, or has ended."""
+        """Set when the zygote is ready, or has ended."""
         self._failure: TrainerError = StartError("the process that ranks are forked from has ended")
         self._listening = asyncio.create_task(self._listen(reader))
 
@@ -141,7 +144,8 @@ class _Zygote:
                     rank.kill()
                 else:
                     asked.set_result(rank)
-            case {"pid": pid, "status": status} if pid in self._ranks:  # Preloaded modules may start others.
+            # Other child processes may have been started by preloaded modules.
+            case {"pid": pid, "status": status} if pid in self._ranks:
                 self._ranks.pop(pid).ended.set_result(exit_code(os.waitstatus_to_exitcode(status)))
 
     def _mark_ended(self) -> None:

@@ -1,11 +1,11 @@
-"""The zygote: a process that has imported what every rank imports, and forks a rank for each request.
+"""The zygote: a process that imports the modules that every rank needs, and then forks a rank for each request.
 
-It runs no tensor operation: a child that is forked from a process with a pool of OpenMP threads hangs.
+It runs no tensor operation, because a child that is forked from a process with a pool of OpenMP threads hangs.
 
-The zygote reads requests from a socket that its supervisor passes to it, one JSON object per line, and answers there:
-first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}` and, once that
-rank has ended, `{"pid": 4711, "status": 9}`, with the status from waitpid. The zygote ends when the supervisor ends,
-and the ranks end when the zygote ends.
+The zygote reads requests from a socket that its supervisor passes to it, one JSON object per line, and answers on the
+same socket: first `{"ready": true}`, or `{"error": "cannot import ..."}`; for each request `{"id": 1, "pid": 4711}`
+and, when that rank has ended, `{"pid": 4711, "status": 9}`, with the status from waitpid. The zygote ends when the
+supervisor ends, and the ranks end when the zygote ends.
 """
 
 import contextlib
@@ -34,39 +34,41 @@ from ddpjob_rank.running.script.late_variables import watch
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""Number of elements of a tensor that is large enough for PyTorch to use several threads."""
+"""The number of elements of a tensor that PyTorch computes with several threads, because it is large enough."""
 
 CUDA = "/dev/nvidia-uvm"
-"""A device that CUDA opens at the first question and keeps open. NVML, which modules may ask, does not open it."""
+"""A device that CUDA opens at its first use and keeps open. NVML, which modules may use, does not open it."""
 
 OURS = frozenset({"torch", "ddpjob_trainer"})
-"""Packages with modules that are imported without --preload."""
+"""Packages with modules that are imported even without --preload."""
 
 THREADS = "OMP_NUM_THREADS"
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
-"""How long a trial child may compute, though a moment is normal, and how often to check whether it has ended."""
+"""How long a trial child may compute, although a moment is normal, and how often to check whether it has ended."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """Signals that request a stop."""
 
 UNHEEDED = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that would end the zygote, and with it all ranks, if they are sent to all processes of a container."""
+"""Signals that would end the zygote, and so all ranks, if they are sent to all processes of a container."""
 
 
 def main() -> None:
-    """Imports modules and serves requests until the supervisor is gone; in a forked child, runs the program."""
+    """Imports modules and serves requests until the supervisor is gone. In a forked child, runs the program."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     for number in UNHEEDED:
-        if signal.getsignal(number) is signal.SIG_DFL:  # Under nohup SIGHUP is ignored, and stays so.
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup makes a process ignore SIGHUP, which must stay so.
             signal.signal(number, _go_on)
     sys.path.insert(0, sys.argv[3])
     set_by_program: dict[str, str] = json.loads(sys.argv[4])
-    # Set here rather than by the supervisor: Python and the dynamic linker would read theirs when the process starts.
+    # The supervisor must not set these variables for the whole process: Python and the dynamic linker read some of
+    # them when a process starts.
     os.environ.update(set_by_program)
     seen = dict(os.environ)
-    with uncollected():  # Objects that the collector does not visit also stay in memory shared with the children.
+    # Objects that the garbage collector does not visit also stay in memory that is shared with the children.
+    with uncollected():
         for name in sys.argv[5:]:
             _import(name, connection)
     request = _serve(connection)
@@ -80,7 +82,7 @@ def main() -> None:
 
 
 def _go_on(*_: object) -> None:
-    """Handles a signal that is not for the zygote."""
+    """Handles a signal that is not meant for the zygote, by ignoring it."""
 
 
 def _import(name: str, connection: socket.socket) -> None:
@@ -113,7 +115,7 @@ def _refuse(connection: socket.socket, why: str) -> NoReturn:
 
 
 def _has_opened(file: str) -> bool:
-    """Whether this process has the file open; False if the system does not report it."""
+    """Whether this process has opened the file; False if the system does not report it."""
     for link in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):
             if str(link.readlink()) == file:
@@ -149,19 +151,19 @@ def _a_child_computes(torch: Any) -> bool:
 
 
 def _settle(request: Request, seen: Mapping[str, str], set_by_program: Mapping[str, str]) -> None:
-    """Gives a forked child what a new process would have of its own: environment, cores, random seeds, threads.
+    """Gives a forked child its own environment, cores, random seeds and threads, as a new process would have.
 
     `seen` is the environment in which the modules were imported.
     """
     os.environ.clear()
     os.environ.update(request["env"])
-    tempfile.tempdir = None  # It was chosen when torch._dynamo was imported; TMPDIR may differ now.
+    tempfile.tempdir = None  # It was chosen when torch._dynamo was imported, but TMPDIR may differ now.
     if request["cores"]:
         os.sched_setaffinity(0, request["cores"])
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    # OpenMP read OMP_NUM_THREADS in the zygote. If the rank has another value, PyTorch has to be told.
+    # OpenMP read OMP_NUM_THREADS in the zygote. If the rank has another value, PyTorch must be given that value.
     threads = request["env"].get(THREADS)
     if "torch" in sys.modules and threads not in {None, seen.get(THREADS)} and THREADS not in set_by_program:
         sys.modules["torch"].set_num_threads(int(threads))
@@ -170,7 +172,7 @@ def _settle(request: Request, seen: Mapping[str, str], set_by_program: Mapping[s
 def _serve(connection: socket.socket) -> Request | None:
     """Forks a child for each request.
 
-    Returns the request in the child, and None in the zygote once the supervisor has closed the connection.
+    Returns the request in the child, and None in the zygote when the supervisor has closed the connection.
     """
     wakeup, woken = _child_signals()
     _tell(connection, {"ready": True})
@@ -216,14 +218,15 @@ def _forked(request: Request, connection: socket.socket) -> bool:
 
 
 def _child_signals() -> tuple[socket.socket, socket.socket]:
-    """Ignores stop requests. Returns a pair of sockets, the second of which becomes readable when a child ends."""
+    """Ignores stop requests. Returns a pair of sockets; the second becomes readable when a child ends."""
     wakeup, woken = socket.socketpair()
     wakeup.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)  # The supervisor decides when the zygote ends.
-    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)  # A signal to a child waits until the child has handlers.
+    # A signal to a new child stays pending until the child has its handlers.
+    signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     return wakeup, woken
 
 
@@ -248,7 +251,7 @@ def _tell(connection: socket.socket, what: dict[str, Any]) -> None:
 
 
 class _Lines:
-    """Splits what a socket receives into complete lines."""
+    """Splits the data that a socket receives into complete lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.over = False
@@ -256,7 +259,7 @@ class _Lines:
         self._rest = b""
 
     def read(self) -> Iterable[bytes]:
-        """Receives once, and returns the lines that are complete by then."""
+        """Receives data once, and returns the lines that are now complete."""
         got = self._connection.recv(1 << 16)
         self.over = not got
         *lines, self._rest = (self._rest + got).split(b"\n")

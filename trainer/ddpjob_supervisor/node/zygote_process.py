@@ -1,4 +1,4 @@
-"""Starts the zygote. This module has as few imports as possible, so that the zygote can be started first."""
+"""Starts the zygote. This module imports as little as possible, so that the zygote can be started first."""
 
 import json
 import os
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 PRELOADED = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-"""Modules that every rank imports by its first step; DistributedDataParallel's constructor needs torch._dynamo."""
+"""Modules that every rank has imported by its first step. DistributedDataParallel's constructor needs
+torch._dynamo."""
 
 TRAINER_PRELOADED = (
     "ddpjob_trainer.main",
@@ -25,13 +26,13 @@ ZYGOTE = f"{__package__}.zygote"
 
 @dataclass(frozen=True, slots=True)
 class Preload:
-    """What a zygote imports, and in which environment."""
+    """The modules that a zygote imports, and the environment for these imports."""
 
     modules: Sequence[str] = PRELOADED
     directory: str = ""
-    """Where modules are looked for first, as the program would; empty: in the working directory."""
+    """The directory that is searched first for modules, as by the program; empty for the working directory."""
     threads: int | None = None
-    """OMP_NUM_THREADS, unless the environment of the supervisor has it."""
+    """OMP_NUM_THREADS, unless the supervisor's environment sets it."""
     set_by_program: Mapping[str, str] = field(default_factory=dict)
     """Variables that the program sets before it imports PyTorch."""
 
@@ -50,7 +51,7 @@ class ZygoteProcess:
 
     def kill(self) -> None:
         """Kills the zygote and, with it, its ranks."""
-        self.process.send_signal(signal.SIGKILL)  # Does nothing once `wait` has returned.
+        self.process.send_signal(signal.SIGKILL)  # Does nothing if `wait` has returned.
 
     def wait(self) -> None:
         """Waits until the zygote has ended."""
@@ -70,7 +71,7 @@ def start(connection: socket.socket, preload: Preload) -> subprocess.Popen[bytes
     return subprocess.Popen(
         [
             sys.executable,
-            "-P",  # Do not search the working directory: a queue.py there would hide the standard library's.
+            "-P",  # Without -P, a queue.py in the working directory would hide the standard library's.
             "-m",
             ZYGOTE,
             str(connection.fileno()),
@@ -84,5 +85,5 @@ def start(connection: socket.socket, preload: Preload) -> subprocess.Popen[bytes
 
 
 def words_of(preload: Preload) -> list[str]:
-    """The arguments of a zygote that say what to import."""
+    """The arguments with which a zygote is told what to import."""
     return [preload.directory, json.dumps(dict(preload.set_by_program), ensure_ascii=False), *preload.modules]

@@ -1,1 +1,1 @@
-"""The status page: what a supervisor knows of its gang, for the operator, for Prometheus and for people with curl."""
+"""The status page: a supervisor's view of its gang, for the operator, for Prometheus and for people with curl."""

@@ -1,4 +1,7 @@
-"""Answers the requests to the status port. Anyone who reaches it may ask, so everything is bounded and read-only."""
+"""Answers requests to the status port.
+
+Anyone who can reach the port may send some, so all is bounded and read-only.
+"""
 
 import asyncio
 import contextlib
@@ -20,21 +23,21 @@ from .metrics import Metrics
 
 LONGEST_WAIT_SECONDS = 30
 WAITING = 64
-"""How many clients may wait for news at the same time. If there are more, the host with the most waiting clients is
-chosen, and its oldest client is answered immediately."""
+"""How many clients may wait for changes at the same time. If there are more, the oldest client of the host with the
+most waiting clients is answered immediately."""
 CONNECTIONS = 128
 """How many connections may be open on which a request has begun."""
 KEEPALIVE_SECONDS = 75.0
 LINE_BYTES = 2048
-"""Limit of the request line, and of each header."""
+"""The maximum length of the request line, and of each header."""
 
 METHODS = ("GET", "HEAD")
 PATHS = ("/status", "/metrics", "/healthz", "/stacks")
 LOOK_SECONDS = 1.0
-"""The ranks are not interrupted more often than this, however many clients ask for their stacks."""
+"""The shortest time between two interruptions of the ranks, however many clients request their stacks."""
 
 Look = Callable[[], Awaitable[Document]]
-"""Returns a document of what each rank is doing now."""
+"""Returns a document about what each rank is doing now."""
 
 _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
 
@@ -43,7 +46,7 @@ class Answers:
     """Answers requests from the current document."""
 
     def __init__(self, read: Callable[[], Document], look: Look | None = None) -> None:
-        """`look` is None if this is not rank 0's supervisor, which alone reaches all ranks."""
+        """`look` is None if this is not rank 0's supervisor, because only that one can reach all ranks."""
         self._read = read
         self._ask_ranks = look
         self._looked, self._stacks = -LOOK_SECONDS, ""
@@ -51,14 +54,15 @@ class Answers:
         self._mark = ""
         """The mark of the last document."""
         self._waiting: set[asyncio.Event] = set()
-        """One event for each waiting client: set when there is news, or when the client is pushed out by others."""
+        """One event for each waiting client. It is set when the document changes, or when the client must make room
+        for others."""
         self._places = Places[asyncio.Event](WAITING)
         self._look: asyncio.Handle | None = None
         self._closing = False
         self._server = FairServer(
             self._answer,
             CONNECTIONS,
-            handler_cancellation=True,  # A client that has gone away no longer waits.
+            handler_cancellation=True,  # Otherwise a client that has gone away would keep waiting.
             keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
@@ -69,7 +73,7 @@ class Answers:
         self._server.listen(listener)
 
     def changed(self) -> None:
-        """Answers the waiting clients soon, if there is news: one check serves all changes made until then."""
+        """Answers the waiting clients soon, if the document has changed. One check covers all changes until then."""
         if self._waiting and self._look is None:
             self._look = asyncio.get_running_loop().call_soon(self._look_for_news)
 
@@ -106,7 +110,7 @@ class Answers:
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
 
     async def _answer_stacks(self, request: web.BaseRequest) -> web.Response:
-        """What each rank is doing, but only for callers on this machine: stacks show the program."""
+        """What each rank is doing. Only for callers on this machine, because stacks reveal the program."""
         peer, own = (
             unmapped_address(str((request.get_extra_info(end) or ("",))[0])) for end in ("peername", "sockname")
         )
@@ -151,7 +155,7 @@ class Answers:
 
 
 def _wait_seconds(request: web.BaseRequest) -> int:
-    """How long the client wants to wait for news, at most LONGEST_WAIT_SECONDS; 0: not at all.
+    """How many seconds the client wants to wait for a change, at most LONGEST_WAIT_SECONDS; 0 for no wait.
 
     (https://www.rfc-editor.org/rfc/rfc7240#section-4.3)
     """

@@ -15,20 +15,23 @@ NAME = "progress.jsonl"
 
 POINT_SECONDS = 1.0
 SHARE = 0.001
-"""The step of each point is larger than the step of the previous point by more than this share, so that even the
+"""A point is recorded only if its step is larger than the last point's step by more than this share. So even the
 longest run has only about ten thousand points."""
 
 CLOSING_SECONDS = 0.5
 
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
-    """The directory for the curve: in a local run's directory, or beside the checkpoints; None: there is neither."""
+    """The directory for the curve: in a local run's directory or beside the checkpoints, or None without either."""
     parent = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
     return Path(parent) / "metrics" if parent else None
 
 
 class Curve:
-    """Follows the progress of a gang through its attempts. Pure: `write` is called with each event to record."""
+    """Follows the progress of a gang through its attempts.
+
+    Pure: passes each event that is to be recorded to `write`.
+    """
 
     def __init__(self, write: Callable[[Event], None]) -> None:
         self._write = write
@@ -37,7 +40,7 @@ class Curve:
         self._written: Event | None = None
 
     def note(self, attempt: int, progress: Progress, now: float) -> None:
-        """Notes the gang's progress at `now`, in seconds since the epoch."""
+        """Takes the gang's progress at `now`, in seconds since the epoch."""
         values = {
             "epoch": progress.epoch,
             "total_steps": progress.total_steps,
@@ -53,7 +56,7 @@ class Curve:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the last progress that was noted, unless it is written already."""
+        """Writes the last progress that was noted, unless it has been written already."""
         if self._seen is not None and self._seen is not self._written:
             self._write(self._seen)
             self._written = self._seen
@@ -65,9 +68,9 @@ class Curve:
             self._write(Event("finished", now, self._seen.attempt, self._seen.step, {}))
 
     def _begin(self, attempt: int, progress: Progress, now: float) -> None:
-        """Records the start of an attempt, with its step as far as that is known.
+        """Records the start of an attempt, with its step as far as the step is known.
 
-        The first step seen may come a little after the start, or be counted from 1 again after a restart.
+        The first step may be seen only some time after the start. After a restart, steps may be counted from 1 again.
         """
         step = progress.step if progress.first is None else progress.first
         self.flush()
@@ -84,7 +87,7 @@ class Curve:
 
 @contextmanager
 def recording(directory: Path | None) -> Iterator[Curve]:
-    """Yields a curve, and writes its points, the last one included, to a file in `directory`; None: to no file.
+    """Yields a curve, and writes its points, including the last, to a file in `directory`, or nowhere if it is None.
 
     The directory may be on a file server that hangs, so the gang never waits for a write.
     """

@@ -1,4 +1,4 @@
-"""The document of GET /status, built from what the supervisor knows about its gang. Pure."""
+"""The document of GET /status, built from the supervisor's data about its gang. Pure."""
 
 import hashlib
 import json
@@ -24,14 +24,14 @@ Document = dict[str, Any]
 NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
-"""The document lists each process only if the gang has at most this many."""
+"""The largest number of processes of a gang whose document lists each process."""
 METRICS = 16
-"""How many metrics of each process are listed: the first ones that it has reported."""
+"""How many metrics of each process are listed: those that the process reported first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Proportional set sizes (PSS) of processes on this node, in bytes; None: unknown."""
+    """Proportional set sizes (PSS) of processes on this node, in bytes; None if unknown."""
 
     zygote: int | None = None
     supervisor: int | None = None
@@ -39,10 +39,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What rank 0's supervisor knows about the whole gang, or another supervisor about its own node.
+    """The data of rank 0's supervisor about the whole gang, or of another supervisor about its own node.
 
-    The fields after `phase`, except for `beats` and `memory`, are known to rank 0's supervisor only. Times are
-    seconds since the epoch.
+    Only rank 0's supervisor sets the fields after `phase`, except for `beats` and `memory`. Times are in seconds
+    since the epoch.
     """
 
     uid: str
@@ -54,20 +54,20 @@ class Gang:
     """When the phase began."""
     first_step_seen: bool = False
     order: Sequence[int] = ()
-    """The nodes in the order of their ranks; empty: in numerical order."""
+    """The nodes in the order of their ranks; empty for numerical order."""
     missing: Sequence[int] = ()
-    """The numbers of the nodes whose supervisor is not connected."""
+    """The numbers of the nodes whose supervisors are not connected."""
     in_place_restarts: int = 0
     incidents: Sequence[Incident] = ()
-    """All incidents, or at least the last 16, the oldest first."""
+    """All incidents, or at least the last 16; the oldest first."""
     beats: Sequence[BeatDocument] = ()
     """The last report of each known process."""
     progress: Progress | None = None
     slowest_node: int | None = None
     stall_limit: float | None = None
-    """How many seconds the gang may go without a finished step."""
+    """How many seconds the gang may go without finishing a step."""
     checkpoint: Mapping[str, Any] | None = None
-    """The last checkpoint: its `step` and `time`, as in the beats."""
+    """The last checkpoint, with its `step` and `time` as in the beats."""
     stall: Stall | None = None
     delay: Delay | None = None
     stopped: str = ""
@@ -75,9 +75,10 @@ class Gang:
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
-    """The control address of rank 0's supervisor; None: this is rank 0's supervisor."""
+    """The control address of rank 0's supervisor; None if this is rank 0's supervisor."""
     now: float = 0.0
-    """When this was read. Readers whose clock differs need it to tell how long ago the other times were."""
+    """When this data was read. A reader whose clock differs needs it to find out how long ago the other times
+    were."""
 
 
 def document(gang: Gang) -> Document:
@@ -100,7 +101,7 @@ def document(gang: Gang) -> Document:
 
 
 def in_groups(observations: Mapping[int, Observation], world_size: int) -> list[Document]:
-    """What ranks are doing: ranks with the same stack together, with the innermost frame first."""
+    """What ranks are doing. Ranks with the same stack are grouped; a stack begins with its innermost frame."""
     groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for rank in range(world_size):
         observation = observations.get(rank, Observation(rank))
@@ -109,7 +110,7 @@ def in_groups(observations: Mapping[int, Observation], world_size: int) -> list[
 
 
 def _of_all(gang: Gang) -> Document:
-    """The part of the document that only rank 0's supervisor knows."""
+    """The part of the document that only rank 0's supervisor can fill."""
     return {
         "since": rfc3339(gang.since),
         "firstStepSeen": gang.first_step_seen,
@@ -127,12 +128,12 @@ def _of_all(gang: Gang) -> Document:
 
 
 def fingerprint(uid: str) -> str:
-    """A hash by which readers recognize the job; it does not reveal the job's uid."""
+    """A hash by which readers recognize the job, without learning the job's uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def mark(gang: Gang) -> str:
-    """A hash that changes whenever something changes that a reader wants to know immediately.
+    """A hash that changes whenever something changes that a reader should learn immediately.
 
     Later steps of an attempt do not change it, because regular reads report them. The first step does, because a
     short attempt may be over before the next regular read.
@@ -155,7 +156,7 @@ def mark(gang: Gang) -> str:
 
 
 def _of_progress(seen: Progress | None) -> tuple[int, int | None, bool] | None:
-    """The progress that readers want to know immediately: where an attempt began, and whether the loss is finite."""
+    """The progress that readers should learn immediately: where the attempt began, and if the loss is finite."""
     return None if seen is None else (seen.attempt, seen.first, seen.not_finite_since is not None)
 
 

@@ -1,6 +1,7 @@
 """GET /metrics: the document of GET /status in Prometheus' format.
 
-The document has only the last incidents, so a counter counts each incident when it first appears, by its attempt.
+The document contains only the last incidents. So each incident, identified by its attempt, is added to a counter when
+it first appears.
 """
 
 from collections import Counter
@@ -51,7 +52,7 @@ class Metrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families, as the registry asks for them."""
+        """The metric families, which the registry requests."""
         if self._document:
             yield from _state(self._document)
             if "coordinator" not in self._document:  # Only rank 0's supervisor reports on the whole gang.

@@ -1,4 +1,4 @@
-"""A gang's progress and pace, from the beats of its processes. Pure: time is an argument."""
+"""A gang's progress and pace, computed from the beats of its processes. Pure: time is an argument."""
 
 import math
 from collections import deque
@@ -13,35 +13,37 @@ from ddpjob_rank.reporting.teller import EVALUATION, SAVING
 from ddpjob_supervisor.watch.beat import BeatDocument
 
 POINT_SECONDS = 1.0
-"""Progress is computed at most once in this time: beats come about once a second from each of perhaps 1000 nodes."""
+"""The shortest time between two computations of the progress: about a thousand nodes may each send a beat per
+second."""
 
 PAUSES = {EVALUATION: "Evaluating", SAVING: "Saving"}
 """What a gang does between two steps, by the activity that a process reports. The first one of several counts."""
 
 POINTS = 61
-"""How many points the pace is computed from: those of a minute, or of sixty steps if a step takes over a second."""
+"""How many points the pace is computed from. They cover a minute, or sixty steps if a step takes over a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a gang is. Fields that depend on the pace are None until some steps of the present attempt are seen."""
+    """How far a gang is. Fields that depend on the pace are None until this attempt has finished some steps."""
 
     step: int
-    """Steps that every process has finished: in all attempts or, if `anew`, since the last restart."""
+    """The number of steps that every process has finished: in all attempts or, if `anew`, since the last restart."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     last_step_time: float | None = None
     """When the last process finished `step`, in seconds since the epoch."""
     step_seconds: float | None = None
-    """The median time of the recent steps, which rare pauses between steps, such as evaluations, do not change."""
+    """The median time of the recent steps, on which rare pauses between steps, such as evaluations, have no
+    effect."""
     samples_per_second: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The program's own metrics."""
+    """Metrics that the program itself reports."""
     anew: bool = False
     """Whether steps are counted from the last restart, because it is unknown at which step the program continued."""
     not_finite_since: int | None = None
-    """The step at which the loss was first seen to be NaN or infinite; None: the loss is finite or unknown."""
+    """The step at which the loss was first NaN or infinite; None if the loss is finite or unknown."""
     attempt: int = 0
     """The attempt that finished these steps."""
     since: float | None = None
@@ -59,7 +61,7 @@ class Progress:
 
     @property
     def percent(self) -> float | None:
-        """The percentage of steps that are finished, rounded down: 100 only once all are."""
+        """The percentage of steps that are finished, rounded down, so that it is 100 only when all are finished."""
         if not self.total_steps or self.anew:
             return None
         return min(1000, 1000 * self.step // self.total_steps) / 10
@@ -77,13 +79,18 @@ class _Process:
     beat: BeatDocument
     step: int
     finished: float | None
-    """When it finished `step`, on the coordinator's monotonic clock; None: in an earlier attempt."""
+    """When the process finished `step`, on the coordinator's monotonic clock; None if that was in an earlier
+    attempt."""
     first: int | None = None
-    """The first step of this attempt: as reported, or else the first one seen; None if steps are only counted."""
+    """The first step of this attempt, as reported, or else the first that was seen; None if steps are only
+    counted."""
 
 
 class GangProgress:
-    """Follows the steps of a gang: the last progress, also across attempts, and the pace of the present attempt."""
+    """Follows a gang's steps.
+
+    Keeps the last progress, even if an earlier attempt made it, and the pace of the present attempt.
+    """
 
     def __init__(self) -> None:
         self.checkpoint: Mapping[str, Any] | None = None
@@ -104,7 +111,7 @@ class GangProgress:
         self._looked: float | None = None
 
     def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
-        """Takes in beats that have just arrived from any of the processes; `now` is a monotonic time in seconds."""
+        """Takes the beats that have just arrived from any of the processes. `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._begin(attempt)
         for beat in beats:
@@ -117,14 +124,15 @@ class GangProgress:
             self.look()
 
     def look(self) -> None:
-        """Computes the progress from the beats so far: called about once a second, and after the last beat."""
+        """Computes the progress from the beats so far. To be called about once a second, and after the last beat."""
         if self._processes:
             self._look()
 
     def progress(self, now: float, wall: float, *, over: bool = False) -> Progress | None:
         """The progress at `now`, which is `wall` in seconds since the epoch; None before any step is known.
 
-        `over`: rank 0 is done, so every process has finished all steps, even if it has not reported them yet.
+        `over` means that rank 0 is done, so every process has finished all steps, even if it has not reported them
+        yet.
         """
         if over and self._processes:
             self._look(over=True)
@@ -139,7 +147,7 @@ class GangProgress:
         return replace(self._last, last_step_time=finished, activity_time=told, since=self._since)
 
     def _begin(self, attempt: int) -> None:
-        """Starts a new attempt: forgets the steps and the pace of the former one, but keeps its last progress."""
+        """Starts a new attempt: discards the steps and the pace of the former one, but keeps its last progress."""
         self._attempt, self._saved = attempt, 0
         self._processes.clear()
         self._points.clear()
@@ -154,7 +162,7 @@ class GangProgress:
             return
         known = self._processes.get(beat["rank"])
         if known is not None and known.step == step and known.finished is not None:
-            known.beat = beat  # `finished` stays: the first report of a step has the most accurate time.
+            known.beat = beat  # `finished` is kept, because the first report of a step has the most accurate time.
             return
         if known is not None and step < known.step and beat.get("counted") == known.beat.get("counted"):
             self._recounts = True
@@ -171,7 +179,7 @@ class GangProgress:
 
     def _look(self, *, over: bool = False) -> None:
         processes = self._processes.values()
-        # Usually only rank 0 reports steps. For the other ranks, optimizer steps are counted, which may differ.
+        # Usually only rank 0 reports steps. For other ranks, optimizer steps are counted, and the numbers may differ.
         reporting = [process for process in processes if not process.beat.get("counted")] or list(processes)
         anew = any(process.beat.get("anew") for process in reporting)
         step = (max if over else min)(process.step for process in reporting)
@@ -205,7 +213,7 @@ class GangProgress:
         )
 
     def _loss(self, step: int) -> float | None:
-        """The last loss. Also notes since which step it is not finite."""
+        """Returns the last loss. Also records the step since which the loss has not been finite."""
         reported = self._told("loss")
         loss = None if reported is None else float(reported)
         if loss is None or math.isfinite(loss):
@@ -216,16 +224,16 @@ class GangProgress:
 
     def _add_point(self, step: int, finished: float) -> None:
         if self._points and step < self._points[-1][0]:
-            self._points.clear()  # The program counts its steps from the start again.
+            self._points.clear()  # The program has begun again to count its steps.
         if not self._points or (step > self._points[-1][0] and finished > self._points[-1][1]):
             self._points.append((step, finished))
 
     def _step_seconds(self) -> float | None:
-        """The median of the step times between neighbouring points, on which rare pauses have no effect."""
+        """The median of the times per step between neighbouring points, on which rare pauses have no effect."""
         times = [(later - former) / (above - below) for (below, former), (above, later) in pairwise(self._points)]
         return median(times) if times else None
 
     def _told(self, name: str) -> Any:
-        """The value of a beat's field from the process with the lowest rank that reports it; None: nobody does."""
+        """The value of a beat's field from the process with the lowest rank that reports it; otherwise None."""
         values = ((rank, process.beat.get(name)) for rank, process in self._processes.items())
         return min(((rank, value) for rank, value in values if value is not None), default=(0, None))[1]

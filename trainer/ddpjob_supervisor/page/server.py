@@ -1,7 +1,7 @@
-"""The status port of a supervisor: GET /status, /metrics, /healthz and /stacks, and nothing else.
+"""A supervisor's status port, which serves only GET /status, /metrics, /healthz and /stacks.
 
-Training does not depend on it: if the port is taken, training goes on without the page. The HTTP server is imported
-when the page starts, in a thread, so that neither the zygote nor the gang waits for the import.
+Training does not depend on it: if the port is taken, training continues without the page. The HTTP server is imported
+when the page starts, and in a thread, so that neither the zygote nor the gang waits for the import.
 """
 
 import asyncio
@@ -27,12 +27,14 @@ class Page:
     def __init__(
         self, port: int, listen: str | None, read: Callable[[], Document], look: "Look | None" = None
     ) -> None:
-        """A page on a port of the address `listen`, or of all addresses if that is None; port 0 takes a free port.
+        """A page on a port of the address `listen`, or of all addresses if `listen` is None.
 
-        `look`: see `Answers`.
+        Port 0 selects a free port.
+
+        For `look` see `Answers`.
         """
         self.port: int | None = None
-        """The port on which the page listens; None: it does not listen."""
+        """The port on which the page listens; None if it does not listen."""
         self._wanted = port
         self._listen = listen
         self._read = read
@@ -41,7 +43,7 @@ class Page:
         self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Listens, unless the port is not available. Requests are answered once the HTTP server is imported."""
+        """Listens, unless the port is not available. Requests are answered as soon as the HTTP server is imported."""
         try:
             listener = listen_on(self._listen, self._wanted)
         except OSError as error:
@@ -53,7 +55,7 @@ class Page:
         return self
 
     def changed(self) -> None:
-        """Answers the clients that wait for news, if the document's mark has changed."""
+        """Answers the clients that wait for a change, if the document's mark has changed."""
         if self._answers is not None:
             self._answers.changed()
 
@@ -80,6 +82,6 @@ def _go_without(why: str) -> None:
 
 
 def _import_answers() -> "type[Answers]":
-    from .answers import Answers  # noqa: PLC0415  It imports aiohttp.
+    from .answers import Answers  # noqa: PLC0415  This module imports aiohttp.
 
     return Answers

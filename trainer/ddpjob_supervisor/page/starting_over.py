@@ -1,4 +1,4 @@
-"""Whether an attempt started over, and how many steps that loses. Pure.
+"""Whether an attempt started over, and how many steps are lost by that. Pure.
 
 The operator's engine applies the same rule (`starting_over.py` there), also to attempts in former pods.
 """
@@ -10,11 +10,11 @@ from ddpjob_rank.console import counted
 from .progress import Progress
 
 FAR_STEPS, FAR_SECONDS = 100, 60.0
-"""A loss of at least this many steps or seconds is reported, if it is not known how often the program saves."""
+"""A loss of at least this many steps or seconds is reported if it is unknown how often the program saves."""
 
 KNOWS_WHERE = frozenset({"FromCheckpoint", "AsAsked"})
 NOTHING_SAVED = "NothingSaved"
-"""Values of `Beat.begins`. With those of KNOWS_WHERE, the program knows why it begins where it does."""
+"""A value of `Beat.begins`. If the value is this or one of KNOWS_WHERE, the program began there for a reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def steps_lost(past: Former, first: int, begins: str | None, every: Interval) ->
 
 
 class Beginnings:
-    """Follows the progress of a gang, and tells when an attempt has started over."""
+    """Follows the progress of a gang, and detects when an attempt has started over."""
 
     def __init__(self, every: Interval) -> None:
         self._every = every
@@ -73,10 +73,10 @@ class Beginnings:
         self._last: Progress | None = None
 
     def note(self, now: Progress, saved: int | None, told: int | None = None) -> str:
-        """Takes in the progress. Returns a warning, only once, if the attempt has started over; else "".
+        """Takes the progress. Returns a warning, only once, if the attempt has started over; otherwise "".
 
-        `saved` is the step of the last known checkpoint. `told` is the last step of the rank in the last incident, as
-        its failure report has it: it may be higher than the progress shows.
+        `saved` is the step of the last known checkpoint. `told` is the last step of the rank that failed in the last
+        incident, according to its failure report. It may be higher than the progress shows.
         """
         before, past, self._last = self._last, self._past, now
         if past is not None and told is not None:
@@ -97,7 +97,7 @@ class Beginnings:
 
 
 def _after(past: Former | None, now: Progress, saved: int | None) -> Former | None:
-    """`past` with the progress of an attempt added."""
+    """Adds the progress of an attempt to `past`."""
     if now.first is None:
         return past
     passed = 0.0 if now.since is None or now.last_step_time is None else now.last_step_time - now.since

@@ -1,4 +1,4 @@
-"""Collects what the status page shows: the gang's state, which only its coordinator knows fully, and its beats."""
+"""Collects the content of the status page: the gang's state, complete only in its coordinator, and the beats."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ class Status:
         """The curve in which progress is recorded."""
 
     def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
-        """Takes in beats that have just arrived, and logs a warning if an attempt has started over."""
+        """Takes beats that have just arrived, and logs a warning if an attempt has started over."""
         now = time.monotonic()
         self._progress.add(attempt, beats, now)
         self._comparison.add(attempt, beats, now)
@@ -58,7 +58,7 @@ class Status:
             self._note(attempt)
 
     def finish(self, *, over: bool) -> None:
-        """Records the last progress when the gang ends; `over`: the program is done."""
+        """Records the last progress when the gang ends. `over` means that the program is done."""
         if self._service is not None:
             self._progress.look()
             self._note(self._service.coordinator.attempt, over=over)
@@ -66,7 +66,10 @@ class Status:
                 self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
-        """Measures memory every MEMORY_SECONDS until canceled, in a thread: the kernel needs a while for it."""
+        """Measures memory every MEMORY_SECONDS until canceled.
+
+        Uses a thread, because the kernel takes long to answer.
+        """
         while True:
             self._memory = await in_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
@@ -92,9 +95,8 @@ class Status:
             nodes=settings.nodes,
             procs_per_node=settings.processes,
             order=() if current.ring.is_plain else current.ring.order,
-            attempt=max(
-                coordinator.attempt, settings.attempt
-            ),  # Before the first attempt: the number that the operator expects.
+            # Before the first attempt, this is the number that the operator expects.
+            attempt=max(coordinator.attempt, settings.attempt),
             phase=coordinator.phase,
             since=coordinator.state.since,
             first_step_seen=current.progressed,
@@ -138,9 +140,8 @@ class Status:
         incidents = () if self._service is None else self._service.coordinator.past.incidents
         failed_at = incidents[-1].end.step if incidents else None
         warning = self._beginnings.note(progress, None if saved is None else saved["step"], failed_at)
-        if (
-            warning and not self._settings.in_a_job
-        ):  # In a job the operator reports it: it knows about former pods too.
+        # In a job the operator reports this, because it also has the history of former pods.
+        if warning and not self._settings.in_a_job:
             warn(warning)
 
     def _measured(self) -> Memory:

@@ -1,19 +1,19 @@
-"""Which process holds up the others, from the beats of all. Pure: time is an argument.
+"""Finds the processes that hold up the others, from the beats of all processes. Pure: time is an argument.
 
-In DDP every step lasts until the slowest process has done its part: all have the same step time, and the fast ones
-wait in the collective. So processes are compared by their own work, the time in which they do not wait for others:
-data + forward + optimizer, plus backward - communication if every process reports how long it waited for
-communication. If one does not, its backward includes the wait, so backward is left out for all. From processes that
-report only whole steps, no straggler can be found.
+In DDP every step lasts until the slowest process has done its part: all processes have the same step time, and the
+fast ones wait in the collective. So processes are compared by their own work, which is the time in which they do not
+wait for others: data + forward + optimizer, plus backward - communication if every process reports how long it waited
+for communication. If any process does not, its backward includes the wait, so backward is left out for all. If
+processes report only whole steps, no straggler can be found.
 
-x is the median of a process's own work over a window, m the median of all x. A process is a straggler if
+Let x be the median of a process's own work over a window, and m the median of all x. A process is a straggler if
 
     x >= 1.3 m,   x - m >= 0.1 of its step,   and   0.6745 (x - m) / median(|x - m|) > 3.5
 
-The last is the modified z-score with its usual limit (Iglewicz and Hoaglin: How to Detect and Handle Outliers, ASQC
-1993, pages 11-13): a few slow processes do not change the medians. This takes at least three processes. With two
-processes, or the processes of two nodes, each is compared with the median of the other side, and must be 1.5 times as
-slow. If half of the processes of a larger gang are slow, none is named.
+The last condition is the modified z-score with its usual limit (Iglewicz and Hoaglin: How to Detect and Handle
+Outliers, ASQC 1993, pages 11-13): a few slow processes do not change the medians. This requires at least three
+processes. If there are only two processes, or two nodes, each side is compared with the median of the other side, and
+must be 1.5 times as slow. If half of the processes of a larger gang are slow, none is named.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ SAMPLE_SECONDS = 3.0
 RATIO = 1.3
 RATIO_OF_TWO = 1.5
 SHARE_OF_STEP = 0.1
-"""An excess below this share of the step is ignored, however many times the usual work it is."""
+"""If the excess is below this share of the step, it is ignored, even if the work is many times the usual work."""
 Z_SCALE = 0.6745
 Z_LIMIT = 3.5
 
@@ -44,9 +44,9 @@ class Straggler:
     node: int
     rank: int
     slowdown: float
-    """Its own work per step, as a multiple of the usual work."""
+    """The process's own work per step, as a multiple of the usual work."""
     slowed: str | None = None
-    """Why the clocks of its GPU are held down, if they are."""
+    """Why the clocks of the process's GPU are held down; None if they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,15 @@ class Work:
 
     node: int
     seconds: float
-    """Seconds of its own work."""
+    """Seconds of the process's own work."""
     step_seconds: float | None = None
-    """Seconds of the whole step; None: not reported."""
+    """Seconds of the whole step; None if they are not reported."""
     slowed: str | None = None
-    """Why the clocks of its GPU are held down, if they are."""
+    """Why the clocks of the process's GPU are held down; None if they are not."""
 
 
 def stragglers(works: Mapping[int, Work]) -> tuple[Straggler, ...]:
-    """The processes that hold up the others, the slowest first, at most NAMED; `works` has all processes, by rank."""
+    """The processes that hold up the others, at most NAMED, the slowest first. `works` has all processes, by rank."""
     several_nodes = len({work.node for work in works.values()}) > 1
     side = {rank: work.node if several_nodes else rank for rank, work in works.items()}
     sides: dict[int, list[float]] = {}
@@ -84,9 +84,9 @@ class _Usual:
 
     seconds: float
     spread: float
-    """The median of the absolute deviations; 0: all are equal, or there are only two sides."""
+    """The median of the absolute deviations; 0 if all are equal, or if there are only two sides."""
     ratio: float
-    """A straggler's work is at least this many times the usual work."""
+    """How many times the usual work a process's work must be at least to make it a straggler."""
 
     def is_exceeded_by(self, work: Work) -> bool:
         excess = work.seconds - self.seconds
@@ -99,7 +99,7 @@ class _Usual:
 
 
 def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
-    """The usual work for each side: with two sides, the median of the other one; with more, the median of all."""
+    """The usual work for each side: with two sides, the median of the other side; with more, the median of all."""
     match list(sides):
         case [first, second]:
             return {
@@ -113,13 +113,13 @@ def _usual(sides: Mapping[int, list[float]]) -> dict[int, _Usual]:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """Seconds per step of one process, as it reports them: means of its recent steps."""
+    """Seconds per step that one process reports, as means over its recent steps."""
 
     at: float
     alone: float
     """data + forward + optimizer."""
     backward: float | None
-    """backward - communication; None: unknown."""
+    """backward - communication; None if unknown."""
     step: float | None
     slowed: str | None = None
 
@@ -130,7 +130,7 @@ class _Process:
     window: deque[_Sample] = field(default_factory=deque)
 
     def is_due(self, now: float) -> bool:
-        """Whether another sample is due: most beats are not sampled, so that they cost next to nothing."""
+        """Whether another sample is due. Most beats are not sampled, so that they cost next to nothing."""
         return not self.window or now - self.window[-1].at >= SAMPLE_SECONDS
 
     def note(self, sample: _Sample) -> None:
@@ -150,14 +150,15 @@ class Comparison:
         self.stragglers: tuple[Straggler, ...] = ()
         """The present stragglers; empty until the present attempt has run for WINDOW_SECONDS."""
         self.slowest: int | None = None
-        """The number of the node whose process has the most own work; None: unknown, or there is only one node."""
+        """The number of the node whose process has the most own work; None if unknown, or if there is only one
+        node."""
         self._attempt: int | None = None
         self._processes: dict[int, _Process] = {}
         self._began = 0.0
         self._compared = 0.0
 
     def add(self, attempt: int, beats: Iterable[BeatDocument], now: float) -> None:
-        """Takes in beats that have just arrived from any of the processes; `now` is a monotonic time in seconds."""
+        """Takes beats that have just arrived from any of the processes. `now` is a monotonic time in seconds."""
         if attempt != self._attempt:
             self._attempt, self.stragglers, self.slowest = attempt, (), None
             self._processes.clear()

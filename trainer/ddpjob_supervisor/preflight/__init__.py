@@ -1,1 +1,1 @@
-"""Tests the machines before the program runs on them: what would fail after an hour should fail immediately."""
+"""Tests the machines before the program runs on them, so that what would fail after an hour fails immediately."""

@@ -1,4 +1,4 @@
-"""How far apart the clocks of two machines are."""
+"""The difference between the clocks of two machines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from .findings import Finding, Level
 
 WARN_SECONDS = 1.0
-"""Clocks that differ by more put the lines of two logs in the wrong order."""
+"""If clocks differ by more than this, the lines of two logs cannot be put into the right order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Seconds by which another machine's clock is ahead of this one's, and the largest possible error."""
+    """How many seconds another machine's clock is ahead of this machine's clock, and the largest possible error."""
 
     ahead: float
     uncertainty: float
 
 
 def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
-    """The skew from one request and its answer, as in NTP (RFC 5905, section 8).
+    """The skew, computed from one request and its answer, as in NTP (RFC 5905, section 8).
 
     Args:
-        sent: When the request left, by this machine's clock, in seconds since the epoch.
-        heard: When the request arrived, by the other machine's clock.
-        answered: When the answer left, by the other machine's clock.
-        received: When the answer arrived, by this machine's clock.
+        sent: When the request left, on this machine's clock, in seconds since the epoch.
+        heard: When the request arrived, on the other machine's clock.
+        answered: When the answer left, on the other machine's clock.
+        received: When the answer arrived, on this machine's clock.
     """
     travelled = (received - sent) - (answered - heard)
     return Skew(((heard - sent) + (answered - received)) / 2, max(0.0, travelled) / 2)
@@ -33,7 +33,7 @@ def skew(sent: float, heard: float, answered: float, received: float) -> Skew:
 def check_clocks(seen: Skew, node: int) -> Iterator[Finding]:
     """Warns if the clock of `node` certainly differs from rank 0's. `seen` is rank 0's skew, measured by `node`.
 
-    It is never more than a warning: nothing in training compares two clocks.
+    A difference is never a failure, because nothing in training compares two clocks.
     """
     least = abs(seen.ahead) - seen.uncertainty
     if least > WARN_SECONDS:

@@ -23,33 +23,33 @@ PAGE = b"\0" * 4096
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory that has to be writable."""
+    """A directory that must be writable."""
 
     path: str
     error: int = 0
-    """The errno of the first step that failed: creating the directory, writing a page into it; 0: none failed."""
+    """The errno of the first step that failed (creating the directory, writing a page into it); 0 if none failed."""
     total: int = 0
-    """Size of its file system, in bytes."""
+    """The size of its file system, in bytes."""
     free: int = 0
-    """Bytes of the file system that this user may still use."""
+    """How many bytes of the file system this user may still use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found. None: this machine or this run has no such thing."""
+    """The results of the inspection. None if this machine or this run has no such thing."""
 
     shared_memory: Directory | None = None
     open_files: int | None = None
     """How many files a rank may have open."""
     checkpoints: Directory | None = None
     newest_checkpoint: int | None = None
-    """Size, in bytes, of the newest checkpoint that `ddpjob-train` has written there."""
+    """The size, in bytes, of the newest checkpoint that `ddpjob-train` has written to the checkpoint directory."""
     killed_together: bool = False
-    """Whether the kernel kills all processes of the container if one runs out of memory."""
+    """Whether the kernel kills all processes of the container if one of them runs out of memory."""
 
 
 def inspect_machine(env: Mapping[str, str]) -> Facts:
-    """Inspects this machine. May take as long as the file system of the checkpoints takes to answer."""
+    """Inspects this machine. This may take as long as the checkpoints' file system takes to answer."""
     checkpoints = env.get(Env.CHECKPOINT_DIR)
     return Facts(
         shared_memory=directory(Path(SHARED_MEMORY)) if sys.platform == "linux" else None,
@@ -61,7 +61,10 @@ def inspect_machine(env: Mapping[str, str]) -> Facts:
 
 
 def directory(path: Path, *, make: bool = False) -> Directory:
-    """Tests whether a directory is writable, and leaves no file there. `make` creates it first if it is missing."""
+    """Tests whether a directory is writable, and leaves no file there.
+
+    With `make`, creates it first if it is missing.
+    """
     error, total, free = 0, 0, 0
     try:
         if make:
@@ -76,12 +79,13 @@ def directory(path: Path, *, make: bool = False) -> Directory:
 
 
 def _open_files() -> int | None:
-    soft, _ = open_files.FOUND  # The limits before this process raised its own: ranks run with these.
+    # These are the limits from before this process raised its own, and ranks run with them.
+    soft, _ = open_files.FOUND
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _newest(checkpoints: Path) -> int | None:
-    """The size in the manifest of the newest checkpoint of `ddpjob-train`; None if there is none that can be read."""
+    """The size of the newest checkpoint of `ddpjob-train`, from its manifest; None if no manifest can be read."""
     manifests = []
     with suppress(OSError):  # The path is not necessarily a directory.
         for path in checkpoints_in(checkpoints):

@@ -14,10 +14,10 @@ from .findings import Finding, Level
 MIB, GIB = 1 << 20, 1 << 30
 
 CONTAINER_DEFAULT = 64 * MIB
-"""The size of shared memory in a container by default; DataLoader workers soon need more."""
+"""The default size of shared memory in a container. DataLoader workers soon need more."""
 
 USUAL_CHECKPOINT = GIB // 2
-"""The assumed size of a checkpoint while there is none."""
+"""The size that is assumed for a checkpoint while none exists."""
 
 FILES_AT_LEAST = 1024
 FILES_OF_A_PROCESS, FILES_FOR_A_PEER = 512, 2
@@ -26,13 +26,13 @@ in up to two groups."""
 
 
 def check_machine(env: Mapping[str, str], facts: Facts) -> list[Finding]:
-    """The findings about this machine; none if all is well."""
+    """The findings about this machine; empty if all is well."""
     leads = _number(env, Env.NODE_RANK, 0) == 0
     return [
         *_shared_memory(facts.shared_memory),
         *_open_files(facts.open_files, _number(env, Env.WORLD_SIZE)),
         *_checkpoints(facts.checkpoints, facts.newest_checkpoint, leads=leads),
-        # Said once: the Kubernetes nodes of a cluster have the same setting.
+        # Reported only by the first node, because the Kubernetes nodes of a cluster usually have the same setting.
         *_memory(together=facts.killed_together and leads and _number(env, Env.IN_PLACE_RESTARTS, 0) > 0),
     ]
 
@@ -67,8 +67,8 @@ def _open_files(limit: int | None, world_size: int) -> Iterator[Finding]:
 def _checkpoints(seen: Directory | None, newest: int | None, *, leads: bool) -> Iterator[Finding]:
     """Checks the checkpoint directory and its free space.
 
-    A directory that cannot be used is a failure on rank 0's node (`leads`), which writes checkpoints, and a warning
-    on the others, because some programs write checkpoints on each node.
+    If the directory cannot be used, that is a failure on rank 0's node (`leads`), which writes checkpoints. On other
+    nodes it is a warning, because some programs write checkpoints on each node.
     """
     if seen is None:
         return

@@ -1,4 +1,4 @@
-"""What a check has found, and what all findings together mean for the node."""
+"""The result of a check, and what all results together mean for the node."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from ddpjob_rank.exit_codes import ExitCode
 
 
 class Level(StrEnum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     OK = "ok"
     """Worth a line in the log."""
     WARN = "warn"
-    """Training can go on, but may suffer."""
+    """Training is possible, but may suffer."""
     FAIL = "fail"
-    """Training cannot go on."""
+    """Training is not possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,14 @@ class Finding:
     retry: bool = True
     """Whether another try may succeed after this failure, perhaps on another machine."""
     nodes: tuple[int, ...] = ()
-    """Numbers of the nodes that it is about; empty: the node that reports it, or no particular node."""
+    """The numbers of the nodes that the finding is about; empty for the node that reports it, or for no particular
+    node."""
     device: bool = False
-    """For a failure: whether a GPU is broken, which is not the job's fault."""
+    """Whether the failure is a broken GPU, which is not the job's fault."""
 
 
 class PreflightError(TrainerError):
-    """The machines are not fit for training; other machines, or the same ones later, may be."""
+    """The machines are not fit for training now. Other machines, or the same machines later, may be fit."""
 
     cause = "PreflightFailed"
     exit_code = ExitCode.PREFLIGHT_RETRY
@@ -45,7 +46,7 @@ class PreflightError(TrainerError):
     def __init__(self, message: str, nodes: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.nodes = nodes
-        """Which nodes are at fault, if that is known."""
+        """The numbers of the nodes that are at fault, if they are known."""
 
 
 class PreflightNeverError(PreflightError):
@@ -55,15 +56,15 @@ class PreflightNeverError(PreflightError):
 
 
 class DeviceFailedAtPreflightError(PreflightError):
-    """A GPU is broken: the job needs another machine, and is not at fault."""
+    """A GPU is broken. The job needs another machine, and is not at fault."""
 
     cause = DeviceFailedError.cause
 
 
 def verdict(findings: Sequence[Finding]) -> PreflightError | None:
-    """The error to which the findings lead; None if none of them is a failure.
+    """The error that follows from the findings; None if none of them is a failure.
 
-    A failure that no retry can cure takes precedence: the retry would only meet it again.
+    Failures that no retry can cure take precedence: if there are any, only they decide.
     """
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     never = [finding for finding in failed if not finding.retry]
@@ -78,7 +79,7 @@ def verdict(findings: Sequence[Finding]) -> PreflightError | None:
 
 
 def log(findings: Iterable[Finding]) -> None:
-    """Logs the findings that do not end the run; failures are left to `verdict`."""
+    """Logs the findings that do not end the run. Failures are left to `verdict`."""
     for finding in findings:
         if finding.level is Level.OK:
             say(f"preflight: {finding.message}")

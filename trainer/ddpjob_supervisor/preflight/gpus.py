@@ -1,4 +1,4 @@
-"""Whether a node has the GPUs that its processes need. Pure: counting them is done elsewhere."""
+"""Checks whether a node has the GPUs that its processes need. Pure: the GPUs are counted elsewhere."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 NOT_NAMED = frozenset({"", "all", "none", "void"})
 
 NOT_GIVEN = ("Found no NVIDIA driver", "not compiled with CUDA", "No CUDA GPUs are available")
-"""Parts of torch's messages about a container without GPU or an image without CUDA; others mean a broken GPU."""
+"""Parts of torch's messages if the container has no GPU or the image has no CUDA. Other messages mean a broken
+GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,11 @@ class VisibleGpus:
 
     count: int
     reason: str = ""
-    """Torch's message if it sees none."""
+    """Torch's message if it sees no GPU."""
 
 
 def check_gpus(env: Mapping[str, str], seen: VisibleGpus) -> Iterator[Finding]:
-    """A failure if this node has fewer GPUs than processes."""
+    """Reports a failure if this node has fewer GPUs than processes."""
     needed = int(env.get(Env.NPROC_PER_NODE) or env.get(Env.LOCAL_WORLD_SIZE) or 1)
     if seen.count >= needed:
         return
@@ -51,7 +52,7 @@ def _given(env: Mapping[str, str]) -> int:
 
 
 def check_health(gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Failures and warnings about the GPUs of this node's processes, from what the driver reports."""
+    """Reports failures and warnings about the GPUs of this node's processes, from the driver's data."""
     for gpu in gpus:
         if problem := problem_now(gpu):
             yield Finding("health", Level.FAIL, f"{problem}: have the machine looked at", device=True)

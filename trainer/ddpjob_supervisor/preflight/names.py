@@ -1,4 +1,4 @@
-"""Checks that rank 0's node can resolve its own name, by which the other nodes and its own ranks find rank 0."""
+"""Checks that rank 0's node can resolve its own name, with which the other nodes and its own ranks find rank 0."""
 
 import asyncio
 import socket
@@ -9,13 +9,13 @@ from ddpjob_supervisor.watch.threads import in_thread
 from .findings import Finding, Level
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 2.0
-"""Seconds between two look-ups. In a new gang, names appear in DNS within seconds."""
+"""Seconds between two lookups. For a new gang, names appear in DNS within seconds."""
 
 Look = Callable[[str, None], object]
 
 
 async def check_name(host: str, timeout_seconds: float, look: Look = socket.getaddrinfo) -> list[Finding]:
-    """Waits until `host` can be resolved, for at most `timeout_seconds`; a failure if it still cannot."""
+    """Waits until `host` can be resolved, for at most `timeout_seconds`. Reports a failure if it still cannot."""
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + timeout_seconds, FIRST_PAUSE
     last: Exception = TimeoutError("no answer")

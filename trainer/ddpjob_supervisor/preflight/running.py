@@ -22,15 +22,16 @@ from .gpus import VisibleGpus, check_gpus, check_health
 from .names import check_name
 
 COLLECTIVE = Program(module=True, name="ddpjob_preflight.collective")
-"""The program that a gang's ranks run to test machines and network together: the rest of the full preflight."""
+"""The program that a gang's ranks run to test machines and network together, as the second part of a full
+preflight."""
 
 COUNTING = "ddpjob_preflight.counting"
 
 LOOK_SECONDS = 30.0
-"""A file system that takes longer than this to answer is of no use for checkpoints."""
+"""A file system that takes longer than this to answer is useless for checkpoints."""
 
 GPU_SECONDS = 60.0
-"""Time for the import of torch and for the driver to start."""
+"""How long the import of torch and the start of the driver may take together."""
 
 
 async def preflight(
@@ -73,7 +74,8 @@ async def _count_gpus(env: Mapping[str, str], starter: Starter) -> list[Finding]
     with TemporaryDirectory(prefix="ddpjob-preflight-", ignore_cleanup_errors=True) as directory:
         answer = Path(directory) / "gpus.json"
         program = Program(module=True, name=COUNTING, arguments=(str(answer),))
-        # The failure report of this process goes to a temporary file, because the finding says how it failed.
+        # The failure report of this process goes to a temporary file, because the finding already describes the
+        # failure.
         rank = await starter.start(Launch(program, {**env, Env.TERMINATION_LOG: str(Path(directory) / "report")}))
         try:
             async with asyncio.timeout(GPU_SECONDS):

@@ -1,1 +1,1 @@
-"""Watches ranks: reads their reports, and finds out what a rank without reports is doing."""
+"""Watches ranks: reads their reports, and finds out what a rank that does not report is doing."""

@@ -1,4 +1,4 @@
-"""Asks a stuck rank what it is doing. The rank's side is ddpjob_rank/running/answering.py."""
+"""Asks a stuck rank what it is doing. The code that answers in the rank is ddpjob_rank/running/answering.py."""
 
 import asyncio
 import contextlib
@@ -22,10 +22,10 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a rank or one of its child processes."""
+    """The answer of a rank or of one of its child processes."""
 
     asked: bool
-    """Whether the process could be asked: it may have neither a handler nor a thread that answers."""
+    """Whether the process could be asked. It may have neither a signal handler nor a thread that answers."""
     stacks: str = ""
     told: tuple[Mapping[str, Any], ...] = field(default=())
     """The JSON objects that the answering thread has written, in order."""
@@ -42,17 +42,17 @@ class Answer:
 
     @property
     def fallen(self) -> str | None:
-        """The thread that an exception ended last, and the exception."""
+        """The last thread that ended because of an exception, and the exception."""
         return next((part["fallen"] for part in self.told if "fallen" in part), None)
 
     @property
     def unfinished(self) -> str | None:
-        """The name of the oldest unfinished collective, of the first backend that has any."""
+        """The name of the oldest unfinished collective, from the first backend that has any."""
         return next((waits["name"] for part in self.told for waits in part.get("unfinished", [])), None)
 
 
 async def ask_rank(pid: int, heartbeat: Path) -> Answer:
-    """Asks a rank for its stacks and its collectives; takes at most a second."""
+    """Asks a rank for its stacks and its collectives. Takes at most a second."""
     reply = _new_reply(heartbeat)
     asked = _write(heartbeat, QUESTION)
     answer = await ask_for_stacks(pid, heartbeat)
@@ -66,7 +66,7 @@ async def ask_rank(pid: int, heartbeat: Path) -> Answer:
 
 
 async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
-    """Asks a rank or a forked child of a rank for its stacks, if it has the handler. Takes at most 0.5 seconds."""
+    """Asks a rank, or a forked child of a rank, for its stacks if it has the handler. Takes at most 0.5 seconds."""
     if SIGNAL is None or not handles(pid, SIGNAL):
         return Answer(asked=False)
     begin, number = _size(heartbeat), SIGNAL
@@ -77,14 +77,14 @@ async def ask_for_stacks(pid: int, heartbeat: Path) -> Answer:
 
 
 def _new_reply(heartbeat: Path) -> Path:
-    """The path of the thread's answer, after an old answer is deleted."""
+    """Deletes an old answer, and returns the path for the thread's new answer."""
     reply = Path(f"{heartbeat}{TOLD}")
     reply.unlink(missing_ok=True)
     return reply
 
 
 def _write(heartbeat: Path, question: bytes) -> bool:
-    """Writes a question into the rank's pipe; returns whether somebody reads the pipe."""
+    """Writes a question into the rank's pipe. Returns whether anything reads the pipe."""
     try:
         pipe = os.open(f"{heartbeat}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -116,7 +116,7 @@ def _lines(reply: Path) -> list[dict[str, Any]]:
 
 
 async def _until(happens: Callable[[], bool], seconds: float) -> None:
-    """Waits until `happens` returns true, but at most `seconds` seconds. It polls: a stalled gang can afford that."""
+    """Waits until `happens` returns true, but at most `seconds`. Polling is cheap enough for a stalled gang."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not happens() and loop.time() < deadline:  # noqa: ASYNC110  (no event reports another's signal mask)

@@ -1,4 +1,4 @@
-"""The report of a rank, as supervisors pass it on."""
+"""A beat: the report of a rank, as supervisors pass it on."""
 
 import math
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ class Checkpoint:
 
     step: int
     time: str
-    """RFC 3339, UTC, with milliseconds."""
+    """In the form of RFC 3339, in UTC, with milliseconds."""
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The report of a rank. None: not reported, or not known yet."""
+    """The report of a rank. A field is None if it is not reported, or not known yet."""
 
     rank: int
     attempt: int
@@ -31,43 +31,44 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     step: int | None = None
     """The last step that the rank finished in this attempt."""
     step_age: float | None = None
-    """Seconds since that step finished."""
+    """How many seconds ago that step finished."""
     counted: bool = False
-    """Whether steps are counted for a program that does not report them."""
+    """Whether steps are counted because the program does not report them."""
     anew: bool = False
-    """Whether counting began again after a restart, because the step at which the program went on is unknown."""
+    """Whether counting began again after a restart, because it is unknown at which step the program continued."""
     reports: bool = False
-    """Whether the program reports its steps. ddpjob-train announces this before its first step."""
+    """Whether the program reports its steps. ddpjob-train declares this before its first step."""
     announces: bool = False
-    """Whether the program is known to announce activities that take long between two steps."""
+    """Whether the program has announced, at least once, an activity that takes long between two steps."""
     epoch: int | None = None
     total_steps: int | None = None
     loss: float | None = None
     samples: int | None = None
-    """The number of samples per step, of all processes together."""
+    """The number of samples per step in all processes together."""
     step_seconds: float | None = None
     """The recent mean time of a step, without pauses such as evaluations."""
     seconds: Mapping[str, float] = {}
-    """The mean times of the parts of a step that are known, by names from heartbeat.PARTS. Backward includes
-    communication."""
+    """The mean times of those parts of a step that are known. The keys are names from heartbeat.PARTS. `backward`
+    includes `communication`."""
     memory_bytes: int | None = None
     checkpoint: Checkpoint | None = None
     """The newest checkpoint."""
     metrics: Mapping[str, float] = {}
     """Other numbers that the program reports."""
     transport: str | None = None
-    """How NCCL passes data, such as `P2P, NET/IB`. The supervisor reads this from NCCL's log."""
+    """How NCCL transfers data, such as `P2P, NET/IB`. The supervisor reads this from NCCL's log."""
     slowed: str | None = None
     """Why the driver keeps the clocks of the rank's GPU low. The supervisor asks the driver."""
     stopped: str | None = None
     """The state of the process, as in proc(5), if a signal or a debugger has stopped it. The supervisor reads it."""
     first_step: int | None = None
-    """The first step that the rank finished in this attempt; None: unknown."""
+    """The first step that the rank finished in this attempt; None if unknown."""
     begins: str | None = None
-    """Where the program says that it begins: `FromCheckpoint`, or `AsAsked` or `NothingSaved` for the first step."""
+    """Where the program began: `FromCheckpoint`, or at the first step because of a request (`AsAsked`) or because no
+    checkpoint exists (`NothingSaved`)."""
 
     def to_dict(self) -> "BeatFields":
-        """The report as it is sent: without None and without empty values."""
+        """The report in the form in which it is sent: without None and without empty values."""
         sent = replace(
             self,
             activity_age=finite(self.activity_age),
@@ -85,18 +86,18 @@ Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
 
 class CheckpointFields(TypedDict):
-    """A Checkpoint as it is sent."""
+    """A Checkpoint in the form in which it is sent."""
 
     step: int
     time: str
 
 
 BeatDocument = Mapping[str, Any]
-"""A beat as it was received: another version may send other fields."""
+"""A beat as it was received. Supervisors of other versions may send other fields."""
 
 
 class BeatFields(TypedDict, total=False):
-    """A Beat as it is sent. A newer version may send other fields, which are ignored."""
+    """A Beat in the form in which it is sent. A newer version may send other fields, which are ignored."""
 
     rank: Required[int]
     attempt: Required[int]

@@ -1,10 +1,10 @@
 """Finds the process that stalls a gang, from an observation of each process. Pure.
 
-In DDP all processes call the same collectives in the same order, and each waits for the last process to come. A table
-holds the questions, the strongest evidence first. The first question that is true of some processes but not of others
-names the culprits; a question that is true of all living processes says nothing. For a process that was not observed,
-only the last question is true: usually its supervisor is slow, because a supervisor that is gone would have lost its
-connection by then.
+In DDP all processes call the same collectives in the same order, and each waits for the last process to arrive. The
+table QUESTIONS holds the questions, the strongest evidence first. The first question that is true of some processes
+but not of others identifies the culprits; a question that is true of all living processes identifies nobody. For a
+process that was not observed, only the last question is true. The usual reason is a slow supervisor, because if the
+supervisor were gone, its connection would have been lost by then.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ OVER = frozenset({"Z", ENDED})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one process of a stalled gang was found doing."""
+    """What one process of a stalled gang was doing when it was examined."""
 
     rank: int
     state: str | None = None
-    """A key of STATES; None: the process was not observed."""
+    """A key of STATES; None if the process was not observed."""
     silent: bool = False
     """Whether the process was asked for its stack and did not answer."""
     where: str | None = None
@@ -48,38 +48,39 @@ class Observation:
     communicates: bool = False
     """Whether the process waits in a collective."""
     collective: str | None = None
-    """The oldest collective that has started and not finished, such as `gloo:all_reduce`."""
+    """The oldest collective that has started but not finished, such as `gloo:all_reduce`."""
     sequences: Mapping[str, int] = field(default_factory=dict)
     """The number of collectives that the process has started, by the name of the group."""
     step: int | None = None
     """The last finished step, if steps are known."""
     counted: bool = False
-    """Whether steps are counted for the program, from 1 in each attempt: not comparable with reported steps."""
+    """Whether steps are counted for the program, from 1 in each attempt. They cannot be compared with reported
+    steps."""
     activity: str | None = None
     raised: str | None = None
-    """The exception that the process is handling, such as `ValueError: no shard 7 (train.py:9)`. Nothing has printed
-    it yet: a `finally` that waits for other ranks keeps it back."""
+    """The exception that the process is handling, such as `ValueError: no shard 7 (train.py:9)`. It has not been
+    printed yet, because a `finally` block waits for other ranks."""
     fallen: str | None = None
-    """The thread of the process that an exception ended last, and the exception."""
+    """The last thread of the process that ended because of an exception, and the exception."""
     stack: tuple[str, ...] = ()
-    """The innermost frames of its main thread, such as `load_batch (train.py:42)`, the innermost first."""
+    """The innermost frames of the main thread, such as `load_batch (train.py:42)`; the innermost comes first."""
 
 
 Observations = Mapping[int, Observation]
 Culprits = dict[int, str]
-"""The processes for which a question is true, by rank, and what is wrong with each."""
+"""The processes for which a question is true, by rank, each with a description of what is wrong."""
 
 SHOWN = 3
-"""The number of processes to show if nothing distinguishes them."""
+"""How many processes to show if nothing distinguishes them."""
 
 
 def blame(
     observations: Mapping[int, Observation], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> tuple[int | None, str]:
-    """The rank that the others wait for, None if no particular rank stands out; and a sentence that explains it.
+    """The rank that the others wait for, or None if no rank stands out; and a sentence that explains this.
 
     Args:
-        observations: By rank; a rank that did not answer is left out.
+        observations: By rank. A rank that did not answer is left out.
         world_size: The number of processes in the gang.
         named: Returns the name of a rank for the sentence.
     """
@@ -101,7 +102,7 @@ def blame(
 def whereabouts(
     observations: Mapping[int, Observation], world_size: int, named: Callable[[int], str] = "rank {}".format
 ) -> str:
-    """Where the ranks are, in a sentence; ranks at the same place are named together. Arguments as of `blame`."""
+    """Where the ranks are, as a sentence that groups ranks at the same place. The arguments are those of `blame`."""
     places: dict[str, list[int]] = {}
     for rank in range(world_size):
         places.setdefault(place_of(observations.get(rank, Observation(rank))), []).append(rank)
@@ -113,7 +114,7 @@ def whereabouts(
 
 
 def place_of(process: Observation) -> str:
-    """What a process is doing, as the rest of a sentence that begins with its name."""
+    """What a process is doing, as the rest of a sentence that begins with the process's name."""
     own = f" at {process.where.partition(', in ')[0]}" if process.where else ""
     if process.state is None:
         return "is out of reach"
@@ -137,7 +138,10 @@ def _held(gang: Observations) -> Culprits:
 
 
 def _ended(gang: Observations) -> Culprits:
-    """The processes that have ended, if all others wait in a collective: otherwise they were simply done first."""
+    """The processes that have ended, if all others wait in a collective.
+
+    If not, they may just have finished first.
+    """
     known = _known(gang).values()
     if not known or not all(process.communicates for process in known):
         return {}
@@ -171,7 +175,7 @@ def _late(gang: Observations) -> Culprits:
 
 
 def _behind(gang: Observations) -> Culprits:
-    """The processes that have started fewer collectives than others of the same group."""
+    """The processes that have started fewer collectives than other processes of the same group."""
     last: Counter[str] = Counter()
     for process in gang.values():
         last |= Counter(process.sequences)
@@ -188,7 +192,7 @@ def _elsewhere(gang: Observations) -> Culprits:
 
 
 def _in_another(gang: Observations) -> Culprits:
-    """The processes that wait in another collective than most."""
+    """The processes that wait in another collective than most processes do."""
     known = _known(gang)
     (most, count), *others = Counter(process.collective for process in known.values()).most_common() or [(None, 0)]
     if not others or others[0][1] == count:
@@ -230,7 +234,7 @@ def _nobody(gang: Observations, named: Callable[[int], str]) -> str:
 
 
 def _standing(process: Observation) -> str:
-    """What is wrong with a process or, if nothing is known to be wrong, where it is."""
+    """What is wrong with a process. If nothing is known to be wrong, where it is."""
     if process.state is None:
         return "its supervisor does not answer"
     if process.state in HELD:

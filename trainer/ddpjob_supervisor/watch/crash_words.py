@@ -1,4 +1,7 @@
-"""Parses what a process prints on stderr before it crashes: no exception of Python says why then. Pure."""
+"""Parses what a process prints on stderr before it crashes, because no Python exception gives the reason then.
+
+Pure.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -6,27 +9,27 @@ from dataclasses import dataclass, field
 from .frames import FRAME, Frame, location
 
 UNCAUGHT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[^']{1,200})'")
-"""An exception that C++ code does not catch, as libstdc++ prints it; its message follows in the next line."""
+"""An exception that C++ code does not catch, as libstdc++ prints it. The exception's message is on the next line."""
 WHAT = "  what():  "
 
 FATAL = re.compile(
     r"terminate called without an active exception|Assertion `|\*\*\* [^*]{1,100} \*\*\*: terminated"
     r"|^(?:malloc|free|realloc|munmap_chunk)[\w ]{0,20}\(\): |^double free or |^corrupted (?:size|double-linked) "
 )
-"""What a failed assertion of C code prints, and the C library if it finds its memory corrupted."""
+"""The message of a failed assertion in C code, or of the C library when it finds its memory corrupted."""
 
 CRASHED = "Current thread 0x"
-"""faulthandler's heading of the stack of the thread that crashed."""
+"""The heading that faulthandler prints above the stack of the thread that crashed."""
 
 
 @dataclass(slots=True)
 class CrashWords:
-    """Why and where one process crashes, by its stderr, which is passed line by line, without line ends."""
+    """Why and where one process crashes, according to its stderr, which is passed in line by line."""
 
     kind: str | None = None
     """The type of the C++ exception."""
     said: str = ""
-    """The last explanation; empty: none was printed."""
+    """The last explanation; empty if none was printed."""
     _frames: list[Frame] = field(default_factory=list)
     _crashed: bool = False
     """Whether the next line may be a frame of the thread that crashed."""
@@ -48,5 +51,5 @@ class CrashWords:
 
     @property
     def where(self) -> str | None:
-        """Where the thread that crashed was; None: no stack of it was printed."""
+        """Where the thread that crashed was; None if its stack was not printed."""
         return location(self._frames)

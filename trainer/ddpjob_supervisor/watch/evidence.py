@@ -1,4 +1,4 @@
-"""Keeps the evidence of stalls in files beside the checkpoints, which outlive the pod."""
+"""Keeps the evidence of stalls in files beside the checkpoints, so that it outlives the pod."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def keep_recording(dump: bytes, attempt: int, rank: int) -> None:
 
 
 async def _keep(content: bytes, attempt: int, name: str, what: str) -> None:
-    """Writes a file, but does not wait for it long: the file server may be the reason why the gang hangs."""
+    """Writes a file, but does not wait long for it, because the file server may be the reason why the gang hangs."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(WRITE_SECONDS):
             await in_thread(_write, content, attempt, name, what)
@@ -48,7 +48,7 @@ def directories(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def lasting_directories(env: Mapping[str, str]) -> Iterator[Path]:
-    """Those of them that outlive the pod."""
+    """The directories for evidence that outlive the pod."""
     if checkpoints := env.get(Env.CHECKPOINT_DIR):
         yield Path(checkpoints) / "stalls"
     if run := env.get(Env.RUN_DIR):
@@ -57,13 +57,14 @@ def lasting_directories(env: Mapping[str, str]) -> Iterator[Path]:
 
 @cache
 def _own(parent: str) -> Path:
-    """A directory that only this supervisor uses: on a shared machine other users write to the same parent."""
+    """A directory that only this supervisor uses, because other users of the machine may write to the same parent."""
     return Path(tempfile.mkdtemp(prefix="ddpjob-stalls-", dir=parent))
 
 
 def _write(content: bytes, attempt: int, name: str, what: str) -> None:
     for directory in directories(os.environ):
-        if directory.is_symlink():  # Skipped, because _drop_old would remove files from wherever the link leads.
+        # Skipped, because _drop_old would remove files in the directory to which the link points.
+        if directory.is_symlink():
             continue
         file = directory / f"attempt-{attempt}" / name
         try:
@@ -76,7 +77,7 @@ def _write(content: bytes, attempt: int, name: str, what: str) -> None:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Writes a whole file, in a directory that may not exist yet. A link that somebody has put there is not followed.
+    """Writes a whole file, in a directory that may not exist yet. If the file is a link, replaces the link.
 
     Raises:
         OSError: The file cannot be written.
@@ -89,7 +90,7 @@ def write_file(file: Path, content: bytes) -> None:
 
 
 def _drop_old(directory: Path) -> None:
-    """Removes all but the last attempts that stalled. Another node may do so at the same time."""
+    """Removes the evidence of all but the last attempts that stalled. Other nodes may do so at the same time."""
     with contextlib.suppress(OSError):
         attempts = sorted(directory.glob("attempt-*"), key=lambda attempt: attempt.stat().st_mtime)
         for old in attempts[:-ATTEMPTS_KEPT]:

@@ -1,4 +1,4 @@
-"""Parses faulthandler's stacks: where the main thread is, and whether it waits for other ranks. Pure."""
+"""Parses faulthandler's stacks: where is the main thread, and does it wait for other ranks? Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,15 @@ FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>
 ANSWERING = "/ddpjob_rank/running/answering.py"
 
 COMMUNICATION = "/torch/distributed/"
-"""A thread waits for other ranks if it is in a function of this directory that has not called the program."""
+"""A thread waits for other ranks if it is in a function from this directory that has not called back into the
+program."""
 
 WAITS = {
     ("/torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced"),
     ("/torch/autograd/graph.py", "_engine_run_backward"),
     ("/torch/cuda/__init__.py", "synchronize"),
 }
-"""The innermost frames (file and function) of threads that wait in a collective which native code has begun."""
+"""The innermost frame (file and function) of a thread that waits in a collective that native code has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Frame:
 
     @property
     def of_a_library(self) -> bool:
-        """Whether the file belongs neither to the program nor to DDPJob."""
+        """Whether the file belongs to a library, and so neither to the program nor to DDPJob."""
         return is_of_a_library(self.file)
 
     def __str__(self) -> str:
@@ -43,13 +44,13 @@ class Frame:
 
 
 def main_thread(stacks: str) -> tuple[Frame, ...]:
-    """The frames of the main thread, the innermost first; empty if the stacks lack the thread."""
+    """The frames of the main thread, the innermost first; empty if the stacks do not contain this thread."""
     thread = _main(_threads(stacks))
     return tuple(Frame(match["file"], int(match["line"]), match["function"]) for match in FRAME.finditer(thread))
 
 
 def main_first(stacks: str) -> str:
-    """The stacks with the main thread's first, because readers look for it."""
+    """The stacks, beginning with the main thread's, because readers look for that one."""
     return "\n\n".join(thread.rstrip() for thread in _main_first(stacks))
 
 
@@ -60,7 +61,7 @@ def _main_first(stacks: str) -> list[str]:
 
 
 def without_ours(stacks: str) -> str:
-    """The stacks, but without the thread that wrote them and without the calls that started the program."""
+    """The stacks without the thread that wrote them, and without the calls that started the program."""
     threads = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
     return "\n\n".join(thread for thread in threads if FRAME.search(thread)) or main_first(stacks)
 
@@ -87,22 +88,23 @@ def _threads(stacks: str) -> list[str]:
 def _main(threads: Sequence[str]) -> str:
     """The stack of the main thread.
 
-    Usually it is marked as current, because the kernel lets the main thread handle the signal. If it cannot handle
-    the signal, DDPJob's own thread writes the stacks, and the main thread comes last because it is the oldest.
+    Usually it is marked as current, because the kernel lets the main thread handle the signal. If the main thread
+    cannot handle the signal, DDPJob's own thread writes the stacks, and the main thread comes last because it is the
+    oldest.
     """
     current = (thread for thread in threads if thread.startswith("Current") and ANSWERING not in thread)
     return next(current, threads[-1] if threads else "")
 
 
 def communicates(frames: Sequence[Frame]) -> bool:
-    """Whether a thread with these frames waits for other ranks, as far as Python's frames show it."""
+    """Whether a thread with these frames waits for other ranks, as far as its Python frames show this."""
     if any(frames[0].file.endswith(file) and frames[0].function == function for file, function in WAITS if frames):
         return True
     return any(COMMUNICATION in frame.file for frame in takewhile(lambda frame: frame.of_a_library, frames))
 
 
 def location(frames: Sequence[Frame]) -> str | None:
-    """Where a thread is: the program's innermost frame, and the innermost of all; None if there are no frames."""
+    """Where a thread is: the program's innermost frame and the innermost of all; None if there are no frames."""
     if not frames:
         return None
     own = next(_own(frames), frames[0])
@@ -110,6 +112,6 @@ def location(frames: Sequence[Frame]) -> str | None:
 
 
 def _own(frames: Sequence[Frame]) -> Iterator[Frame]:
-    """The program's frames, then DDPJob's: the program may be `ddpjob-train`, or an example of ours."""
+    """The program's frames, then DDPJob's, because the program may be `ddpjob-train` or an example of ours."""
     yield from (frame for frame in frames if not frame.of_a_library and not is_ours(frame.file))
     yield from (frame for frame in frames if is_ours(frame.file) and not starts_programs(frame.file))

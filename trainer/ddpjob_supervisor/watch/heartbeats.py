@@ -23,8 +23,8 @@ from ddpjob_rank.reporting.teller import ENDING, STARTING, TRAINING
 from .beat import Beat, Checkpoint
 
 TRIES = 3
-"""How many times to read a file if neither slot is intact, as when two writes come during a read. If all these reads
-fail, the last good record remains valid."""
+"""How many times to read a file if neither of its slots is intact, as when two writes happen during a read. If all
+these reads fail, the last good record remains valid."""
 
 BEGINS = {FROM_CHECKPOINT: "FromCheckpoint", AS_ASKED: "AsAsked", NOTHING_SAVED: "NothingSaved"}
 
@@ -38,7 +38,7 @@ class Heartbeats:
     """Creates a heartbeat file for each rank of this node, and reads what the ranks write into it."""
 
     def __init__(self, directory: Path, count: int) -> None:
-        """Creates the files in a directory that nobody else may write to.
+        """Creates the files, in a directory to which no other user may write.
 
         Raises:
             OSError: The files cannot be created.
@@ -54,7 +54,7 @@ class Heartbeats:
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """Creates a new file before a rank is started: earlier processes may still write to the old one."""
+        """Creates a new file before a rank is started, because earlier processes may still write to the old one."""
         self._forget(local_rank)
         path = self.path(local_rank)
         new = path.with_suffix(".new")
@@ -63,7 +63,7 @@ class Heartbeats:
         new.replace(path)
 
     def read(self) -> list[Beat | None]:
-        """The last report of each rank of this node, by local rank; None: it has reported nothing since the reset."""
+        """The last report of each rank of this node, by local rank; None if there is none since the reset."""
         now = time.monotonic()
         return [_beat(record, now) if record else None for record in map(self._record, range(len(self._files)))]
 
@@ -73,7 +73,10 @@ class Heartbeats:
             self._forget(local_rank)
 
     def _record(self, local_rank: int) -> Record | None:
-        """The rank's last record. The file is not mapped: a rank that truncates it must not crash this process."""
+        """The rank's last record.
+
+        The file is not mapped, because a rank that truncates it would crash this process.
+        """
         file = self._files[local_rank]
         for _ in range(TRIES if file != _NO_FILE else 0):
             if record := decode(os.pread(file, FILE_BYTES, 0)):

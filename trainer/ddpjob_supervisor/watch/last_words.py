@@ -20,22 +20,26 @@ from .crash_words import CrashWords
 from .relay import Relay
 
 DUMP = ".trace-"
-"""The flight recorder's dump has the heartbeat file's path with this suffix and the rank's number."""
+"""The suffix of the flight recorder's dump: its path is the heartbeat file's path, this suffix and the rank's
+number."""
 
 NCCLS_OWN = ".nccl"
-"""The pipe for NCCL's log has the heartbeat file's path with this suffix."""
+"""The suffix of the pipe for NCCL's log: its path is the heartbeat file's path and this suffix."""
 
 INFO = " NCCL INFO "
 
 DEVICE = Path("/dev/nvidiactl")
-"""If this device exists, a program may use NCCL even if its backend was not given."""
+"""If this device exists, the program may use NCCL even if no backend is set."""
 
 
 class LastWords:
     """Reads one rank's stderr and NCCL's log, from before the rank's start until it has ended."""
 
     def __init__(self, env: Mapping[str, str], told: set[str] | None = None) -> None:
-        """`env` is the rank's environment. `told` holds the transports that this node has logged in this attempt."""
+        """`env` is the rank's environment.
+
+        `told` holds the transports that this node has already logged in this attempt.
+        """
         self.words = NcclWords()
         self.crash = CrashWords()
         self.env: dict[str, str] = {}
@@ -79,8 +83,9 @@ class LastWords:
         def hear(line: str) -> None:
             words.hear(line)
             if INFO not in line and line:
-                # INFO lines are left out: they appear only because of our settings. NCCL always logs the others.
-                sys.stderr.write(f"{line}\n")  # NCCL waits until its log is read, so this must not wait.
+                # INFO lines are left out, because they appear only because of our settings. NCCL always logs the
+                # other lines.
+                sys.stderr.write(f"{line}\n")  # NCCL waits until its log is read, so this must not block.
 
         self._nccl = Relay.aside(heartbeat, hear, NCCLS_OWN)
         if self._nccl is not None:
@@ -89,13 +94,13 @@ class LastWords:
 
     @property
     def ras_address(self) -> str | None:
-        """The address at which the RAS of the rank's NCCL listens; None: it was not set."""
+        """The address at which the RAS of the rank's NCCL listens; None if the address was not set."""
         return self.env.get(ras.ADDRESS) or self._env.get(ras.ADDRESS)
 
     def transport(self) -> str | None:
-        """How NCCL passes data; None: unknown.
+        """How NCCL transfers data; None if unknown.
 
-        The first rank of the node whose value no longer changes logs it, with a warning if NCCL could do better.
+        The first rank of the node whose value no longer changes also logs it, with a warning if NCCL could do better.
         """
         way = transport.transport_of(self._hears_of_transport)
         if way != self._transport:
@@ -108,9 +113,12 @@ class LastWords:
         return way
 
     async def finish(self, *, crashed: bool = False) -> NcclWords:
-        """Everything that the rank has logged. Call this when the rank has ended; `crashed`: it printed why."""
-        # Without a crash, gloo logs nothing that is not in the rank's own report, and a restart in place has no time
-        # to lose.
+        """Returns everything that the rank has logged. Call this when the rank has ended.
+
+        `crashed` means that the rank has crashed, and so has printed the reason.
+        """
+        # Unless the rank crashed, gloo logs nothing that is not in the rank's own report, and a restart in place must
+        # not be delayed.
         waits = crashed or not self._says_nothing
         relays = (relay for relay in (self._relay, self._nccl) if relay is not None)
         await asyncio.gather(*(relay.finish(waits=waits) for relay in relays))
@@ -128,7 +136,7 @@ class LastWords:
 
 @cache
 def _torch() -> str:
-    """The version of the PyTorch that ranks import, because they run the same Python; empty if it is unknown."""
+    """The version of PyTorch that ranks import, because they run the same Python; empty if it is unknown."""
     with contextlib.suppress(PackageNotFoundError):
         return version("torch")
     return ""

@@ -1,4 +1,4 @@
-"""Keeps what a job's steps and stalls have taught, in a file beside the stacks, for the pods that come later."""
+"""Keeps the limits learned from a job's steps and stalls in a file beside the stacks, for pods that start later."""
 
 import asyncio
 import contextlib
@@ -19,12 +19,12 @@ from .threads import in_thread
 NAME = "patience.json"
 LARGEST_BYTES = 4096
 SECONDS = 2.0
-"""How long a file server may take: without an answer the job begins with the usual limits."""
+"""How long a file server may take to answer. Without an answer, the job begins with the default limits."""
 MOST_STALLS, LONGEST_SECONDS = 1000, 86_400.0
 
 
 def kind_of_start(image: str, processes: Sequence[int], method: str, program: Sequence[str]) -> str:
-    """What the time of a first step depends on, as a digest.
+    """A digest of everything that the time of a first step depends on.
 
     Args:
         image: The container's image; empty if there is none.
@@ -37,7 +37,10 @@ def kind_of_start(image: str, processes: Sequence[int], method: str, program: Se
 
 
 async def recall(uid: str, start: str) -> Learned:
-    """What the job with this uid has learned; of the first step only what starts of the kind `start` have taught."""
+    """Reads what the job with this uid has learned.
+
+    The limit for the first step is used only if `start` is the same.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SECONDS):
             return await in_thread(_read, _file(os.environ), uid, start)

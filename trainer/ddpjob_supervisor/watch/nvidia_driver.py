@@ -1,4 +1,4 @@
-"""Asks the driver about this node's GPUs, with a timeout: a broken GPU may keep the driver from answering."""
+"""Queries the driver about this node's GPUs, with a timeout, because it may never answer if a GPU is broken."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,24 +19,24 @@ from .threads import in_thread
 T = TypeVar("T")
 
 ASKING = Lock()
-"""Held by the thread that asks, so that no further threads get stuck if the driver never answers."""
+"""Held by the thread that queries the driver, so that no more threads get stuck if the driver never answers."""
 
 SECONDS = 5.0
-"""The timeout. The driver usually answers within 0.1 seconds, or within 2 seconds if it has to be loaded first."""
+"""The timeout. The driver usually answers within 0.1 seconds, or within 2 seconds if it must be loaded first."""
 
 
 async def present(env: Mapping[str, str]) -> list[Gpu]:
-    """The present state of the GPUs that processes with this environment see."""
+    """The present state of the GPUs that are visible to processes with this environment."""
     return await _asked(env, lambda driver: [gpu for gpu in visible(driver.begin(), env) if gpu is not None], [])
 
 
 async def begin(env: Mapping[str, str], processes: int) -> list[int | None]:
-    """Begins an attempt: `facts` counts from here on. Returns the NUMA node of each process's GPU."""
+    """Begins an attempt, from which on `facts` counts. Returns the NUMA node of each process's GPU."""
     return await _asked(env, lambda driver: nodes_of(visible(driver.begin(), env), processes), [])
 
 
 async def facts(env: Mapping[str, str], processes: int, seconds: float = SECONDS) -> list[list[Fact]]:
-    """What has happened in this attempt to the GPUs of each of a node's processes, the gravest first."""
+    """What has happened in this attempt to the GPUs of each of a node's processes, the most severe first."""
 
     def known(driver: Nvml) -> list[list[Fact]]:
         shown, happened = visible(driver.before, env), driver.facts()
@@ -59,7 +59,7 @@ async def _asked(env: Mapping[str, str], question: Callable[[Nvml], T], unknown:
         finally:
             ASKING.release()
 
-    if env.get(Env.BACKEND) == GLOO:  # The job trains on CPUs.
+    if env.get(Env.BACKEND) == GLOO:  # With gloo, the job trains on CPUs.
         return unknown
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

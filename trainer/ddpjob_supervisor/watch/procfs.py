@@ -1,4 +1,4 @@
-"""Reads from /proc what the kernel reports about a process: proc(5). Without /proc nothing is known."""
+"""Reads the kernel's data about a process from /proc: see proc(5). On systems without /proc, nothing is known."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ class Process:
     pid: int
     name: str
     state: str
-    """A letter as in proc(5); X if the process is gone."""
+    """A letter, as in proc(5); X if the process is gone."""
     waits_in: str
-    """The kernel function in which the main thread waits; empty if it does not wait, or the function is unknown."""
+    """The kernel function in which the main thread waits; empty if it does not wait, or if the function is
+    unknown."""
 
     @classmethod
     def of(cls, pid: int) -> "Process":
@@ -34,27 +35,27 @@ def state_of(pid: int) -> str:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal: without one, the signal may end it."""
+    """Whether a process has a handler for a signal. Without a handler, the signal may end the process."""
     return _in_mask(pid, number, "SigCgt")
 
 
 def is_handling(pid: int, number: int) -> bool:
-    """Whether a signal is still pending, or its handler still runs, during which the signal is blocked."""
+    """Whether a signal is still pending, or its handler is still running, which blocks the signal."""
     return _in_mask(pid, number, "SigPnd", "ShdPnd", "SigBlk")
 
 
 def has_variable(pid: int, name: str) -> bool:
-    """Whether a process had a variable in its environment when its program began."""
+    """Whether the environment of a process contained a variable when its program started."""
     return any(variable.startswith(f"{name}=") for variable in _read(pid, "environ").split("\0"))
 
 
 def command_line(pid: int) -> list[str]:
-    """The words of a process's command line; a forked process has those of its parent."""
+    """The words of a process's command line. A forked process has its parent's command line."""
     return _read(pid, "cmdline").split("\0")
 
 
 def children(pid: int) -> Iterator[int]:
-    """The children of a process, started by any of its threads."""
+    """The child processes of a process. Any of its threads may have started them."""
     for task in sorted((PROC / str(pid) / "task").glob("*/children")):
         with contextlib.suppress(OSError):
             yield from map(int, task.read_text(encoding="ascii").split())
@@ -70,8 +71,8 @@ def descendants(pid: int) -> Iterator[int]:
 def proportional_set_size(pid: int, proc: Path = PROC) -> int | None:
     """The proportional set size of a process in bytes: shared pages are divided among the processes that share them.
 
-    This is the size to add up for forked processes. The kernel walks all pages of the process to compute it, which
-    takes tens of milliseconds for a process that has imported PyTorch: call this rarely, and in a thread. None: the
+    This is the size to add up for forked processes. To compute it, the kernel walks all pages of the process, which
+    takes tens of milliseconds if the process has imported PyTorch. So call this rarely, and in a thread. None if the
     size cannot be read. (https://docs.kernel.org/filesystems/proc.html, smaps_rollup)
     """
     try:

@@ -19,17 +19,17 @@ ADDRESS, ENABLE = "NCCL_RAS_ADDR", "NCCL_RAS_ENABLE"
 
 GREETING, GREETED = b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL "
 QUESTION = b"TIMEOUT 2\nVERBOSE STATUS\n"
-"""Asks for the state of all ranks, with a timeout of 2 seconds for ranks that do not answer."""
+"""Requests the state of all ranks, with a timeout of 2 seconds for ranks that do not answer."""
 
 OK = b"OK\n"
 
 GREETING_SECONDS = 0.5
 """How long to wait for a greeting, which normally comes immediately. All ranks of a node listen at the same address.
-If the rank that was reached is stopped, it never greets, and another is tried."""
+If a connection reaches a rank that is stopped, no greeting comes, and another rank is tried."""
 
 SECONDS = 3.5
-"""How long to wait for the whole answer. A part that has arrived by then is used. The examination of a stalled gang
-takes little longer."""
+"""How long to wait for the whole answer. If only a part has arrived by then, the part is used. The examination of a
+stalled gang takes little longer than this."""
 
 LONGEST = 64 << 10
 """The longest answer in bytes. An answer describes each communicator, so it may be long."""
@@ -50,12 +50,12 @@ def _reserved() -> str:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("127.0.0.1", 0))
         host, port = reserved.getsockname()
-        reserved.detach()  # The socket stays bound until this process ends, so that nobody else gets the port.
+        reserved.detach()  # The socket stays bound until this process ends, so that no other process gets the port.
     return f"{host}:{port}"
 
 
 async def ask(address: str) -> str:
-    """The answer of RAS at an address; empty if nobody answers. Takes at most SECONDS."""
+    """The answer of RAS at an address; empty if nothing answers. Takes at most SECONDS."""
     host, _, port = address.rpartition(":")
     answer = bytearray()
     with contextlib.suppress(OSError, ValueError, TimeoutError):
@@ -70,10 +70,10 @@ async def ask(address: str) -> str:
 
 
 async def _asked(host: str, port: int, answer: bytearray) -> bool:
-    """Asks a rank and appends its answer to `answer`; returns False if the rank did not greet.
+    """Sends the request to a rank and appends its answer to `answer`. Returns False if the rank did not greet.
 
     Raises:
-        OSError: Nobody listens at the address.
+        OSError: Nothing listens at the address.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

@@ -1,8 +1,8 @@
-"""Reads a rank's stderr through a pipe and passes it on: some failures are reported only there.
+"""Reads a rank's stderr through a pipe and passes it on, because some failures are reported only there.
 
-A relay can also read a file that a rank writes for its supervisor alone.
+A relay can also read a file that a rank writes only for its supervisor.
 
-The work is done in a thread that only reads and writes: if the log is read slowly, the rank has to wait, as it would
+The work is done in a thread that only reads and writes. If the log is read slowly, the rank has to wait, as it would
 without a relay, but the supervisor does not.
 """
 
@@ -21,17 +21,17 @@ from ddpjob_rank.running.stderr import SUFFIX
 STDERR = 2
 CHUNK_BYTES = 1 << 16
 WHOLE_BYTES = 4096
-"""PIPE_BUF on Linux: a write of at most this many bytes is not mixed with the writes of other processes."""
+"""PIPE_BUF on Linux: a write of at most this many bytes is not mixed with writes of other processes."""
 LONGEST_LINE = 4096
-"""In characters; longer lines are split."""
+"""The longest line in characters. Longer lines are split."""
 
 LAST_WORDS_SECONDS = 0.25
-"""How long to wait for the end of the pipe after a rank has ended. The rank's last lines are in the pipe by then,
-and usually have been read, but processes that the rank has started may keep the pipe open."""
+"""How long to wait for the end of the pipe after a rank has ended. The rank's last lines are in the pipe by then, and
+usually have been read, but processes that the rank has started may keep the pipe open."""
 
 
 class Relay:
-    """Reads one rank's stderr, or another file of the rank, from before its start until it has ended."""
+    """Reads one rank's stderr, or another file of the rank, from before the rank starts until it has ended."""
 
     def __init__(
         self, heartbeat: str, hear: Callable[[str], None], suffix: str = SUFFIX, *, shown: bool = True
@@ -46,7 +46,7 @@ class Relay:
         self._rest = ""
         self.path.unlink(missing_ok=True)
         os.mkfifo(self.path, 0o600)
-        # Opened before the rank starts, without waiting for it, so that the rank always finds a reader.
+        # Opened before the rank starts, and without waiting for a writer, so that the rank always finds a reader.
         self._pipe = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         # Kept open until the rank has ended. Otherwise the reader would end when the rank's first process closes the
         # pipe, and the next process would wait in open(2) forever.
@@ -57,9 +57,9 @@ class Relay:
 
     @classmethod
     def of(cls, heartbeat: str | None, hear: Callable[[str], None]) -> Self | None:
-        """A relay for the stderr of the rank with this heartbeat file; None if the rank is to keep its stderr.
+        """A relay for the stderr of the rank with this heartbeat file; None if the rank must keep its own stderr.
 
-        A terminal is left to the rank, because programs draw progress bars there and query the terminal's width.
+        A rank keeps a terminal, because programs draw progress bars there and query the terminal's width.
         """
         if heartbeat is None or sys.platform != "linux" or os.isatty(STDERR):
             return None
@@ -75,7 +75,7 @@ class Relay:
         return None
 
     async def finish(self, *, waits: bool = True) -> None:
-        """Call this when the rank has ended. If `waits`, waits a moment until its last lines are read."""
+        """Call this when the rank has ended. With `waits`, waits a moment until the rank's last lines are read."""
         if self._kept_open is not None:
             os.close(self._kept_open)
             self._kept_open = None
@@ -94,11 +94,11 @@ class Relay:
         if self._rest:
             self._hear(self._rest)
         os.close(self._pipe)
-        with contextlib.suppress(RuntimeError):  # The loop is closed, so nobody waits.
+        with contextlib.suppress(RuntimeError):  # The event loop is closed, so nobody waits.
             self._loop.call_soon_threadsafe(self._over.set)
 
     def _listen(self, text: str) -> None:
-        # A progress bar returns to the start of its line instead of ending it.
+        # A progress bar goes back to the start of its line instead of ending the line.
         *lines, self._rest = (self._rest + text).replace("\r", "\n").split("\n")
         for line in lines:
             self._hear(line[:LONGEST_LINE])
@@ -123,7 +123,7 @@ def _chunks(pipe: int) -> Iterator[bytes]:
 
 
 def write(chunk: bytes) -> None:
-    """Writes to stderr, in parts that other processes cannot interrupt, each ending with a line if possible."""
+    """Writes to stderr, in parts that are not mixed with other processes' output, each a whole line if possible."""
     with contextlib.suppress(OSError):  # Writing fails if nobody reads stderr any more.
         while chunk:
             end = len(chunk) if len(chunk) <= WHOLE_BYTES else chunk.rfind(b"\n", 0, WHOLE_BYTES) + 1 or WHOLE_BYTES

@@ -19,11 +19,11 @@ CHILDREN_SHOWN = 8
 CHILDREN_SECONDS = 0.25
 LOG_CHARACTERS = 64 << 10
 FRAMES = 12
-"""How many frames of a stack are passed on; the log and the file have all."""
+"""How many frames of a stack are passed on. The log and the file contain all frames."""
 
 
 async def collect(pid: int, rank: int, beats: Path, attempt: int) -> Observation:
-    """Finds out what a rank is doing. Writes the most useful part to stderr, and all of it to a file.
+    """Finds out what a rank is doing. Writes the most useful part to stderr, and everything to a file.
 
     Takes at most 1.5 seconds, whatever the rank does.
 
@@ -89,7 +89,7 @@ def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Ob
         fallen=answer.fallen,
         stack=tuple(str(frame) for frame in frames.without_start(stack)[:FRAMES]),
     )
-    # The rank's answer comes from a file that the rank writes, so it may hold anything: check the types.
+    # The rank's answer comes from a file that the rank writes, so its types must be checked.
     return msgspec.convert(msgspec.to_builtins(observation), Observation)
 
 
@@ -128,7 +128,7 @@ def _head(observation: Observation, present: Process, answer: Answer) -> Iterato
 
 
 def _collectives(answer: Answer, *, done: bool = True) -> Iterator[str]:
-    """The last entries of each flight recorder: all of them, or without `done` only the unfinished ones."""
+    """The last entries of each flight recorder. Without `done`, only the unfinished collectives."""
     for part in answer.told:
         if entries := [op for op in part.get("collectives", ()) if done or op["state"] != "done"]:
             which = f"the last {len(entries)}" if done else "only the unfinished ones"

@@ -19,11 +19,12 @@ OLD_SECONDS = 5.0
 """A process counts as not answering if its last beat is older than this."""
 
 PAUSE_SECONDS = 5.0
-"""After a pause between two calls of `look` that is longer than this, all times start again: this process was frozen,
-and perhaps all others were, too."""
+"""If `look` has not been called for longer than this, all times start again, because this process was frozen, and
+perhaps all others were, too."""
 
 LATE_SECONDS = 2.0
-"""How late a beat may arrive. If the time of the same step moves by more, the program has reported the step twice."""
+"""How late a beat may arrive. If the time of the same step changes by more, the program has reported the step
+twice."""
 
 ACTIVITIES = {
     STARTING: Activity.STARTING,
@@ -34,7 +35,7 @@ ACTIVITIES = {
 }
 
 LONG = frozenset({Activity.SAVING, Activity.EVALUATING, Activity.OTHER})
-"""What a program announces because it takes long."""
+"""Activities that a program announces because they take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +71,29 @@ class Stalls:
         self._processes: dict[int, _Process] = {}
         self._looked = self._since = self._announced = 0.0
         self._began = 0.0
-        """When the present attempt was first looked at."""
+        """When `look` was first called in the present attempt."""
         self._doing: Activity | None = None
         self._stalled: float | None = None
         self.waited: float | None = None
-        """For how many seconds the present attempt has waited for its first step; None: it has finished one."""
+        """For how many seconds the present attempt has waited for its first step; None if a step has finished."""
 
     @property
     def learned(self) -> Learned:
-        """What is worth keeping for the pods that come later."""
+        """The limits that should be kept for pods that start later."""
         return self._limits.learned
 
     @property
     def limit(self) -> float | None:
-        """How many seconds the gang may go without a finished step now; None before the first look at an attempt."""
+        """How many seconds the gang may now go without finishing a step; None before the first look at an attempt."""
         return None if self._doing is None else self._limits.seconds(self._doing)
 
     def look(self, now: float, beats: Mapping[int, BeatDocument]) -> float | None:
-        """Takes the last beat of each process, and returns how many seconds a stall has lasted; None: no stall.
+        """Takes the last beat of each process.
 
-        Call this about once a second while an attempt runs, also with beats that are not new. `now` is a monotonic
-        time in seconds. A stall that was found is returned again until the first beat of the next attempt.
+        Returns how many seconds a stall has lasted, or None if there is no stall.
+
+        Call this about once a second while an attempt runs, even if the beats are not new. `now` is a monotonic time
+        in seconds. After a stall was found, its duration is returned again until the first beat of the next attempt.
         """
         if now - self._looked > PAUSE_SECONDS:
             self._since = now
@@ -126,14 +129,15 @@ class Stalls:
         self._processes[rank] = heard
 
     def _compared(self, known: _Process, heard: _Process, *, learn: bool) -> _Process:
-        """The new state of a process that has finished steps before: corrects the time at which its step finished."""
+        """The new state of a process that has finished steps before. Corrects the time at which its step finished."""
         assert known.finished is not None, "the caller has seen to it"
         if heard.finished is None:
             return replace(heard, finished=known.finished)
         pause = heard.finished - known.finished
         if heard.step == known.step and pause < LATE_SECONDS:
             return replace(heard, finished=min(heard.finished, known.finished))
-        # All ranks advance together, so one rank is enough to learn from. A pause for a save is not part of a step.
+        # All ranks advance together, so it is enough to learn from one rank. A pause for a save is not part of a
+        # step.
         if learn and known.finished > self._announced:
             self._limits.note_pause(pause)
         return heard
@@ -161,7 +165,8 @@ class Stalls:
             self._doing, self._since = doing, now
         if not answer or not self._expects_steps:
             return None
-        # The time is counted only up to the oldest of the last reports, because what happened after it is unknown.
+        # The time is counted only up to the oldest of the last reports, because nothing is known about the time after
+        # it.
         seconds = min(process.heard for process in answer) - max(
             self._since, *(max(process.finished or 0.0, process.went_on) for process in answer)
         )

@@ -1,4 +1,4 @@
-"""Runs functions that block and cannot be interrupted in threads."""
+"""Runs functions in threads, if they may block and cannot be interrupted."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,16 @@ Arguments = TypeVarTuple("Arguments")
 
 
 async def in_thread(function: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-    """Calls a function that may block for long in a thread that does not keep the program from ending.
+    """Calls a function that may block for long, in a thread that does not keep the program from exiting.
 
-    A program waits at its end for asyncio's own threads, and so would hang if one of them is stuck because a file
+    At its end, a program waits for asyncio's own threads, so it would hang if one of them is stuck because a file
     system or a name server does not answer.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(deliver: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed, so nobody waits for the result.
+        with contextlib.suppress(RuntimeError):  # The event loop is closed, so nobody waits for the result.
             loop.call_soon_threadsafe(lambda: None if future.done() else deliver())
 
     def work() -> None:
