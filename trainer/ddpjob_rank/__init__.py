@@ -1,1 +1,1 @@
-"""What a rank and its supervisor both need: places, reports, failures, stopping. Imports no torch."""
+"""Code that a rank and its supervisor share: places, reports, failures, stopping. Imports no torch."""

@@ -1,6 +1,6 @@
 """Prints a run's output: results on stdout, warnings and errors on stderr. Each line is written whole and flushed.
 
-A line that nobody reads, because the pipe is closed, is dropped: training goes on.
+If the pipe is closed because nobody reads it, the line is dropped and training continues.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ def complain(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Foreign text, with its control characters, such as line ends, escaped."""
+    """Escapes the control characters in foreign text, such as line ends."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def listed(things: Sequence[object], most: int) -> str:
-    """The first `most` things, separated by commas, and an ellipsis if there are more."""
+    """The first `most` things, separated by commas, with an ellipsis if there are more."""
     return ", ".join(map(str, things[:most])) + (", …" if len(things) > most else "")
 
 

@@ -8,7 +8,10 @@ GLOO, NCCL = "gloo", "nccl"
 
 
 class Env:
-    """Variables: most are set by the operator, the last two by the supervisor, the first six also by torchrun."""
+    """Variable names.
+
+    The operator sets most of them, the supervisor the last two, and torchrun also the first six.
+    """
 
     MASTER_ADDR = "MASTER_ADDR"
     MASTER_PORT = "MASTER_PORT"

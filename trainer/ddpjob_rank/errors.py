@@ -16,21 +16,21 @@ from .exit_codes import ExitCode
 
 
 class TrainerError(Exception):
-    """An error whose message says what happened, where, and what would be right."""
+    """An error whose message contains what happened, where, and what would be right."""
 
     cause: str = "Application"
     exit_code: ExitCode = ExitCode.APPLICATION_ERROR
 
 
 class ConfigError(TrainerError):
-    """The configuration is wrong: another try would fail in the same way."""
+    """The configuration is wrong, so another try would fail in the same way."""
 
     cause = "ConfigError"
     exit_code = ExitCode.BAD_INPUT
 
 
 class SupersededError(ConfigError):
-    """Another run writes into this run's checkpoint directory: a later attempt, or a run by mistake."""
+    """Another run writes to this run's checkpoint directory: a later attempt, or one that was started by mistake."""
 
 
 class DivergedError(TrainerError):
@@ -47,7 +47,7 @@ class StorageFullError(TrainerError):
 
 
 class StorageError(TrainerError):
-    """A disk or a file server has a problem, which may pass: another try may succeed."""
+    """A disk or a file server has a problem. The problem may pass, so another try may succeed."""
 
 
 class StorageUnavailableError(StorageError):
@@ -64,7 +64,7 @@ class CheckpointUnusableError(TrainerError):
 
 
 class PortTakenError(TrainerError):
-    """Another process listens on a port that this one needs. It may have ended before another try."""
+    """Another process listens on a port that this one needs. The other process may have ended before the next try."""
 
 
 class PeerLostError(TrainerError):
@@ -72,10 +72,10 @@ class PeerLostError(TrainerError):
 
     cause = "PeerLost"
     waited: bool = False
-    """Whether the process has waited for another one until its timeout: the other one may be alive, and busy."""
+    """Whether the process waited for another process until its timeout. The other process may be alive, but busy."""
 
 
 class DeviceFailedError(TrainerError):
-    """A GPU is broken, whatever the program does. On another machine the program may succeed."""
+    """A GPU is broken, and the program cannot help it. On another machine the program may succeed."""
 
     cause = "DeviceFailed"

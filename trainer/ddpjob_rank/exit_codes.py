@@ -1,10 +1,10 @@
-"""Exit codes with a meaning for the operator, whose API has its own copy of them."""
+"""Exit codes that mean something to the operator, whose API contains a copy of them."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a training process ends. 128+n means: ended by signal n."""
+    """How a training process ends. 128+n means that signal n ended it."""
 
     DONE = 0
     APPLICATION_ERROR = 1

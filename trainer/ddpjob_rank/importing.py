@@ -1,4 +1,4 @@
-"""Imports many modules faster, and calls a function once a module is imported: now, later, or never."""
+"""Makes the import of many modules faster, and calls functions after certain modules have been imported."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ Act = Callable[[ModuleType], None]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Turns the garbage collector off in the block, and exempts all objects that exist at its end from collection.
+    """Turns the garbage collector off in the block. Afterwards, exempts all existing objects from collection.
 
     Otherwise the collector would run hundreds of times while PyTorch is imported, and take a third of that time. Even
     a single collection afterwards would take a tenth of that time, and free only a megabyte.
@@ -28,7 +28,7 @@ def uncollected() -> Iterator[None]:
 
 
 def once_imported(name: str, act: Act) -> None:
-    """Calls `act` with the module `name` as soon as it is imported, or now if it already is."""
+    """Calls `act` with the module `name` as soon as it is imported, or now if it has been imported already."""
     if name in sys.modules:
         act(sys.modules[name])
         return

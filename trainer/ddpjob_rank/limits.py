@@ -1,4 +1,4 @@
-"""How long a gang may go without a finished step before it counts as stalled.
+"""How long a gang may go without finishing a step before it counts as stalled.
 
     the gang is         with stallTimeoutSeconds T    learned from G, the longest pause between two steps
     training            T                             L = 10 G, at least 60 s; doubled by each stall; at most 1800 s
@@ -12,18 +12,18 @@ method. At the first start it is unknown, and a slow start (data is loaded, kern
 a hang: without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each first step. "Anything
 else" is a save, an evaluation, the time after the last step, and any activity to which a program gives a name.
 
-Until ten pauses are known, L is 1800 s; for a silent program it is twice the time of the first step, or 10 G if that
+Until ten pauses are known, L is 1800 s. For a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
 evaluation a silent program looks as if it hung. If an evaluation is only heard, by `eval()` of the model and by its
 batches, the program counts as silent. Reports of saves do not count, because they show nothing about evaluations.
 What is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and
 again. The learned limits and their doublings are kept for the pods of later attempts.
 
-No rank may give up waiting for the others before this limit: it would look like the rank at fault. ddpjob-train waits
-for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it sets another.
-Therefore the limit of a silent program is shorter than that, from the first step until the first stall. After a
-stall, NCCL's watchdog may end a waiting rank before the limit is reached; the rank that kept it waiting is named
-nevertheless.
+No rank may give up waiting for the others before this limit, because it would look like the rank at fault.
+ddpjob-train waits for `longest` plus a minute. Any other program has PyTorch's timeout, 600 s with NCCL, unless it
+sets another. Therefore the limit of a silent program is shorter than that, from the first step until the first stall.
+After a stall, NCCL's watchdog may end a waiting rank before the limit is reached; even then, the report names the
+rank that kept the others waiting.
 """
 
 import math
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 JOINING_SECONDS = 600.0
-"""How long the nodes that have joined wait for the others by default. After that the others count as lost."""
+"""How long nodes that have joined wait for the others by default. After that, the others count as lost."""
 
 TIMES_THE_LONGEST_PAUSE = 10.0
 TIMES_THE_FIRST_STEP = 2.0
@@ -57,17 +57,17 @@ class Activity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a job's limits have learned, to be kept for the pods of later attempts."""
+    """What a job's limits have learned. It is kept for the pods of later attempts."""
 
     stalls: int = 0
     longest: float = 0.0
     """The longest pause between two steps, in seconds."""
     first_step: float = 0.0
-    """How long the first step of an attempt took, at most, in seconds; 0: unknown."""
+    """The longest time that the first step of an attempt took, in seconds; 0 if unknown."""
 
 
 class StallLimits:
-    """The limits of one job. What they have learned from its pauses stays valid through restarts."""
+    """The limits of one job. What they have learned from the job's pauses remains valid after restarts."""
 
     def __init__(
         self, timeout: float | None, learned: Learned | None = None, first_step_timeout: float | None = None
@@ -81,7 +81,7 @@ class StallLimits:
 
     @property
     def learned(self) -> Learned:
-        """What has been learned until now."""
+        """What has been learned so far."""
         return Learned(self._doublings, self._longest, self._first_step)
 
     def note_pause(self, seconds: float) -> None:
@@ -90,7 +90,7 @@ class StallLimits:
         self._pauses += 1
 
     def note_first_step(self, seconds: float) -> None:
-        """Records how long, at most, the first step of an attempt took."""
+        """Records how long the first step of an attempt took, or an upper bound of it."""
         self._first_step = max(self._first_step, seconds, 1.0)  # 0 would mean that it is unknown.
 
     def note_announcements(self) -> None:
@@ -98,11 +98,11 @@ class StallLimits:
         self._announces = True
 
     def note_stall(self) -> None:
-        """Records that a limit was exceeded. Whatever the cause, the learned limit may have been too short."""
+        """Records that a limit was exceeded. Whatever the cause was, the learned limit may have been too short."""
         self._doublings += 1
 
     def seconds(self, doing: Activity) -> float:
-        """How long the gang may go without a finished step while it is `doing` this; infinity: without limit."""
+        """How long the gang may go without finishing a step during an activity; infinity if there is no limit."""
         if doing is Activity.STARTING and self._first_step_timeout is not None:
             return self._first_step_timeout
         first_step = STARTING_TIMES_THE_FIRST_STEP * self._first_step if doing is Activity.STARTING else 0.0
@@ -133,7 +133,7 @@ class StallLimits:
 
 
 def longest(timeout: float | None, first_step_timeout: float | None = None) -> float:
-    """The longest that a gang may go without a finished step, whatever it does.
+    """The longest time that a gang may go without finishing a step, whatever it does.
 
     `timeout` is stallTimeoutSeconds; if it is None, the result is the limit before anything is learned.
     `first_step_timeout` is firstStepTimeoutSeconds.

@@ -1,6 +1,6 @@
-"""Parses flags and environment variables, with messages about wrong values.
+"""Parses flags and environment variables, and explains wrong values in messages.
 
-Flags are declared as fields of dataclasses, by `option`.
+Flags are declared as fields of dataclasses, with `option`.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from .errors import ConfigError
 T = TypeVar("T")
 
 DIGITS = 18
-"""How many digits of a number fit into 64 bits, in which numbers are stored and exchanged."""
+"""How many decimal digits fit into 64 bits, because numbers are stored and exchanged with 64 bits."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print its usage and exit."""
+    """A parser that raises ConfigError where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
         """Raises ConfigError with argparse's message."""
@@ -29,8 +29,8 @@ class Parser(argparse.ArgumentParser):
 def unpack_variables(env: MutableMapping[str, str]) -> None:
     """Sets in `env` each of the variables that the operator has packed into `DDPJOB_SUPERVISOR`.
 
-    A variable whose name begins with `DDPJOB_` keeps a value that is set already: somebody has put it in front of the
-    command. Others (`RANK`, `MASTER_ADDR`) are replaced, because the image may have set values of its own.
+    A variable whose name begins with `DDPJOB_` keeps its value if it is already set, because somebody has set it for
+    this command. Other variables (`RANK`, `MASTER_ADDR`) are replaced, because the image may have set its own values.
 
     Raises:
         ConfigError: `DDPJOB_SUPERVISOR` is not a JSON object whose values are strings.
@@ -50,7 +50,7 @@ def unpack_variables(env: MutableMapping[str, str]) -> None:
 
 
 def counting_from(least: int, text: str, name: str) -> int:
-    """The whole number in `text`, the value of the variable `name`.
+    """Converts `text`, the value of the variable `name`, to a whole number.
 
     Raises:
         ConfigError: `text` is not a whole number, or the number is less than `least`.
@@ -64,33 +64,33 @@ def count_of(env: Mapping[str, str], name: str) -> int | None:
     """The value of a variable, a whole number of at least 1; None if the variable is not set.
 
     Raises:
-        ConfigError: The variable holds something else.
+        ConfigError: The variable has another value.
     """
     return counting_from(1, env[name], name) if name in env else None
 
 
 def natural(text: str) -> int:
-    """A flag's whole number of at least 0."""
+    """Converts a flag's text to a whole number of at least 0."""
     return _at_least(0, text)
 
 
 def positive(text: str) -> int:
-    """A flag's whole number of at least 1."""
+    """Converts a flag's text to a whole number of at least 1."""
     return _at_least(1, text)
 
 
 def positive_float(text: str) -> float:
-    """A flag's number above 0."""
+    """Converts a flag's text to a number above 0."""
     return _float(text, lambda value: 0 < value < float("inf"), "a number above 0")
 
 
 def not_negative(text: str) -> float:
-    """A flag's number of at least 0."""
+    """Converts a flag's text to a number of at least 0."""
     return _float(text, lambda value: 0 <= value < float("inf"), "a number of at least 0")
 
 
 def below_one(text: str) -> float:
-    """A flag's number from 0 to less than 1."""
+    """Converts a flag's text to a number from 0 to less than 1."""
     return _float(text, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 
 
@@ -118,13 +118,13 @@ def _wanted(least: int, text: str) -> str | None:
 
 
 def option(unset: Any, meaning: str, *flags: str, excludes: str = "", **argument: Any) -> Any:
-    """A field of a dataclass that a flag sets. By default the flag has the field's name.
+    """A dataclass field that is set by a flag. By default the flag has the field's name.
 
     Args:
         unset: The field's value if the flag is not given.
         meaning: The flag's help.
         flags: The flag's names, if they differ from the field's.
-        excludes: A word; of the options that share it, at most one may be given.
+        excludes: A word. At most one of the options that have the same word may be given.
         argument: Further arguments of argparse's `add_argument`.
     """
     kind = {"action": "store_true"} if unset is False else {"default": unset}
@@ -133,7 +133,7 @@ def option(unset: Any, meaning: str, *flags: str, excludes: str = "", **argument
 
 
 def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], *names: str) -> None:
-    """Adds the flags of a dataclass as a group; if `names` are given, only the flags of the fields named there."""
+    """Adds the flags of a dataclass as a group. If `names` are given, adds only the flags of these fields."""
     group = parser.add_argument_group(title)
     exclusive: dict[str, Any] = {"": group}
     for setting in _options(config):
@@ -145,7 +145,10 @@ def add_options(parser: argparse.ArgumentParser, title: str, config: type[Any], 
 
 
 def config_from_flags(config: type[T], flags: argparse.Namespace, **others: Any) -> T:
-    """A dataclass with the values of the parsed flags. `others` are fields that are not set by flags alone."""
+    """Creates a dataclass from the values of the parsed flags.
+
+    `others` are fields that are not set by flags alone.
+    """
     values = {item.name: getattr(flags, _dest(item)) for item in _options(config) if item.name not in others}
     return config(**values, **others)
 
@@ -159,6 +162,6 @@ def _flags(item: Field[Any]) -> tuple[str, ...]:
 
 
 def _dest(item: Field[Any]) -> str:
-    """The name that argparse gives the flag's value, from its first long form."""
+    """The name that argparse gives to the flag's value, which it derives from the flag's first long form."""
     long = next(flag for flag in _flags(item) if flag.startswith("--"))
     return long.removeprefix("--").replace("-", "_")

@@ -2,13 +2,13 @@
 
 Before the training loop begins, a signal ends the process immediately. The program sets the handler in its first
 line, because the kernel drops a signal for which the first process of a container has no handler: a pod that is
-suspended while Python imports modules would run on until its grace period is over. (Until Python itself has started,
-the trainer image blocks the signal, so that it stays pending.) When the loop runs, the first signal asks it to save
-and stop, and a second one ends the process immediately.
+suspended while Python imports modules would continue until its grace period is over. (Until Python itself has
+started, the trainer image blocks the signal, so that it stays pending.) While the loop runs, the first signal makes
+it save and stop, and a second signal ends the process immediately.
 
-A thread acts on the signals, not Python's handlers: those run only between two bytecodes of the main thread, which
+A thread acts on the signals, because Python's own handlers run only between two bytecodes of the main thread, which
 may be inside a collective that waits for a peer for minutes. The C-level handler writes each signal's number to a
-socket (signal.set_wakeup_fd) whatever the main thread does.
+socket (signal.set_wakeup_fd), whatever the main thread is doing.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def leave_on_request() -> None:
-    """Makes SIGTERM end this process immediately, until something else handles it: there is nothing to save yet."""
+    """Makes SIGTERM end this process immediately until another handler is set: there is nothing to save yet."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(ExitCode.SAVED_AND_STOPPED))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
@@ -43,18 +43,18 @@ class StopRequest:
         self._loop_runs = False
 
     def listen(self) -> None:
-        """Starts to act on signals; to be called only once, from the main thread."""
+        """Starts to act on signals. To be called only once, from the main thread."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        signal.set_wakeup_fd(writer.fileno())  # This must come first: the handlers below ignore the signals.
+        signal.set_wakeup_fd(writer.fileno())  # This must come first, because the handlers below ignore the signals.
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        # A forked DataLoader worker shares the socket, but its signals are not for this process.
+        # A forked DataLoader worker shares the socket, but its signals are not meant for this process.
         os.register_at_fork(after_in_child=_forget_wakeup)
         threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
 
     def loop_begins(self) -> None:
-        """From now on the first signal asks the loop to stop, instead of ending the process."""
+        """From now on, the first signal makes the loop stop instead of ending the process."""
         self._loop_runs = True
 
     def _watch(self, reader: socket.socket, _keep_open: socket.socket) -> None:
@@ -75,7 +75,7 @@ class StopRequest:
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """Ends the process without clean-up, because clean-up may wait for peers that are gone."""
+    """Ends the process without cleanup, because cleanup may wait for peers that are gone."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # The stream is closed, or its reader is gone.
             stream.flush()

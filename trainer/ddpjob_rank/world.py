@@ -1,10 +1,10 @@
-"""This process's place among all processes of a run, from its environment.
+"""This process's place among all processes of a run, read from its environment.
 
 Three kinds of environment are understood:
 
 - none of the variables: a world of one process;
 - `RANK` and the five variables that belong to it, from torchrun or from a pod with one process: one process;
-- a node of several processes, without `RANK`: the processes of this node are still to be started.
+- a node of several processes, without `RANK`: the processes of this node have not been started yet.
 
 The package `places` first translates flags and the variables of Slurm and MPI into these variables.
 """
@@ -24,7 +24,7 @@ MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One process among `world_size`. Ranks count from 0; the defaults are a world of one."""
+    """One of `world_size` processes. Ranks count from 0. The defaults describe a world of one process."""
 
     rank: int = 0
     local_rank: int = 0
@@ -46,7 +46,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node whose processes are still to be started."""
+    """A node whose processes have not been started yet."""
 
     node_rank: int
     processes: int
@@ -54,7 +54,7 @@ class Node:
 
 
 def read_world(env: Mapping[str, str], *, needs_master: bool = True) -> World | Node:
-    """The place that an environment describes. Without `needs_master`, the variables of the master may be missing.
+    """The place that an environment describes. Without `needs_master`, the master's variables may be missing.
 
     Raises:
         ConfigError: A variable is missing, is not a number, or contradicts another one.

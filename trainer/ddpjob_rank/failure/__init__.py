@@ -1,1 +1,1 @@
-"""Why a rank failed: the report that it leaves, and the advice about well-known mistakes."""
+"""Why a rank failed: the failure report that it writes, and advice about common mistakes."""

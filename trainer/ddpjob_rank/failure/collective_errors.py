@@ -1,4 +1,4 @@
-"""What errors of collectives mean: whose fault each error is, and which sentence of it says why. Pure.
+"""What errors of collectives mean: who is at fault, and which sentence of the error's text gives the reason. Pure.
 
 The texts are those of PyTorch 1.8 to 2.15 (getNcclErrorDetailStr in torch/csrc/distributed/c10d, with socket.cpp and
 TCPStore.cpp beside it), of NCCL's ncclGetErrorString and ncclGetLastError, and of gloo.
@@ -10,16 +10,16 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """Whose fault an error is."""
+    """Who or what is at fault."""
 
     PROGRAM = "program"
     DEVICE = "device"
-    """CUDA has reported an error to NCCL. The error's text says whether the GPU is broken, or it may be the program's
-    fault."""
+    """CUDA has reported an error to NCCL. If the error's text does not mean that the GPU is broken, the program may
+    be at fault."""
     MACHINE = "machine"
     """The rank's own machine or container lacks something, or NCCL itself has failed."""
     PEER = "peer"
-    """Another process, or the connection to it."""
+    """Another process is at fault, or the connection to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ TEXTS = {
     "ncclInvalidUsage": "invalid usage",
     "ncclRemoteError": "remote process exited or there was a network error",
 }
-"""The text of each of NCCL's results. Some versions of PyTorch print only this text."""
+"""The text for each of NCCL's results. Some versions of PyTorch print only this text."""
 FAULTS = {
     "ncclUnhandledCudaError": Fault.DEVICE,
     "ncclSystemError": Fault.PEER,
@@ -47,11 +47,11 @@ FAULTS = {
     "ncclInvalidUsage": Fault.PROGRAM,
     "ncclRemoteError": Fault.PEER,
 }
-"""Whose fault each of NCCL's results is."""
+"""Who is at fault for each of NCCL's results."""
 
 UNCLEAR = frozenset({"ncclSystemError", "ncclInternalError"})
-"""Results for which NCCL's explanation decides whose fault they are. Some versions of NCCL report a lost peer with
-one of these results: https://github.com/NVIDIA/nccl/issues/1092."""
+"""Results for which NCCL's explanation decides who is at fault. Some versions of NCCL report a lost peer with one of
+these results: https://github.com/NVIDIA/nccl/issues/1092."""
 
 OF_THE_MACHINE = re.compile(
     r"shared memory|/dev/shm|No space left on device|Cannot allocate memory|Too many open files"
@@ -66,7 +66,7 @@ EXPLANATION = re.compile(r"Last error:[ \t]*\n?[ \t]*(?P<said>[^\n]*)")
 NO_EXPLANATION = "Unknown NCCL Error"
 
 NO_PEERS_FAULT = re.compile(r"EADDRINUSE|[Aa]ddress already in use|EACCES|[Pp]ermission denied")
-"""The words of a network error that say why this process cannot listen on a port. No peer is at fault then."""
+"""Words of a network error that mean that this process cannot listen on a port. In this case no peer is at fault."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -87,26 +87,26 @@ PEER_LOST_PHRASES = (
     "remote process exited",
     "Watchdog caught collective operation timeout",
 )
-"""Phrases of gloo, NCCL and the store that mean that another process is gone, or did not come in time."""
+"""Phrases of gloo, NCCL and the store which mean that another process is gone, or did not come in time."""
 
 OF_THE_NETWORK = frozenset({"DistNetworkError", "DistStoreError"})
-"""Types that mean a lost peer whatever the message, given by name, so that this module does not import torch."""
+"""Types that mean a lost peer whatever the message is. They are names, so that this module need not import torch."""
 
 OF_THE_PROGRAM = frozenset({"QueueEmptyError"})
-"""A kind of DistStoreError: the program has read an empty queue without waiting."""
+"""A subclass of DistStoreError that means that the program has read an empty queue without waiting."""
 
 TRACE = re.compile(r"\n(?:Exception raised from .* \(most recent call first\)|frame #\d+:|C\+\+ CapturedTraceback:)")
 """The beginning of the C++ frames that PyTorch appends to a message."""
 
 ADVICE = ". This is typically"
-"""The beginning of the advice in gloo's message. The rest of the message is the same for every lost peer."""
+"""The beginning of the advice in gloo's message. From here on, the message is the same for every lost peer."""
 
 SOURCE = re.compile(r"^\[[^\]]*\.cc:\d+\] ")
-"""The place in gloo's source, which gloo puts before its message."""
+"""The place in gloo's source that gloo puts in front of its message."""
 
 
 def collective_error(error: BaseException) -> CollectiveError | None:
-    """What an error of a collective or of the store means; None if it is another error."""
+    """What an error of a collective or of the store means; None if it is an error of another kind."""
     if not isinstance(error, RuntimeError):
         return None
     text, types = without_frames(str(error)), {kind.__name__ for kind in type(error).__mro__}
@@ -123,7 +123,7 @@ def collective_error(error: BaseException) -> CollectiveError | None:
 
 
 def nccl_error(text: str) -> CollectiveError | None:
-    """What an error of NCCL means, with NCCL's own explanation if there is one; None for other errors."""
+    """What an error of NCCL means, with NCCL's own explanation if there is one; None for any other error."""
     named, told = RESULT.search(text), RESULT_TEXT.search(text)
     if named is not None:
         name, sentence = named["name"], named[0].strip()
@@ -140,7 +140,7 @@ def nccl_error(text: str) -> CollectiveError | None:
 
 
 def nccl_fault(name: str, said: str) -> Fault:
-    """Whose fault a result of NCCL is; `said` is NCCL's explanation."""
+    """Who is at fault for a result of NCCL. `said` is NCCL's explanation."""
     if name in UNCLEAR and said:
         if OF_THE_MACHINE.search(said):
             return Fault.MACHINE
@@ -150,7 +150,7 @@ def nccl_fault(name: str, said: str) -> Fault:
 
 
 def without_frames(text: str) -> str:
-    """A message of PyTorch without the C++ frames that may follow it."""
+    """A message of PyTorch, without the C++ frames that may follow it."""
     frames = TRACE.search(text)
     return text[: frames.start()] if frames else text
 

@@ -1,4 +1,4 @@
-"""CUDA's messages about a GPU that is broken, whatever the program did. Pure.
+"""CUDA's messages which mean that a GPU is broken, no matter what the program did. Pure.
 
 They are messages of cudaGetErrorString in CUDA 13.2, and of NVML. Other messages may be the program's fault: an
 illegal address, a failed launch ("unspecified launch failure"), memory that is used up.
@@ -25,11 +25,12 @@ def broken_device(text: str) -> str | None:
 
 
 CUDA_ERROR = re.compile(r"CUDA error: .+|CUBLAS_STATUS_\w+|cuDNN error: .+|CUDNN_STATUS_\w+|ncclUnhandledCudaError.*")
-"""The beginning of PyTorch's message about a CUDA error; after it come lines of advice, the same for every error."""
+"""The beginning of PyTorch's message about a CUDA error. Lines of advice follow, which are the same for every
+error."""
 
 
 def cuda_error(text: str) -> str | None:
-    """CUDA's own message in `text`, whatever its cause; None if there is none."""
+    """CUDA's own message in `text`, no matter what caused it; None if there is none."""
     found = CUDA_ERROR.search(text)
     return found[0].strip() if found else None
 
@@ -41,13 +42,15 @@ OUT_OF_MEMORY = re.compile(
     r"|.{0,40}?\((?P<old_gpu>GPU \d{1,5}); (?P<old_total>[\d.]{1,20} \w{1,20}) total capacity;"
     r".{0,200}? (?P<old_free>[\d.]{1,20} \w{1,20}) free)"
 )
-"""PyTorch's message when its allocator finds no memory on a GPU: first its form since 2.1, then the form before."""
+"""PyTorch's message when its allocator finds no memory on a GPU: first its form since PyTorch 2.1, then the older
+form."""
 
 
 def out_of_memory(text: str) -> str | None:
-    """How much memory was asked for on a GPU and how much was free, in a short sentence; None if `text` does not say.
+    """How much memory was requested on a GPU and how much was free, as a short sentence; None if `text` lacks this.
 
-    PyTorch's own message has several hundred characters, and most places where it is shown have less room.
+    PyTorch's own message has several hundred characters, which is too long for most places where the sentence is
+    shown.
     """
     found = OUT_OF_MEMORY.search(text)
     if found is None:

@@ -1,7 +1,7 @@
-"""Failure reports: what a failing process leaves behind to say why.
+"""Failure reports: a failing process writes one to explain why it failed.
 
 In a pod the report is the container's termination message
-(https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): at most 4 KiB of one file.
+(https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/): one file of at most 4 KiB.
 """
 
 import json
@@ -23,8 +23,8 @@ from .device_words import broken_device, cuda_error, out_of_memory
 from .full_storage import full_storage
 
 VERSION = 2
-"""The version of what supervisors report to the operator, here and on their status pages. A reader ignores fields
-that it does not know; a new number means that known fields have changed."""
+"""The version of the data that supervisors report to the operator, here and on their status pages. Readers ignore
+unknown fields, so the number changes only if known fields change."""
 
 DEFAULT_PATH = "/dev/termination-log"
 MESSAGE_BYTES = 512
@@ -32,7 +32,7 @@ NAME_BYTES = 256
 SENTENCE_BYTES = 200
 
 TIMED_OUT = re.compile(r"Timed out waiting \d+ms for (?:recv|send) operation")
-"""gloo's message about a collective into which another rank did not come in time."""
+"""gloo's message about a collective that another rank did not enter in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +47,16 @@ class Report:
     step: int | None
     attempt: int | None = None
     incident: Mapping[str, Any] | None = None
-    """Why the attempt ended (which rank failed first, and why), as rank 0's supervisor told all supervisors."""
+    """Why the attempt ended (which rank failed first, and why), as rank 0's supervisor has told all supervisors."""
     node: int | None = None
-    """The node's number, given only where ranks follow placement."""
+    """The node's number, which is given only if ranks follow placement."""
     waited: bool = False
     """Whether it waited in a collective until its timeout."""
     counted_steps: int | None = None
     """How many steps the attempt had finished, if steps are only counted."""
 
     def to_json(self) -> str:
-        """The report as the operator reads it; its bounded fields keep it below 4 KiB."""
+        """The report as the operator reads it. Its fields are limited in length, so that it stays below 4 KiB."""
         return json.dumps(
             {
                 "version": VERSION,
@@ -92,10 +92,10 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
 
 
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
-    """The failure that an error means: a full disk, a broken GPU or a lost peer; None if it is none of them.
+    """The failure that an error means (a full disk, a broken GPU, a lost peer); None if it means none of these.
 
-    The GPU is checked first, because NCCL passes a GPU's error on as an error of its own. `where` is added to the
-    message about a lost peer.
+    The GPU is checked first, because NCCL passes a GPU's error on as its own. `where` is added to the message about a
+    lost peer.
     """
     if isinstance(error, RuntimeError) and (words := broken_device(str(error))):
         return DeviceFailedError(f"the GPU does not work: {words}")
@@ -110,38 +110,38 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
 
 
 def last_line(error: BaseException) -> str:
-    """The line of an error's message that says what happened: for most errors, the last line that is not empty.
+    """The line of an error's message that describes what happened: for most errors, the last line that is not empty.
 
-    For an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message, because the lines after that are
-    advice and C++ frames. If a GPU has no memory left, it says how much was asked for and how much was free.
+    For an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message, because the lines after it are advice
+    and C++ frames. If a GPU has no memory left, it is how much was requested and how much was free.
     """
     try:
         text = without_frames(str(error))
-    except Exception:  # noqa: BLE001  (the program may have written __str__)
-        return "<exception str() failed>"  # As Python's traceback has it.
+    except Exception:  # noqa: BLE001  (The program may have written __str__ itself)
+        return "<exception str() failed>"  # The text that Python's traceback uses in this case.
     of_nccl = nccl_error(text) if isinstance(error, RuntimeError) else None
     known = (of_nccl.sentence if of_nccl else None) or out_of_memory(text) or cuda_error(text)
     return known or next(reversed(lines_of(text)), "")
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:
-    """The file for the report: the one that `env` names, or a container's termination log, or None."""
+    """The file for the report: the one that `env` names, or else a container's termination log; otherwise None."""
     if named := env.get(Env.TERMINATION_LOG):
         return Path(named)
     return Path(DEFAULT_PATH) if os.access(DEFAULT_PATH, os.W_OK) else None
 
 
 def clear(path: Path | None) -> None:
-    """Empties the file, in which an earlier run may have left a report."""
+    """Empties the file, which may contain an earlier run's report."""
     if path is not None and path.exists():
         _write(path, b"")
 
 
 def write_report(report: Report, path: Path | None) -> None:
-    """Writes a report, unless the file already holds the report of an earlier failure.
+    """Writes a report, unless the file already contains the report of an earlier failure.
 
-    The processes of one node share the file, and the first report explains the failure. Only the report of a lost
-    peer is replaced, because a lost peer is always the consequence of another failure.
+    The processes of a node share the file, and the first report explains the failure. Only the report of a lost peer
+    is replaced, because a lost peer is always the consequence of another failure.
     """
     if path is None or _tells_of_a_first_failure(path):
         return
@@ -149,7 +149,7 @@ def write_report(report: Report, path: Path | None) -> None:
 
 
 def write_final_status(status: Mapping[str, Any], path: Path | None) -> None:
-    """Writes the final progress: the operator may have last read the status page some seconds before the end."""
+    """Writes the final progress, because the operator may have read the status page some seconds before the end."""
     if path is not None and not (path.exists() and path.read_bytes()):
         _write(path, json.dumps({name: status[name] for name in ("version", "progress", "checkpoint")}).encode())
 
@@ -163,7 +163,7 @@ def _tells_of_a_first_failure(path: Path) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replaces the content in one write. In a pod the file is a mount, so it cannot be replaced by a rename."""
+    """Replaces the content with one write. In a pod the file is a mount, so a rename cannot replace it."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:

@@ -1,4 +1,4 @@
-"""Errors that mean that a disk or a quota is full, in the words of Python and of the libraries that save models."""
+"""Recognizes errors which mean that a disk or a quota is full, from Python and from libraries that save models."""
 
 import errno
 import os
@@ -12,16 +12,16 @@ from ddpjob_rank.errors import StorageError, StorageFullError
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 NAMED = re.compile(r"\(os error (?P<rust>\d{1,3})\)|\berrno = (?P<hdf5>\d{1,3}), error message = ")
-"""The errno in messages of other languages: of Rust's io::Error (safetensors, tokenizers), and of HDF5."""
+"""The errno in messages of code in other languages: Rust's io::Error (safetensors, tokenizers), and HDF5."""
 
 NOT_WRITTEN = re.compile(r"iostream error|unexpected pos \d+ vs \d+|PytorchStreamWriter failed writing file")
-"""What PyTorch's writer in C++ says after a write has failed. It keeps no errno."""
+"""The messages of PyTorch's C++ writer after a write has failed. They do not contain the errno."""
 
 PROBE_BYTES = 1 << 20
 
 
 def full_storage(error: BaseException) -> StorageError | StorageFullError | None:
-    """The error that says that storage is full, or was for a moment; None if `error` does not mean that."""
+    """The error to report if `error` means that storage is full, or was full for a moment; None if it does not."""
     if isinstance(error, OSError) and error.errno in FULL:
         return _full(error.errno, error.filename)
     text = str(error)
@@ -37,12 +37,12 @@ def _full(number: int, path: object) -> StorageFullError:
 
 
 def _probe(path: Path) -> StorageError | StorageFullError:
-    """Why a file could not be written, found by writing another one beside it: a quota shows in no other way."""
+    """Finds out why a file could not be written, by writing another file beside it: quotas cannot be queried."""
     try:
         with tempfile.TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(PROBE_BYTES))
             probe.flush()
-            os.fsync(probe.fileno())  # Some file systems refuse only here, such as NFS.
+            os.fsync(probe.fileno())  # Some file systems, such as NFS, refuse the data only here.
     except OSError as refused:
         if refused.errno in FULL:
             return _full(refused.errno, path)
@@ -52,7 +52,7 @@ def _probe(path: Path) -> StorageError | StorageFullError:
 
 
 def _saved_to(error: BaseException) -> Path | None:
-    """The path to which `torch.save` was writing as it failed; None if the error comes from somewhere else."""
+    """The path to which `torch.save` was writing when it failed; None if the error comes from elsewhere."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         code, file = frame.f_code, frame.f_locals.get("f")
         if code.co_name == "save" and code.co_filename.endswith("/torch/serialization.py"):

@@ -1,4 +1,4 @@
-"""Names the file beside a program that has the name of a module of Python's standard library, such as `queue.py`."""
+"""Finds a file beside a program whose name is that of a module of Python's standard library, such as `queue.py`."""
 
 import sys
 import traceback
@@ -9,9 +9,9 @@ from ddpjob_rank.errors import ConfigError
 
 
 def hidden_module(error: BaseException, directory: str, *, own_code: bool = True) -> ConfigError | None:
-    """The error in one sentence if the name of a file in `directory` has caused it; None otherwise.
+    """An error that explains `error`, if the name of a file in `directory` has caused it; otherwise None.
 
-    `own_code`: whether the program's own code has run, which may fail for other reasons.
+    `own_code` means that code of the program has run, which may also fail for other reasons.
     """
     missed = {str(file) for name in _names(error) for file in _files(name, directory)}
     run = set() if own_code else {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
@@ -26,7 +26,7 @@ def hidden_module(error: BaseException, directory: str, *, own_code: bool = True
 
 
 def _names(error: BaseException) -> set[str]:
-    """The module from which something could not be imported or taken."""
+    """The module that could not be imported, or that lacks the requested name."""
     if isinstance(error, ImportError):
         return {str(error.name).partition(".")[0]}
     return {error.obj.__name__} if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType) else set()

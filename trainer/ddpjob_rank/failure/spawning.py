@@ -1,4 +1,4 @@
-"""Mistakes of programs that spawn processes, for example by `torch.multiprocessing.spawn`."""
+"""Recognizes mistakes of programs that spawn processes, for example with `torch.multiprocessing.spawn`."""
 
 import ast
 import os
@@ -15,14 +15,14 @@ EXITED = "ProcessExitedException"
 """The type by which `torch.multiprocessing.spawn` reports that a process has ended: torch is not imported."""
 
 BOOTSTRAPPING = "current process has finished its bootstrapping phase"
-"""Part of multiprocessing's message in a process that spawns another one while it is itself being spawned."""
+"""Part of multiprocessing's message if a process spawns another process while it is itself being spawned."""
 
 GUARDS = frozenset({"__name__", "parent_process", "current_process"})
-"""Names by which a script tells its first process from those that import it."""
+"""Names that scripts use to distinguish their first process from processes that import the script."""
 
 
 def spawning_mistake(error: BaseException) -> ConfigError | None:
-    """The error in one line, if a program spawned processes in a way that cannot work; None for another error."""
+    """An error of one line, if a program spawned processes in a way that cannot work; None for any other error."""
     kind = type(error).__name__
     if BOOTSTRAPPING in str(error) or (kind == EXITED and _spawned_and_failed(error)):
         return _unguarded(error)
@@ -43,14 +43,14 @@ def _has_siblings() -> bool:
 
 
 def _spawned_and_failed(error: BaseException) -> bool:
-    """Whether a process ended as after an exception, and had imported the script: a forked one does not."""
+    """Whether a process ended as after an exception, and had imported the script, which forked ones do not."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     forked = any(frame.f_locals.get("start_method") == "fork" for frame in frames)
     return str(error).endswith("exit code 1") and not forked
 
 
 def _unguarded(error: BaseException) -> ConfigError | None:
-    """The error of a program that spawns processes each time it is imported; None if it does not."""
+    """The error of a program that spawns processes whenever it is imported; None if the program does not."""
     frame = next(iter(own_frames(error)), None)
     if frame is None or frame.lineno is None or not _is_unguarded(frame.filename, frame.lineno):
         return None

@@ -1,4 +1,4 @@
-"""Explains why rank 0 could not listen on a port: who has it, and where the port comes from."""
+"""Explains why rank 0 could not listen on a port: which process has the port, and where its number comes from."""
 
 import os
 import re
@@ -8,16 +8,17 @@ from ddpjob_rank.errors import PortTakenError
 from ddpjob_rank.machine.port_holder import holder_of
 
 TAKEN = re.compile(r"port: (?P<port>\d+),[^\n]{0,200}EADDRINUSE|failed to bind to \S+:(?P<bound>\d+) \(errno: 98 ")
-"""The words of torch's TCPStore about a taken port: first with libuv, then without libuv or before PyTorch 2.4."""
+"""TCPStore's messages about a taken port: the first with libuv, the second without libuv or before PyTorch 2.4."""
 
 SPAWNED_RAISED = "ProcessRaisedException"
 """The type of `torch.multiprocessing.spawn` that quotes the traceback of a process: torch is not imported."""
 
 
 def taken_port(error: BaseException, given: str) -> PortTakenError | None:
-    """The error in one line, if a port is taken; None for another error. `given` is the MASTER_PORT of the start.
+    """An error of one line, if a port is taken; None for any other error.
 
-    This is not certainly a mistake: the process that has the port may have ended before the next attempt.
+    `given` is the MASTER_PORT with which the program was started. A taken port is not necessarily a mistake: the
+    process that has it may have ended before the next attempt.
     """
     told = isinstance(error, RuntimeError) or type(error).__name__ == SPAWNED_RAISED
     found = TAKEN.search(str(error)) if told else None

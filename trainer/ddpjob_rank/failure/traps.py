@@ -1,6 +1,6 @@
-"""Common mistakes in PyTorch training programs, recognized by their errors, and what to do about each.
+"""Recognizes common mistakes in PyTorch training programs by their errors, and explains what to do.
 
-PyTorch's messages say what went wrong inside PyTorch, but not what to change in the program.
+PyTorch's messages explain what went wrong inside PyTorch, but not what to change in the program.
 """
 
 import ast
@@ -23,10 +23,10 @@ from .hidden_modules import hidden_module
 from .own_code import place_of, statements_of
 
 DATA_SET = "torch/utils/data/_utils/fetch.py"
-"""The file of PyTorch in which a DataLoader reads samples from a data set."""
+"""The file in PyTorch in which a DataLoader reads samples from a data set."""
 
 CHECKPOINT = "torch/serialization.py"
-"""The file of PyTorch that reads what torch.save has written."""
+"""The file in PyTorch that reads what torch.save has written."""
 
 GETPASS = "getpass.py"
 """Python's module that asks for passwords."""
@@ -49,8 +49,8 @@ class Trap:
 
     kind: type[Exception]
     says: re.Pattern[str]
-    """Searched for in the error's message and its traceback. The group `what`, if there is one, is the part of the
-    message that says what happened; otherwise that is the message's last line."""
+    """Searched for in the error's message and in its traceback. If the pattern has a group `what`, the group is the
+    part of the message that describes what happened; otherwise the message's last line is."""
     advice: str
     for_certain: bool = True
     """Whether every further try would fail in the same way."""
@@ -200,10 +200,11 @@ TRAPS = (
 
 
 USAGE_ERROR = 2
-"""The exit code of argparse and click for wrong arguments. With another code, a parser may exit for any reason."""
+"""The exit code of argparse and click for wrong arguments. If the code differs, the parser may have exited for any
+reason."""
 
 OF_CLICK = frozenset({"click", "rich_click", "typer"})
-"""click, and packages built on it: their code may exit the program in place of click's."""
+"""click, and packages that are built on it, whose code may exit the program instead of click's."""
 
 PACKAGES = {
     "PIL": "pillow",
@@ -214,15 +215,16 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""The packages of some modules that have another name. A package with the module's own name may be from anybody."""
+"""The package of each module whose package has a different name. A package with the module's own name may be from
+anybody."""
 
 
 def known_mistake(error: BaseException) -> TrainerError | None:
-    """The error in one line, with its place and advice, if it is one of TRAPS or of a module; None otherwise."""
+    """The error as one line with its place and advice, if it matches TRAPS or concerns a module; otherwise None."""
     if hidden := hidden_module(error, sys.path[0]):
         return hidden
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
-        # A name with a dot is that of a missing part of an installed package.
+        # A name with a dot is a missing part of an installed package.
         return _not_there(error, error.name)
     if isinstance(error, FileNotFoundError) and _is_of_another_node(error):
         return TrainerError(f"{error}{_in(error)}: {NOT_HERE}")
@@ -250,8 +252,9 @@ def wrong_arguments(leaving: SystemExit) -> ConfigError | None:
 def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
     """The message of click's usage error; empty if there is none.
 
-    Before 8.5, click exits while it handles the error. From 8.5 on it exits afterwards. Then the error is found
-    through its bound method that has printed the message: this method is still a local variable of the frame.
+    Before 8.5, click exits while it handles the error. From 8.5 on, it exits after that. Then a local variable of the
+    frame still holds the error's bound method that has printed the message, and the error is found through this
+    method.
     """
     shown = (value.__self__ for value in frame.f_locals.values() if isinstance(value, MethodType))
     errors: Iterator[Any] = (item for item in (leaving.__context__, *shown) if _is_usage_error(item))
@@ -259,13 +262,13 @@ def _said_by_click(leaving: SystemExit, frame: FrameType) -> str:
 
 
 def _is_usage_error(error: object) -> bool:
-    """Whether an error is a UsageError of click, or of a copy of click inside another package, by its name."""
+    """Whether an error is a UsageError of click, or of a copy of click in another package. Compares names."""
     kinds = ((kind.__module__, kind.__name__) for kind in type(error).__mro__)
     return any(name == "UsageError" and module.endswith("click.exceptions") for module, name in kinds)
 
 
 def _not_there(error: ModuleNotFoundError, name: str) -> ConfigError:
-    """The error for a missing module, and for the modules that the same file would fail to import next."""
+    """The error for a missing module, and for other modules that the same file would fail to import next."""
     file, _, line = place_of(error).rpartition(":")
     modules = {name: place_of(error)}
     for other, number in _imports_from(file, int(line)) if file else ():
@@ -294,12 +297,12 @@ def _is_of_another_node(error: FileNotFoundError) -> bool:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except Exception:  # noqa: BLE001  A third-party finder may raise anything; say nothing about the module then.
+    except Exception:  # noqa: BLE001  A third-party finder may raise any error: then say nothing about the module.
         return True
 
 
 def _imports_from(file: str, line: int) -> Iterator[tuple[str, int]]:
-    """The modules that a file imports from `line` on, up to the first other statement; each with its line number."""
+    """The modules that a file imports from `line` up to the next other statement, each with its line number."""
     for statement in statements_of(file):
         match statement:
             case ast.stmt(lineno=number) if number < line:

@@ -1,4 +1,4 @@
-"""Whose code a file is, by its path: a library's, DDPJob's (`OURS`) or, if neither, the program's."""
+"""Decides from a file's path whose code it is: a library's, DDPJob's (`OURS`) or, if neither, the program's."""
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
 OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/", "/ddpjob_preflight/")
@@ -6,15 +6,18 @@ STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
 
 
 def is_of_a_library(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package, DDPJob's included."""
+    """Whether a file belongs to Python or to an installed package, including DDPJob."""
     return any(part in file for part in LIBRARIES)
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file belongs to DDPJob. A part of DDPJob, such as `ddpjob-train`, may be the program itself."""
+    """Whether a file belongs to DDPJob. A part of DDPJob, such as `ddpjob-train`, may itself be the program."""
     return any(part in file for part in OURS)
 
 
 def starts_programs(file: str) -> bool:
-    """Whether a file belongs to the part of DDPJob that starts programs. The rest of DDPJob may be the program."""
+    """Whether a file belongs to the part of DDPJob that starts programs.
+
+    Other parts may themselves be the program.
+    """
     return any(part in file for part in STARTERS)

@@ -1,1 +1,1 @@
-"""What the operating system reports about this machine, and how a rank uses it: cores, memory, network, storage."""
+"""The operating system's data about this machine, and how a rank uses it: cores, memory, network, storage."""

@@ -1,4 +1,4 @@
-"""Which cores this container may use, and each rank's share of them."""
+"""The cores that this container may use, and each rank's share of them."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from .topology import divide, nodes_of_each, read
 
 
 def threads_of_each(processes: int, root: Path = Path("/")) -> int:
-    """Threads for each of `processes` processes, so that together they use all the CPU time of the container.
+    """How many threads each of `processes` processes gets, so that together they use all CPU time of the container.
 
     PyTorch counts the cores that it may run on, and ignores a limit on CPU time: in a container with a limit of 2 on
     a machine with 64 cores it would start 64 threads, which wait for each other.
@@ -18,7 +18,7 @@ def threads_of_each(processes: int, root: Path = Path("/")) -> int:
 
 
 def threads_within(cores: Sequence[frozenset[int]], root: Path = Path("/")) -> list[int]:
-    """Threads for each process. `cores` are those to which each process is bound; several may share the same ones."""
+    """How many threads each process gets. `cores` are the cores that each process is bound to, and may be shared."""
     most = threads_of_each(len(cores), root)
     return [min(most, max(1, len(own) // cores.count(own))) for own in cores]
 
@@ -26,17 +26,17 @@ def threads_within(cores: Sequence[frozenset[int]], root: Path = Path("/")) -> l
 def cores_of_each(
     processes: int, root: Path = Path("/"), near: Sequence[int | None] = ()
 ) -> list[frozenset[int]] | None:
-    """The cores to which to bind each of `processes` processes; None if the scheduler should choose.
+    """The cores to which each of `processes` processes is to be bound; None if the scheduler should choose.
 
-    `near` is the NUMA node of each process's GPU, where it is known.
+    `near` is the NUMA node of each process's GPU, if it is known.
 
     Cores are divided only if they belong to this container alone, as with the kubelet's static CPU manager: otherwise
     the first ranks of all containers of a machine would crowd on the same cores. That manager leaves a shared pool of
-    cores to all other containers; a CPU limit below the number of usable cores shows that this container is one of
-    them. Divided cores are whole cores and, if possible, of one NUMA node: that of the process's GPU. A single
-    process uses them all.
+    cores to all other containers. A CPU limit below the number of usable cores shows that this container is one of
+    these. Divided cores are whole cores and, if possible, belong to one NUMA node, that of the process's GPU. A
+    single process uses all of them.
 
-    Where cores are shared, a process gets the whole NUMA node of its GPU, which other containers use as well.
+    If cores are shared, a process gets all cores of its GPU's NUMA node, which other containers use as well.
     """
     usable = _usable()
     shared = len(usable) == os.cpu_count() or any(quota < len(usable) for quota in _quotas(root))
@@ -52,7 +52,7 @@ def _usable() -> set[int]:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Limits of this container's CPU time, in cores, from its control groups.
+    """Limits on this container's CPU time, in cores, from its control groups.
 
     (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu, and scheduler/sched-bwc for version 1.)
     """
@@ -60,7 +60,7 @@ def _quotas(root: Path) -> Iterator[float]:
         try:
             words = " ".join((root / "sys/fs/cgroup" / name).read_text(encoding="ascii") for name in names).split()
             quota, period = float(words[0]), float(words[1])
-        except (OSError, ValueError, IndexError):  # `max`: no limit.
+        except (OSError, ValueError, IndexError):  # `max` means that there is no limit.
             continue
         if quota > 0 and period > 0:
             yield quota / period

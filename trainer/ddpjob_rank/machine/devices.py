@@ -1,4 +1,4 @@
-"""A GPU has two numbers: one on its machine, and one among the GPUs that a process sees; both count from 0."""
+"""A GPU has two numbers, one on its machine and one among the GPUs that a process sees. Both count from 0."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,10 +6,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
-    """Says which GPUs of the machine have the numbers `indices` in this process; None if the numbers are the same.
+    """Explains which GPUs of the machine have the numbers `indices` in this process; None if they have the same.
 
-    The machine's numbers are those of CUDA. They agree with those of nvidia-smi only if all GPUs are of one model, or
-    if CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    The machine's numbers are CUDA's. They agree with nvidia-smi's only if all GPUs are of one model, or if
+    CUDA_DEVICE_ORDER is PCI_BUS_ID.
     """
     if VISIBLE not in env:
         return None
@@ -19,5 +19,5 @@ def renumbering(indices: Iterable[int], env: Mapping[str, str]) -> str | None:
 
 
 def _gpu(name: str) -> str:
-    """An entry of CUDA_VISIBLE_DEVICES for a message: a number, or the identifier of a GPU or of a part of it."""
+    """An entry of CUDA_VISIBLE_DEVICES for a message: a number, or the identifier of a GPU or of a part of a GPU."""
     return f"GPU {name} of the machine" if name.isdecimal() else name

@@ -1,4 +1,4 @@
-"""Chooses gloo's network interface: the one through which the other machines reach this one.
+"""Chooses gloo's network interface: the interface through which the other machines reach this machine.
 
 By default gloo uses the address to which this machine's host name resolves. In a pod this is the right address; on
 Debian, for example, it is 127.0.1.1, which no other machine can reach.
@@ -33,8 +33,8 @@ def choose_interface(own: str, others: Iterable[str]) -> str:
 def interface_towards(own: str, others: Iterable[str]) -> str:
     """The interface with the address `own`; empty if gloo should choose.
 
-    On the master's machine the route to the master may use the loopback interface. Then the interface is the one on
-    the route to the first address in `others` that is on another machine, if there is such an address.
+    On the master's machine, the route to the master may use the loopback interface. In this case the interface is the
+    one on the route to the first address in `others` that belongs to another machine, if there is such an address.
     """
     if own and is_loopback(own):
         elsewhere = next((other for other in others if other and not is_loopback(other)), None)

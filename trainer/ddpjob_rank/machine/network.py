@@ -1,4 +1,4 @@
-"""How this machine is connected, and through which interface it reaches another one, as the kernel sees it."""
+"""How this machine is connected, and which interface it uses to reach another machine, according to the kernel."""
 
 import ctypes
 import fcntl
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SIOCGIFCONF = 0x8912
-"""Asks for the names and IPv4 addresses of all interfaces (netdevice(7))."""
+"""Requests the names and the IPv4 addresses of all interfaces (netdevice(7))."""
 
 ENTRY_BYTES, NAME_BYTES, ADDRESS = 40, 16, slice(20, 24)
-"""Layout of an entry of the answer: its size, the size of its name, and where its sockaddr_in holds the address."""
+"""The layout of an entry of the answer: its size, the size of its name, and where its sockaddr_in has the address."""
 
 ROOM_BYTES = 256 * ENTRY_BYTES
 ARPHRD_INFINIBAND = "32"
@@ -22,10 +22,10 @@ ARPHRD_INFINIBAND = "32"
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What connects this machine to others besides Ethernet; empty if there is nothing else."""
+    """The connections of this machine to others besides Ethernet; empty if there are none."""
 
     infiniband: tuple[str, ...] = ()
-    """Its InfiniBand devices, without those that run over Ethernet (RoCE)."""
+    """The machine's InfiniBand devices, without devices that run over Ethernet (RoCE)."""
     over_ip: tuple[str, ...] = ()
     """Interfaces that carry IP over InfiniBand."""
 
@@ -57,12 +57,12 @@ def address_towards(host: str, port: int) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is a loopback address, by which only this machine itself can be reached."""
+    """Whether an address is a loopback address, with which only this machine itself can be reached."""
     return ipaddress.ip_address(address).is_loopback
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an address; None if that cannot be found out."""
+    """The interface that has an address; None if this cannot be found out."""
     if sys.platform != "linux":
         return None
     wanted = ipaddress.ip_address(address)
@@ -83,7 +83,7 @@ def _ipv4() -> Iterator[tuple[str, ipaddress.IPv4Address]]:
 
 
 def _ipv6() -> Iterator[tuple[str, ipaddress.IPv6Address]]:
-    """Each line of the file has an address of 32 hexadecimal digits, four numbers and a name."""
+    """Each line of the file contains an address of 32 hexadecimal digits, four numbers and a name."""
     try:
         lines = Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines()
     except OSError:

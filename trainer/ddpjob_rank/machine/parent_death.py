@@ -9,7 +9,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Makes the kernel end this process when its parent ends; ends this process now if its parent is already gone."""
+    """Makes the kernel kill this process when its parent ends.
+
+    Ends this process now if its parent is already gone.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Which process has a port of this machine, as far as /proc shows this to this user."""
+"""Which process has a port of this machine, as far as /proc shows this to the current user."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 
 PROC = Path("/proc")
 TIME_WAIT = "06"
-"""State of a connection that no longer belongs to any process. (include/net/tcp_states.h)"""
+"""The state of a connection that no longer belongs to any process. (include/net/tcp_states.h)"""
 
 
 def holder_of(port: int) -> str:
-    """The process that has a TCP port, for messages: `process 4711 (python)`."""
+    """The process that has a TCP port, as text for messages: `process 4711 (python)`."""
     owners = dict(_sockets(port))
     pid = _process_with(owners)
     if pid == os.getpid():
@@ -53,7 +53,7 @@ def _read(pid: int, name: str) -> str:
 
 
 def _sockets(port: int) -> Iterator[tuple[str, int]]:
-    """The sockets at a port: for each, its inode, as a link in /proc/PID/fd shows it, and its user."""
+    """The sockets at a port: the inode of each, as a link in /proc/PID/fd shows it, and its user."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in (PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:]:

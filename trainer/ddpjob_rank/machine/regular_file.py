@@ -1,4 +1,4 @@
-"""Opens regular files and nothing else: a pipe would keep its reader waiting, and a device has no end."""
+"""Opens only regular files, because a pipe would keep its reader waiting, and a device has no end."""
 
 import errno
 import os
@@ -9,19 +9,19 @@ WITH_CARE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
-"""Errors of open(2) for a link, a socket, and a directory."""
+"""The errors of open(2) for a link, a socket, and a directory."""
 
 
 class NotRegularError(Exception):
-    """There is a file of that name, but it is not a regular file."""
+    """A file with this name exists, but is not a regular file."""
 
 
 def open_regular(path: Path, how: int = os.O_RDONLY) -> int:
-    """Opens a regular file and returns its descriptor. Nothing else is opened, and no link is followed.
+    """Opens a regular file and returns its descriptor. Opens nothing else, and follows no link.
 
     Args:
         path: The file.
-        how: Flags of open(2); with O_CREAT a missing file is created.
+        how: Flags of open(2). With O_CREAT, a missing file is created.
 
     Raises:
         NotRegularError: The path is a link, a pipe, a device or a directory.
@@ -46,10 +46,12 @@ def open_regular(path: Path, how: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Reads a regular file, up to `limit` + 1 bytes: a result longer than `limit` means that the file is too long.
+    """Reads at most `limit` + 1 bytes of a regular file.
+
+    A result longer than `limit` means that the file is too long.
 
     Raises:
-        NotRegularError, OSError: As `open_regular`.
+        NotRegularError, OSError: As for `open_regular`.
     """
     with open(open_regular(path), "rb") as file:
         return file.read(limit + 1)

@@ -1,4 +1,4 @@
-"""What a file system error means for a job: whether the problem may pass by itself, and if not, what to do first."""
+"""What a file system error means for a job: whether the problem may pass and, if not, what has to be done first."""
 
 import errno
 import os
@@ -15,8 +15,8 @@ KINDS: dict[int, type[TrainerError]] = {
     # The path is not a directory.
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), ConfigError),
 }
-"""Errors that do not pass by themselves. All others may pass: those of a disk or a file server in trouble (EIO,
-ESTALE, ETIMEDOUT, …), and unforeseen ones."""
+"""Errors that remain until somebody does something. All other errors may pass: errors of a disk or a file server in
+trouble (EIO, ESTALE, ETIMEDOUT, …), and unforeseen errors."""
 
 ADVICE: dict[type[TrainerError], str] = {
     StorageFullError: "free some space, or name another directory",
@@ -31,7 +31,7 @@ def kind_of(number: int | None) -> type[TrainerError]:
 
 
 def forbids(path: Path) -> str | None:
-    """A sentence about the owner and mode that keep this process from reading `path`; this does not pass by itself.
+    """A sentence about the owner and the mode that keep this process from reading `path`. This does not pass.
 
     None if owners and modes permit reading. If reading fails anyway, a ticket may have expired, or a server may be in
     trouble.
@@ -57,7 +57,7 @@ def _bits(status: os.stat_result) -> int:
 
 
 def check_temporary() -> None:
-    """Checks whether there is a directory for temporary files: PyTorch wants one as soon as it is imported.
+    """Checks whether there is a directory for temporary files, which PyTorch needs as soon as it is imported.
 
     Raises:
         StorageError: There is none. This may pass: another node or a new pod may have room.

@@ -1,7 +1,7 @@
 """Reads from /sys which cores of a machine are near each other, and divides the cores among ranks.
 
-PyTorch's own binding (torch.numa.binding) needs a CUDA context in the calling process, and numactl to bind another
-process. A supervisor has neither, and also divides cores among ranks without GPUs.
+PyTorch's own binding (torch.numa.binding) needs a CUDA context in the calling process, and needs numactl to bind
+another process. A supervisor has neither, and also divides cores among ranks without GPUs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,20 @@ Cpus = frozenset[int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Core:
-    """A physical core, which may be several CPUs: hyper-threads."""
+    """A physical core. It consists of several CPUs if it has hyper-threads."""
 
     socket: int
     node: int
-    """The NUMA node, whose memory is nearest to this core."""
+    """The NUMA node whose memory is nearest to this core."""
     first: int
     cpus: Cpus
 
 
 def read(usable: set[int], root: Path = Path("/")) -> list[Core]:
-    """The cores to which the `usable` CPUs belong, each with only these CPUs. Missing numbers in /sys count as 0."""
+    """The cores to which the `usable` CPUs belong, each with only these CPUs.
+
+    A number that /sys lacks counts as 0.
+    """
     nodes = dict(_nodes(root / SYSTEM / "node"))
     cores: dict[Cpus, Core] = {}
     for cpu in sorted(usable):
@@ -39,7 +42,7 @@ def read(usable: set[int], root: Path = Path("/")) -> list[Core]:
 
 
 def parse_cpu_list(text: str) -> set[int]:
-    """The numbers of a list as the kernel writes it: `0-3,8`."""
+    """Parses a list of numbers in the kernel's form: `0-3,8`."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -62,10 +65,11 @@ def _text(file: Path) -> str:
 
 
 def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -> list[Cpus] | None:
-    """Divides whole cores among ranks, if possible each rank's from one NUMA node; None if there are too few cores.
+    """Divides whole cores among ranks, if possible so that each rank has cores of one NUMA node.
 
-    All ranks on a NUMA node get the same number of cores. `near` is the NUMA node of each rank's GPU: ranks get cores
-    there if the node is known for all of them, and each node has at least one core for each of its ranks.
+    All ranks on a NUMA node get the same number of cores. `near` is the NUMA node of each rank's GPU. Ranks get cores
+    of these nodes if the node is known for all ranks, and each node has at least one core for each of its ranks. None
+    if there are too few cores.
     """
     if len(cores) < ranks:
         return None
@@ -79,7 +83,7 @@ def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -
 
 
 def nodes_of_each(cores: Sequence[Core], near: Sequence[int | None]) -> list[Cpus] | None:
-    """For each rank, all cores of its GPU's NUMA node, or all of `cores` if that node is unknown or has none of them.
+    """The cores of each rank: all of its GPU's NUMA node, or all of `cores` if that node is unknown or has none.
 
     None if every rank would get all of `cores`.
     """
@@ -92,7 +96,10 @@ def _by_node(cores: Sequence[Core]) -> list[list[Core]]:
 
 
 def _divided(sockets: list[list[list[Core]]], ranks: int) -> list[Cpus]:
-    """Assigns ranks to sockets, then to their NUMA nodes. If there are too few ranks, each gets several of these."""
+    """Assigns ranks to sockets, then to NUMA nodes of the socket.
+
+    With fewer ranks than these, a rank gets several.
+    """
     wholes = [[core for node in socket for core in node] for socket in sockets]
     if ranks < len(sockets):
         return [_all(group) for group in _grouped(wholes, ranks)]
@@ -116,7 +123,7 @@ def _placed(places: Sequence[Sequence[Core]], ranks: int) -> list[int]:
 
 
 def _grouped(places: Sequence[list[Core]], ranks: int) -> list[list[Core]]:
-    """For each rank, the cores of neighbouring places. All ranks get about the same number of places."""
+    """The cores of neighbouring places for each rank. All ranks get about the same number of places."""
     edges = [rank * len(places) // max(ranks, 1) for rank in range(ranks + 1)]
     return [[core for place in places[first:last] for core in place] for first, last in pairwise(edges)]
 

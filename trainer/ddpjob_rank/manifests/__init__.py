@@ -1,1 +1,1 @@
-"""The manifests of checkpoints: for the trainer, which resumes from them, and for preflight, which needs a size."""
+"""The manifests of checkpoints: the trainer resumes from them, and the preflight reads sizes from them."""

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: what the checkpoint is, and which of two is newer."""
+"""The manifest of a checkpoint, which describes the checkpoint and shows which of two checkpoints is newer."""
 
 import json
 import re
@@ -21,21 +21,21 @@ NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
 FORMAT = 1
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
-"""The largest manifest that is read: more than a manifest with the longest command line takes."""
+"""The largest manifest that is read. Even a manifest with the longest command line is smaller."""
 PROGRAM = "ddpjob-train"
-"""Marks the manifests of this program, as the value of `program`."""
+"""The mark of this program's manifests, which is the value of `program`."""
 HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
-"""How manifests of this program begin: with the mark, or in older versions without it."""
+"""How manifests of this program begin: with the mark or, if an older version wrote them, without it."""
 NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
 """All numbers in a manifest are smaller than this."""
 
 Writer = tuple[int, str]
-"""The attempt and the run that write a checkpoint. Of two writers, the greater has taken over from the other."""
+"""The attempt and the run that write a checkpoint. The greater of two writers has taken over from the other."""
 
 
 def new_run() -> str:
-    """A unique name for a run that begins now. The names of later runs are greater."""
+    """A unique name for a run that begins now. Later runs have greater names."""
     return f"{datetime.now(UTC).isoformat(timespec='microseconds')}-{secrets.token_hex(4)}"
 
 
@@ -46,22 +46,23 @@ class Manifest:
     step: int
     epoch: int
     samples: int
-    """Samples of the epoch that all processes together have seen."""
+    """The number of samples of the epoch that all processes together have seen."""
     worldSize: int  # noqa: N815  (a JSON key)
     globalBatchSize: int  # noqa: N815
     uid: str
     """The job's uid."""
     lineage: tuple[int, ...]
-    """The attempts that led to this checkpoint, ascending. The last one wrote it."""
+    """The attempts that led to this checkpoint, in ascending order. The last one wrote it."""
     arguments: tuple[str, ...] = ()
-    """The command line of the run that wrote it, from which the model can be built again."""
+    """The command line of the run that wrote the checkpoint, from which the model can be built again."""
     run: str = ""
-    """The run that wrote it, as named by `new_run`. Two runs may have the same attempt number, if they were given the
-    same directory before either of them had saved. Empty if an older version wrote the checkpoint."""
+    """The run that wrote the checkpoint, as named by `new_run`. Two runs may have the same attempt number if they
+    were given the same directory before either of them had saved. Empty if an older version wrote the checkpoint."""
     ancestors: tuple[str, ...] = ()
     """The uids of other jobs whose checkpoints led to this one."""
     seed: int | None = None
-    """With the next two fields, identifies the data, as the trainer's DataIdentity. Older versions lack all three."""
+    """Identifies the data, together with the next two fields, as the trainer's DataIdentity does. Older versions lack
+    all three."""
     dataLength: int | None = None  # noqa: N815
     dataFingerprint: tuple[str, ...] = ()  # noqa: N815
     savedAt: str = ""  # noqa: N815
@@ -88,12 +89,12 @@ class Manifest:
         return self.attempt, self.run
 
     def continues(self, other: "Manifest") -> bool:
-        """Whether `other` is from the same job, in any attempt, or from a job whose checkpoints led to this one."""
+        """Whether `other` is from any attempt of the same job, or from a job whose checkpoints led to this one."""
         return other.uid == self.uid or other.uid in self.ancestors
 
     @property
     def order(self) -> tuple[Writer, int]:
-        """A sort key: a later writer's checkpoints are newer; of one writer's checkpoints, that of a later step is.
+        """A sort key. A later writer's checkpoints are newer; if the writer is the same, the later step is newer.
 
         The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write the
         checkpoint of a step after a later attempt has resumed from a lower step.
@@ -102,7 +103,7 @@ class Manifest:
 
 
 def checkpoints_in(directory: Path) -> list[Path]:
-    """All checkpoints of a directory, valid or not.
+    """All checkpoints in a directory, whether they are valid or not.
 
     Raises:
         OSError: The directory cannot be listed.
@@ -111,12 +112,15 @@ def checkpoints_in(directory: Path) -> list[Path]:
 
 
 def encoded(manifest: Manifest) -> bytes:
-    """The content of manifest.json. The mark comes first, so that even a cut file shows which program wrote it."""
+    """The content of manifest.json.
+
+    The mark comes first, so that even an incomplete file shows which program wrote it.
+    """
     return json.dumps({"program": PROGRAM, **asdict(manifest)}, indent=1).encode()
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """The manifest of a checkpoint. Fields that this version does not know are ignored.
+    """Reads the manifest of a checkpoint. Ignores fields that this version does not know.
 
     Raises:
         ForeignError, NewerError, BrokenError, UnavailableError: There is no manifest, or it cannot be used.
@@ -172,7 +176,7 @@ def extended_lineage(lineage: Sequence[int], attempt: int, newest: int) -> tuple
     Args:
         lineage: The checkpoint's lineage; empty if there is no checkpoint.
         attempt: The run's attempt.
-        newest: The latest attempt that has written into the directory, NO_ATTEMPT if none has.
+        newest: The latest attempt that has written to the directory; NO_ATTEMPT if none has.
     """
-    # At most GREATEST - 1, even if `newest` is that already: a greater number could not be read.
+    # At most GREATEST - 1, even if `newest` has this value already: a greater number could not be read.
     return (*lineage, min(max(attempt, newest + 1), GREATEST - 1))

@@ -2,32 +2,32 @@
 
 UnusableError
 +-- ForeignError     not a checkpoint of this program: it is left alone, and influences nothing
-+-- NewerError       whole, but in a format that only another version can read
-+-- UnavailableError the file system does not let it be read now, which may pass
-|   +-- VanishedError   it was removed while it was read
-+-- BrokenError      a checkpoint of this program, but not whole: the one before it counts
++-- NewerError       complete, but in a format that only another version can read
++-- UnavailableError the file system does not allow it to be read now, which may pass
+|   +-- VanishedError   it was removed while it was being read
++-- BrokenError      a checkpoint of this program, but incomplete: the previous checkpoint is used
 """
 
 
 class UnusableError(Exception):
-    """A checkpoint cannot be used; the message says why."""
+    """A checkpoint cannot be used. The message gives the reason."""
 
 
 class ForeignError(UnusableError):
-    """It has no manifest of this program, and may be anybody's."""
+    """The checkpoint has no manifest of this program, so another program may have written it."""
 
 
 class NewerError(UnusableError):
-    """It is whole, but in a format of another version."""
+    """The checkpoint is complete, but in another version's format."""
 
 
 class UnavailableError(UnusableError):
-    """It cannot be read now, which may pass."""
+    """The checkpoint cannot be read now, which may pass."""
 
 
 class VanishedError(UnavailableError):
-    """It was removed or replaced while it was read."""
+    """The checkpoint was removed or replaced while it was being read."""
 
 
 class BrokenError(UnusableError):
-    """It is a checkpoint of this program, but not whole."""
+    """The checkpoint is from this program, but incomplete."""

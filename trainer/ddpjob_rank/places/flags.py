@@ -26,7 +26,7 @@ def _port(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceConfig:
-    """This process's place as the flags give it. None: not given, so the environment or a launcher decides."""
+    """This process's place according to the flags. A field is None if the environment or a launcher decides it."""
 
     nodes: int | None = option(
         None, "number of nodes (default 1)", "-n", "--nodes", "--nnodes", type=positive, metavar="N"
@@ -49,7 +49,7 @@ class PlaceConfig:
     )
     secret_file: Path | None = option(None, PROOF, type=Path, metavar="FILE")
     init_file: Path | None = option(None, f"how processes find each other: {METHODS}", "--init-method", metavar="URL")
-    """The file through which processes find each other, instead of rank 0's port."""
+    """The file through which processes find each other, if they do not use rank 0's port."""
     rank: int | None = option(
         None, "this process's rank, from 0, if each process is started by itself", type=natural, metavar="N"
     )
@@ -76,7 +76,7 @@ def read_place(flags: argparse.Namespace) -> PlaceConfig:
 
 
 def _method(url: str) -> tuple[str | None, int | None, Path | None]:
-    """The master's host and port, or the file, that an init method names."""
+    """The master's host and port, or the file, in an init method."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Rank 0's port, where the processes of a world meet."""
+"""Rank 0's port, on which the processes of a world meet."""
 
 import socket
 import time
@@ -12,7 +12,7 @@ RETRY_SECONDS = 0.02
 
 
 def await_rank_0(world: World, timeout: timedelta) -> None:
-    """Waits until rank 0 accepts connections. PyTorch's store would wait too, but fails with pages of C++ frames."""
+    """Waits until rank 0 accepts connections. PyTorch's store waits too, but fails with pages of C++ frames."""
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
         try:

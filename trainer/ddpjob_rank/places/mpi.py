@@ -1,4 +1,4 @@
-"""A process's place according to MPI, if `mpirun` has started it as one of several."""
+"""A process's place according to MPI, if `mpirun` has started it as one of several processes."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ OPEN_MPI = (
     "OMPI_COMM_WORLD_LOCAL_SIZE",
 )
 HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
-"""The launcher of MPICH and of Intel MPI."""
+"""The variables of Hydra, the launcher of MPICH and Intel MPI."""
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str] | None:
-    """The contract's variables, if MPI has started this process as one of several; None otherwise."""
+    """The contract's variables, if MPI has started this process as one of several; otherwise None."""
     for names in (OPEN_MPI, HYDRA):
         if all(name in env for name in names) and env[names[1]] != "1":
             return {ours: env[theirs] for ours, theirs in zip(PLACE, names, strict=True)}

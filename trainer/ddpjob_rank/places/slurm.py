@@ -7,9 +7,10 @@ The master is the first host of the step's node list, which runs task 0. Its por
 
     20000 + 4 * ((8 * job id + step id) mod 2000)
 
-which is below Linux's ephemeral ports (32768 and up), the same for all tasks of a step, and different for other steps
-and for jobs with neighboring ids, which may share a node. The three ports above it are free for what runs beside the
-master. A single process of a step or of a job's script gets a port by the same formula, for the processes it starts.
+This port is below Linux's ephemeral ports (32768 and up), is the same for all tasks of a step, and differs from the
+ports of other steps and of jobs with neighboring ids, which may share a node. The three ports above it are free for
+programs that run beside the master. A single process of a step or of a job's script gets a port by the same formula,
+for the processes that it starts.
 
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
 """
@@ -24,7 +25,7 @@ from ddpjob_rank.parsing import counting_from
 
 FIRST_PORT, PORTS_OF_A_STEP, STEPS_OF_A_JOB, STEPS = 20000, 4, 8, 2000
 NO_STEP = STEPS_OF_A_JOB - 1
-"""Used as the step's number where there is no step: srun counts steps from 0."""
+"""The number that is used if there is no step: srun counts steps from 0."""
 
 JOB = ("SLURM_JOB_ID", "SLURM_JOBID")
 
@@ -33,7 +34,7 @@ SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
 
 @dataclass(frozen=True, slots=True)
 class SlurmTask:
-    """One of several tasks of a step. Ranks and node numbers count from 0."""
+    """A task, if its step has several. Ranks and node numbers count from 0."""
 
     rank: int
     tasks: int
@@ -45,14 +46,14 @@ class SlurmTask:
     host_list: str
 
     def first_host(self) -> str:
-        """The host of task 0: the first of `host_list`, such as `gpu[01-04,07],big1`.
+        """The host of task 0, which is the first host in `host_list`, such as `gpu[01-04,07],big1`.
 
         Raises:
             ConfigError: `host_list` is not such a list.
         """
-        from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (only where there is Slurm)
+        from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (Imported only if Slurm is used)
 
-        # Only the first part is parsed: a NodeSet of all parts would not keep Slurm's order.
+        # Only the first part is parsed, because a NodeSet of all parts would not keep Slurm's order.
         first = re.match(r"((?:[^,\[]|\[[^]]*])+)(?:,|$)", self.host_list)
         try:
             return str(NodeSet(first[1] if first else "")[0])
@@ -61,10 +62,10 @@ class SlurmTask:
 
 
 def task(env: Mapping[str, str]) -> SlurmTask | None:
-    """This process's task, if Slurm has started it as one of several; None otherwise.
+    """This process's task, if Slurm has started it as one of several; otherwise None.
 
     Raises:
-        ConfigError: A variable of Slurm's is missing, or is not as Slurm writes it.
+        ConfigError: One of Slurm's variables is missing, or does not have Slurm's format.
     """
     if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= env.keys():
         return None
@@ -90,7 +91,7 @@ def port(env: Mapping[str, str]) -> int | None:
     """The master's port for this step, or for this job's script; None outside a Slurm job.
 
     Raises:
-        ConfigError: A variable is not as Slurm writes it.
+        ConfigError: A variable does not have Slurm's format.
     """
     if not any(name in env for name in (*JOB, "SLURM_STEP_ID")):
         return None
@@ -121,7 +122,7 @@ def _number(env: Mapping[str, str], *names: str) -> int:
 
 
 def _first(env: Mapping[str, str], *names: str) -> tuple[str, str]:
-    """Name and value of the first of these variables that is set."""
+    """The name and the value of the first of these variables that is set."""
     for name in names:
         if name in env:
             return name, env[name]

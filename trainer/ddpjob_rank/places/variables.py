@@ -1,11 +1,11 @@
 """Finds the contract's variables for a process that was started without them.
 
-The first of these sources that applies decides:
+The first of these sources that applies is used:
 
-1. the environment of a pod or of torchrun, whatever else there is;
-2. `--rank`: a process that somebody has started individually;
-3. MPI or Slurm, in a process that `mpirun` or `srun` has started as one of several;
-4. `--nodes`, `--procs-per-node` and `--node-rank`: a node whose processes are still to be started.
+1. the environment of a pod or of torchrun, whatever other sources there are;
+2. `--rank`, for a process that somebody has started individually;
+3. MPI or Slurm, for a process that `mpirun` or `srun` has started as one of several;
+4. `--nodes`, `--procs-per-node` and `--node-rank`, for a node whose processes have not been started yet.
 
 Flags must not contradict the source.
 """
@@ -22,7 +22,7 @@ from . import mpi, slurm
 from .flags import PlaceConfig
 
 SETTLED = (Env.RANK, Env.NODE_RANK, Env.NNODES, Env.NPROC_PER_NODE)
-"""If one of these is set, the environment already describes the place."""
+"""If any of these variables is set, the environment already describes the place."""
 
 DEFAULT_PORT = 29500
 THIS_MACHINE = "127.0.0.1"
@@ -37,11 +37,11 @@ FLAGS = {
     Env.MASTER_ADDR: "the master's address",
     Env.MASTER_PORT: "the master's port",
 }
-"""The flag for each variable, as messages name it."""
+"""The flag for each variable, as it is named in messages."""
 
 
 def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master: bool = True) -> dict[str, str]:
-    """The variables to set in addition to the environment; none for a world of one.
+    """The variables to set in addition to the environment; empty for a world of one process.
 
     Without `needs_master`, a process may lack a master, because it does not meet the others at rank 0's port.
 
@@ -79,7 +79,7 @@ def place_variables(place: PlaceConfig, env: Mapping[str, str], *, needs_master:
 
 
 def rank_and_world_size(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int, int]:
-    """The rank of this process and the world size: the real ones, or those that the flags assume.
+    """The rank of this process and the world size: the actual values, or the values that the flags assume.
 
     Raises:
         ConfigError: A variable is not a number.
@@ -96,7 +96,7 @@ def rank_and_world_size(place: PlaceConfig, env: Mapping[str, str]) -> tuple[int
 
 
 def _task(env: Mapping[str, str]) -> slurm.SlurmTask | None:
-    """This process's Slurm task; None under `mpirun`, which may use `srun` only to reach other nodes."""
+    """This process's Slurm task. None under `mpirun`, which may use `srun` only to reach other nodes."""
     return slurm.task(env) if mpi.variables(env) is None else None
 
 
@@ -149,7 +149,7 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
-    """The variables of a Slurm task: a process of the world, or a node if it should start several processes."""
+    """The variables of a Slurm task: a process of the world, or a node that has to start several processes."""
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
         return _task_variables(task)
@@ -171,7 +171,7 @@ def _task_variables(task: slurm.SlurmTask) -> dict[str, str]:
 
 
 def _node(place: PlaceConfig) -> dict[str, str]:
-    """The variables of a node whose processes are still to be started."""
+    """The variables of a node whose processes have not been started yet."""
     nodes, procs, node = place.nodes or 1, place.procs_per_node or 1, place.node_rank
     if node is None and nodes > 1:
         raise ConfigError(
@@ -191,7 +191,10 @@ def _node_variables(nodes: int, procs: int, node: int) -> dict[str, str]:
 
 
 def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.SlurmTask | None) -> dict[str, str]:
-    """The master's variables: as given, else from Slurm, else this machine if all processes run here; else empty."""
+    """The master's variables, from the environment or flags, or else from Slurm, or else for this machine.
+
+    The last only if all processes run here; otherwise empty.
+    """
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
     # Processes that are started one by one do not use Slurm's port: they need the same port in every shell, but not
     # every shell has Slurm's variables.

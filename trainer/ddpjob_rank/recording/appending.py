@@ -1,4 +1,4 @@
-"""A file to which records are appended, each by one write, without waiting for the disk."""
+"""A file to which records are appended, each with one write that does not wait for the disk."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 
 
 class AppendedFile:
-    """A regular file opened for appending. Links and pipes are refused, because they may lead anywhere.
+    """A regular file that is opened for appending. Links and pipes are refused, because they may lead anywhere.
 
     Raises:
         OSError: The file cannot be written, or is not a regular file.

@@ -1,4 +1,4 @@
-"""One thing that has happened in training."""
+"""An event in training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What has happened, when, and after which step."""
+    """An event in training: what happened, when, and after which step."""
 
     word: str
-    """As in the lines of the log: `progress`, `evaluated`, `saved`, `finished`; and `started`, `timed`."""
+    """The event's kind. Lines of the log begin with the same words: `progress`, `evaluated`, `saved`, `finished`; two
+    kinds are not logged, `started` and `timed`."""
     time: float
-    """Seconds of the epoch."""
+    """Seconds since the epoch."""
     attempt: int
     step: int
     values: Mapping[str, Any]

@@ -12,10 +12,10 @@ from .event import Event
 from .json_lines import JsonLines
 
 WARNING_SECONDS = 5.0
-"""Events that are unwritten for longer mean slow storage, and not just a busy machine."""
+"""If events have been unwritten for longer than this, storage is slow, and the machine is not just busy."""
 
 MOST = 10_000
-"""How many events may wait to be written: a few MB."""
+"""How many events may wait to be written. They take a few MB."""
 
 
 class EventFile:
@@ -24,13 +24,13 @@ class EventFile:
     def __init__(
         self, path: Path, make: Callable[[], JsonLines], *, timeout_seconds: float, closing_seconds: float
     ) -> None:
-        """The file is created for the first event, if it does not exist.
+        """The file is created for the first event, if it does not exist yet.
 
         Args:
             path: The file's path, for messages.
-            make: Opens the file; called in the thread.
+            make: Opens the file. Called in the thread.
             timeout_seconds: How long `add` waits for its event to be written, which usually takes microseconds. If an
-                event takes longer, `add` does not wait at all as long as any event is unwritten.
+                event takes longer, `add` does not wait at all while any event is unwritten.
             closing_seconds: How long `close` waits for events that are not written yet.
         """
         self._path, self._make, self._timeout_seconds, self._closing_seconds = (
@@ -45,8 +45,8 @@ class EventFile:
         self._broken = self._warned = False
         self._lost = 0
         self._since = 0.0
-        """The time, by the monotonic clock, since which there have been unwritten events."""
-        # A daemon: otherwise storage that hangs would keep the process from ending.
+        """When events began to be unwritten, on the monotonic clock."""
+        # A daemon thread, because otherwise storage that hangs would keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -71,7 +71,8 @@ class EventFile:
         """Waits for queued events, for at most `closing_seconds`, and warns if some are lost."""
         self._events.put(None)
         self._thread.join(self._closing_seconds)
-        # In the count, the None at the end of the queue stands for the event being written, which has left the queue.
+        # The event that is being written has left the queue. In the count, the None at the end of the queue stands
+        # for it.
         if not self._broken and (lost := self._lost + self._events.qsize()):
             warn(f"{counted(lost, 'event')} of the metrics could not be written in time")
 

@@ -1,4 +1,4 @@
-"""Writes events as JSON Lines. They are appended, so that all starts of a run are in one file."""
+"""Writes events as JSON Lines. Lines are appended, so that one file contains all starts of a run."""
 
 import json
 import math
@@ -25,7 +25,8 @@ class JsonLines:
         self.path = directory / name
         self._file = AppendedFile(self.path)
         if self._file.last_byte() not in (b"", b"\n"):
-            self._file.append(b"\n")  # A line that an earlier writer left unfinished must not spoil the next one.
+            # Otherwise a line that an earlier writer left unfinished would spoil the next line.
+            self._file.append(b"\n")
 
     def write(self, event: Event) -> None:
         """Appends an event as a line."""
@@ -39,7 +40,7 @@ class JsonLines:
 
 
 def in_json(value: Any) -> Any:
-    """The value with non-finite numbers as strings, as in protobuf's JSON: JSON has no such numbers."""
+    """Replaces numbers that are not finite with strings, as in protobuf's JSON, because JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {name: in_json(inner) for name, inner in value.items()}
     if not isinstance(value, float) or math.isfinite(value):

@@ -1,1 +1,1 @@
-"""Progress reports to the supervisor: by the program's own calls, or from its observed steps and progress bars."""
+"""Progress reports to the supervisor, from the program's own calls or from its observed steps and progress bars."""

@@ -1,9 +1,9 @@
 """Reads the total number of steps from a program's tqdm bars, if the program does not report it.
 
-A bar is trusted once it moves along with the counted steps, so that the bar of a download or an evaluation is not
-mistaken for training. The number of steps per unit of the bar is measured: 1 for a bar over steps, more for a bar
-over epochs. A bar over anything but numbers, such as a loader, is one pass over the data, and does not show when
-training ends; nor does a bar over numbers that is followed by another bar over steps.
+A bar is trusted only when it has moved along with the counted steps, so that the bar of a download or an evaluation
+is not mistaken for training. The number of steps per unit of the bar is measured: it is 1 for a bar over steps, and
+more for a bar over epochs. A bar over a loader, or over anything else but numbers, is one pass over the data, and
+does not show when training ends. Neither does a bar over numbers that is followed by another bar over steps.
 """
 
 import math
@@ -22,7 +22,7 @@ from .report import counted_steps, see_bar
 BARS = "tqdm.std"
 LOSS = re.compile(r"(?:^|[\s,])loss=([-+]?(?:\d[\d.]*(?:[eE][-+]?\d+)?|nan|inf))(?:,|\s|$)")
 COARSE = 1.5
-"""From this many steps per unit on, the unit of a bar is an epoch, not a step."""
+"""A bar whose unit takes at least this many steps counts epochs, not steps."""
 
 
 def install() -> None:
@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def _watch(tqdm: ModuleType) -> None:
-    """Reads each bar when it is drawn, which happens at most ten times a second."""
+    """Reads each bar whenever it is drawn, which happens at most ten times a second."""
     bars, refresh = Bars(), tqdm.tqdm.refresh
 
     def watched(bar: Any, *arguments: Any, **options: Any) -> Any:
@@ -50,7 +50,7 @@ class Bars:
         self._seen: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
         self._believed: weakref.ref[Any] | None = None
         self._passes = 0
-        """The number of bars over steps that were trusted so far."""
+        """How many bars over steps have been trusted so far."""
 
     def look(self, bar: Any) -> None:
         """Reads the position of a bar. An error here must not stop the program."""
@@ -82,7 +82,7 @@ class Bars:
         see_bar(round(bar.n * per_unit), *self._told(bar, per_unit), _loss(bar))
 
     def _told(self, bar: Any, per_unit: float) -> tuple[int | None, int | None]:
-        """The number of remaining steps and the number of the present epoch; None: unknown."""
+        """The number of remaining steps and the number of the present epoch; None if unknown."""
         epoch = math.floor(bar.n) + 1 if per_unit >= COARSE else None
         is_one_pass = per_unit < COARSE and (self._passes > 1 or not isinstance(bar.iterable, range | NoneType))
         if not bar.total or is_one_pass:
@@ -93,7 +93,10 @@ class Bars:
 
 
 class _Seen:
-    """The position of a bar and the number of counted steps when the bar began, and the bar's last position."""
+    """Where a bar is.
+
+    Holds its position and the number of counted steps when it was first seen, and its last position.
+    """
 
     def __init__(self, n: float, steps: float) -> None:
         self.n = self.last = n
@@ -101,6 +104,6 @@ class _Seen:
 
 
 def _loss(bar: Any) -> float | None:
-    """The loss that is shown after a bar, as by `set_postfix(loss=…)`."""
+    """The loss that is shown after a bar, as with `set_postfix(loss=…)`."""
     found = LOSS.search(str(getattr(bar, "postfix", None) or ""))
     return float(found[1]) if found else None

@@ -1,8 +1,8 @@
-"""The format of the heartbeat file, one page that one process writes and another reads, without a lock.
+"""The format of the heartbeat file: one page, which one process writes and another reads, without a lock.
 
-The file has two slots, which are written in turn, each with a number and a checksum. The newest intact slot counts. A
-writer that is killed while it writes leaves the other slot intact, and a reader that reads during a write finds that
-the checksum is wrong, on any processor.
+The file has two slots, which are written in turn. Each has a number and a checksum, and the newest intact slot
+counts. If a writer is killed while it writes, the other slot is still intact. If a reader reads during a write, it
+finds that the checksum is wrong, on any processor.
 """
 
 import json
@@ -17,25 +17,25 @@ SIGNATURE = b"DDPJHB\0\x04"
 
 FILE_BYTES = 4096
 EMPTY = SIGNATURE.ljust(FILE_BYTES, b"\0")
-"""The content of a new file. Its page is allocated, so that a write cannot fail for lack of memory."""
+"""The content of a new file. Writing it allocates the page, so that a later write cannot fail for lack of memory."""
 
 SLOTS = (64, 2080)
 """The offsets of the two slots."""
 
 LARGEST = 2**53
-"""The largest whole number up to which a float holds every whole number exactly."""
+"""The largest number up to which a float can hold every whole number exactly."""
 
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 """The parts of a step. Communication is the part of backward in which a rank waits for the other ranks."""
 
 COUNTED, COUNTED_ANEW = 1.0, 2.0
-"""COUNTED: steps are counted for a program that does not report them. COUNTED_ANEW: they are counted from 0 after a
-restart, because the step at which the program went on is unknown."""
+"""COUNTED: steps are counted because the program does not report them. COUNTED_ANEW: they are counted from 0 after a
+restart, because it is unknown at which step the program continued."""
 
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = 1.0, 2.0, 3.0
-"""Where a program says that it begins: after a checkpoint that it has loaded; at the first step, because it was asked
-to; or at the first step, because it found no checkpoint."""
+"""Where a program begins: after a checkpoint that it has loaded; at the first step, because it was asked to; or at
+the first step, because it found no checkpoint."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Record:
     step: float = math.nan
     """The number of the last finished step."""
     step_at: float = math.nan
-    """When that step finished, by the monotonic clock, which all processes of a machine share."""
+    """When that step finished, on the monotonic clock, which all processes of a machine share."""
     first_step: float = math.nan
     """The number of the first step that finished in this attempt."""
     begins: float = math.nan
@@ -59,16 +59,16 @@ class Record:
     activity_at: float = math.nan
     """When the program last reported its activity, by the same clock. It may report one that goes on again."""
     announces: float = math.nan
-    """1 if the program is known to announce activities that take long between two steps."""
+    """1 if the program has announced, at least once, an activity that takes long between two steps."""
     epoch: float = math.nan
     total_steps: float = math.nan
     loss: float = math.nan
     loss_is_nan: float = math.nan
-    """1 if the loss is NaN, because training has diverged; NaN otherwise."""
+    """1 if the loss is NaN, because training has diverged; otherwise NaN."""
     samples: float = math.nan
-    """The number of samples per step, of all processes together."""
+    """The number of samples per step in all processes together."""
     step_seconds: float = math.nan
-    """The recent mean time of a step. The next five fields are the mean times of its parts, if known."""
+    """The recent mean time of a step. The next five fields are the mean times of its parts, if they are known."""
     data: float = math.nan
     forward: float = math.nan
     backward: float = math.nan
@@ -77,34 +77,34 @@ class Record:
     memory_bytes: float = math.nan
     checkpoint_step: float = math.nan
     checkpoint_at: float = math.nan
-    """Seconds since 1970."""
+    """Seconds since the epoch."""
 
 
 _NUMBERS = Record.__slots__[2:]
 _numbers = attrgetter(*_NUMBERS)
 _CHECKSUM = struct.Struct("<I")
 _CONTENT = struct.Struct(f"<QHH{len(_NUMBERS)}d")
-"""The slot's number, the lengths of the activity and the metrics (which come after this struct), and the record's
-numbers. The record's numbers all have one type, which holds every whole number up to 2**53 exactly."""
+"""The slot's number, the lengths of the activity and of the metrics (which follow this struct), and the record's
+numbers. The latter are all doubles, which hold every whole number up to 2**53 exactly."""
 
 TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
-"""The room in a slot for the activity and the metrics together."""
+"""The space in a slot for the activity and the metrics together."""
 
 
 def encode(number: int, record: Record, metrics: bytes) -> bytes:
-    """Encodes a record as a slot. The metrics are passed encoded, because they change less often than the rest."""
+    """Encodes a record as a slot. The metrics are already encoded, because they change less often than the rest."""
     activity = record.activity.encode(errors="replace")
     content = _CONTENT.pack(number, len(activity), len(metrics), *_numbers(record)) + activity + metrics
     return _CHECKSUM.pack(zlib.crc32(content)) + content
 
 
 def encode_metrics(metrics: dict[str, float]) -> bytes:
-    """Encodes metrics as they are stored in a slot."""
+    """Encodes metrics in the form in which a slot stores them."""
     return json.dumps(metrics, separators=(",", ":")).encode()
 
 
 def decode(file: bytes) -> Record | None:
-    """The newest record of a file; None if neither slot is intact."""
+    """The newest record in a file; None if neither slot is intact."""
     if len(file) < FILE_BYTES:
         return None
     contents = (_content(file, slot) for slot in SLOTS)
@@ -124,7 +124,7 @@ def newest_number(file: bytes) -> int:
 
 
 def _content(file: bytes, slot: int) -> bytes | None:
-    """The content of a slot; None if it is not intact."""
+    """The content of a slot; None if the slot is not intact."""
     begin = slot + _CHECKSUM.size
     _, activity, metrics, *_ = _CONTENT.unpack_from(file, begin)
     content = file[begin : begin + _CONTENT.size + activity + metrics]

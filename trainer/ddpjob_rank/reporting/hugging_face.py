@@ -1,7 +1,7 @@
-"""Reports the progress of Hugging Face's Trainer by a callback, which the program does not have to add.
+"""Reports the progress of Hugging Face's Trainer with a callback, which the program does not have to add.
 
-The callback is added to the Trainer's default callbacks, a list that transformers has had from 4.41 to 5.24 at least.
-With a release that lacks the list, steps are counted as for any other program.
+The callback is added to the Trainer's default callbacks. transformers has this list at least from 4.41 to 5.24. If a
+release lacks the list, steps are counted as for any other program.
 """
 
 import math
@@ -18,11 +18,11 @@ from .teller import EVALUATION, TRAINING
 TRAINER = "transformers.trainer"
 
 ROUNDING = 1e-6
-"""The tolerance for `state.epoch`, in epochs: the Trainer computes it as a sum of fractions."""
+"""The tolerance for `state.epoch`, in epochs, because the Trainer computes it as a sum of fractions."""
 
 
 def install() -> None:
-    """Adds the callback once transformers is imported, if this process has a supervisor."""
+    """Adds the callback as soon as transformers is imported, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(TRAINER, _add_callback)
 
@@ -41,7 +41,7 @@ def _callback(base: type[Any]) -> type[Any]:
             report(total=state.max_steps if state.max_steps > 0 else None)
 
         def on_step_end(self, _args: object, state: Any, _control: object, **_: object) -> None:
-            """Reports the step and the number of the present epoch: after 1.2 epochs it is the second."""
+            """Reports the step and the number of the present epoch, which is 2 after 1.2 epochs."""
             epoch = None if state.epoch is None else max(1, math.ceil(state.epoch - ROUNDING))
             report(step=state.global_step, epoch=epoch)
 
@@ -56,7 +56,7 @@ def _callback(base: type[Any]) -> type[Any]:
             report(activity=EVALUATION)
 
         def on_evaluate(self, *_: object, **__: object) -> None:
-            """Reports that training goes on."""
+            """Reports that training continues."""
             report(activity=TRAINING)
 
         on_predict = on_evaluate

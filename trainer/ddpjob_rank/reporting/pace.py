@@ -3,21 +3,21 @@
 import math
 
 WINDOW_SECONDS = 1.0
-"""The least training time over which the mean is taken."""
+"""The mean is taken over at least this much training time."""
 
 
 class Pace:
-    """The mean time of a step. Times without training are excluded, as is the first step, which takes much longer."""
+    """The mean time of a step. Excludes times without training, and the first step, which takes much longer."""
 
     def __init__(self) -> None:
         self.mean = math.nan
-        """Seconds per step over the last full window; until a window is full, over all steps so far."""
+        """Seconds per step over the last full window or, until a window is full, over all steps so far."""
         self._since: float | None = None
         self._seconds, self._steps = 0.0, 0.0
         self._window_full = False
 
     def step(self, steps: float, now: float) -> None:
-        """Adds `steps` finished steps. A number that is not positive means that counting begins, or begins again."""
+        """Adds `steps` finished steps. If the number is not positive, counting begins, or begins again."""
         if self._since is not None and steps > 0:
             self._seconds += now - self._since
             self._steps += steps
@@ -25,12 +25,12 @@ class Pace:
         self._since = now
 
     def pause(self, now: float) -> None:
-        """Notes that training pauses for another activity, perhaps in the middle of a step."""
+        """Records that training pauses for another activity, perhaps in the middle of a step."""
         if self._since is not None:
             self._seconds += now - self._since
 
     def resume(self, now: float) -> None:
-        """Notes that training goes on."""
+        """Records that training continues."""
         self._since = now
 
     def _look(self) -> None:

@@ -1,6 +1,6 @@
-"""The functions by which a program reports its progress: `report`, `activity` and others.
+"""The functions with which a program reports its progress: `report`, `activity` and others.
 
-A report goes into the rank's heartbeat file, which the supervisor reads when it needs to: neither waits for the
+A report goes into the rank's heartbeat file, which the supervisor reads when it needs to, so neither waits for the
 other. Without a supervisor these functions do nothing. They never stop a program: a value that cannot be reported is
 left out, with one warning on stderr. They never wait for a GPU: a loss that is still on the GPU is left out.
 """
@@ -18,7 +18,7 @@ from .heartbeat import AS_ASKED, COUNTED, COUNTED_ANEW, FROM_CHECKPOINT, LARGEST
 from .teller import ENDING, EVALUATION, TRAINING, Teller, warn_once
 
 FIELDS = frozenset({"step", "epoch", "total", "loss", "samples", "activity", "checkpoint", "resumed"})
-"""Names of report's own parameters, which a metric must not have."""
+"""The names of report's own parameters, which a metric must not have."""
 
 TAKE_OVER_SECONDS = 5.0
 """How often a process checks whether the process that writes the heartbeat file is gone."""
@@ -61,7 +61,7 @@ def report(
         return
     record, now = teller.record, time.monotonic()
     if step is not None and (number := _whole("step", step)) is not None:
-        if record.counted != 0:  # The steps counted until now may have had other numbers.
+        if record.counted != 0:  # The steps that have been counted until now may have had other numbers.
             record.counted, record.first_step = 0, number
         teller.finish(number, now)
     if activity is not None:
@@ -101,7 +101,7 @@ def activity(name: str) -> Iterator[None]:
 
 
 def report_parts(parts: Mapping[str, float]) -> None:
-    """Reports the mean seconds that each part of recent steps took, by names from heartbeat.PARTS."""
+    """Reports how many seconds each part took on average in recent steps. The keys are names from heartbeat.PARTS."""
     if teller := _current or _look():
         for part, seconds in parts.items():
             setattr(teller.record, part, seconds)
@@ -109,7 +109,7 @@ def report_parts(parts: Mapping[str, float]) -> None:
 
 
 def reports_steps() -> None:
-    """Announces that this program will report its steps, so they need not be counted for it."""
+    """Declares that this program will report its steps, so that they need not be counted."""
     if teller := _current or _look():
         teller.record.counted = 0
         teller.write(time.monotonic())
@@ -123,7 +123,7 @@ def starts_over() -> None:
 
 
 def announces_activities() -> None:
-    """Announces that this program reports an activity whenever it does something long between two steps."""
+    """Declares that this program reports an activity whenever it does something long between two steps."""
     if teller := _current or _look():
         teller.record.announces = 1
 
@@ -131,8 +131,8 @@ def announces_activities() -> None:
 def count_step(before: int | None = None) -> None:
     """Counts a finished step for a program that does not report its steps.
 
-    `before` is the number of steps that were finished in earlier attempts, None if it is unknown. It is used for the
-    first counted step only.
+    `before` is the number of steps that were finished in earlier attempts, or None if it is unknown. It is used only
+    for the first counted step.
     """
     teller = _current or _look()
     if teller and teller.record.counted != 0:
@@ -175,15 +175,16 @@ def hear_training() -> None:
 def see_bar(position: int, left: int | None, epoch: int | None, loss: float | None) -> None:
     """Reports the values of a progress bar that moves along with the counted steps.
 
-    `left` is the number of steps that remain; None if it is unknown: then the total becomes unknown as well. After a
-    restart, the number of the present step may be unknown; a bar whose `left` is known supplies it, as `position`.
+    `left` is the number of steps that remain; if it is None, the total is unknown, too. After a restart, the number
+    of the present step may be unknown. A bar whose `left` is known then supplies that number as `position`.
     """
     if not (teller := _current):
         return
     record = teller.record
     if left is not None and record.counted == COUNTED_ANEW:
         teller.origin += position - record.step
-        record.first_step = math.nan  # Unknown: a bar over the remaining steps begins at 0 after every restart.
+        # Unknown, because a bar over the remaining steps begins at 0 after every restart.
+        record.first_step = math.nan
         record.step, record.counted = position, COUNTED
     record.total_steps = math.nan if left is None else min(record.step + left, LARGEST)
     if epoch is not None:
@@ -194,7 +195,7 @@ def see_bar(position: int, left: int | None, epoch: int | None, loss: float | No
 
 
 def tell_end() -> None:
-    """Reports that the program has ended and finishes no more steps; its process may still take seconds to end."""
+    """Reports that the program has ended and finishes no more steps. Its process may still take seconds to end."""
     if _current:
         now = time.monotonic()
         _current.begin(ENDING, now)
@@ -203,7 +204,7 @@ def tell_end() -> None:
 
 _current: Teller | None = None
 _look_at = 0.0
-"""When to try to open the file again, by the monotonic clock; infinity: never again."""
+"""When to try again to open the file, on the monotonic clock; infinity if never again."""
 
 
 def _look() -> Teller | None:
@@ -223,7 +224,7 @@ def _look() -> Teller | None:
 
 
 def _forget() -> None:
-    """Makes a forked child try to open the file for itself."""
+    """Makes a forked child try to open the file itself."""
     global _current, _look_at
     _current, _look_at = None, 0.0
 
@@ -232,7 +233,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _whole(name: str, value: int) -> int | None:
-    """A count as a plain number; None, with a warning, if it is not a count."""
+    """Converts a count to a plain number; None, with a warning, if it is not a count."""
     if type(value) is int and 0 <= value <= LARGEST:
         return value
     try:
@@ -251,7 +252,7 @@ def is_at_hand(value: object) -> bool:
 
 
 def _number(name: str, value: SupportsFloat) -> float | None:
-    """A number as a float, which may be NaN or infinite; None, with a warning, if it cannot be reported."""
+    """Converts a number to a float, which may be NaN or infinite; None, with a warning, if it cannot be reported."""
     if not is_at_hand(value):
         warn_once(
             name,

@@ -37,14 +37,14 @@ def stop_requested() -> bool:
 
 
 def stop_noticed() -> bool:
-    """Whether `stop_requested` has returned True: a program that exits with 0 after that has not finished."""
+    """Whether `stop_requested` has returned True. If the program exits with 0 after that, it has not finished."""
     return _noticed
 
 
 _asked = _noticed = False
 _vote = Vote()
 _before: dict[signal.Signals, Any] = {}
-"""The handlers of the signals before the first call."""
+"""The handlers that the signals had before the first call."""
 
 
 def _listen() -> None:
@@ -56,7 +56,7 @@ def _listen() -> None:
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """Notes the first signal, and restores the former handlers for a second one."""
+    """Records the first signal, and restores the former handlers for a second signal."""
     global _asked  # noqa: PLW0603  (as above)
     _asked = True
     for caught, handler in _before.items():

@@ -1,4 +1,4 @@
-"""Observes steps and progress bars in processes that a program spawns, for example by `torch.multiprocessing.spawn`.
+"""Observes steps and progress bars in processes that a program spawns, as with `torch.multiprocessing.spawn`.
 
 A forked process inherits what is installed in its parent. A spawned process is a new interpreter, so its command line
 is changed to call `begin` first.
@@ -31,7 +31,7 @@ def install() -> None:
 
 
 def begin() -> None:
-    """Installs everything that observes the program; a spawned process calls this first."""
+    """Installs everything that observes the program. A spawned process calls this first."""
     steps_seen.install()
     evaluations_seen.install()
     bars_seen.install()

@@ -1,7 +1,7 @@
 """Counts the steps of a program that does not report them, by the steps of the first optimizer that makes a step.
 
-A rank installs this before its program runs. PyTorch may already be imported by then, or the program imports it
-later; a program without PyTorch must not have to wait for the import.
+A rank installs this before its program runs. PyTorch may already be imported then, or the program imports it later.
+Programs without PyTorch must not have to wait for its import.
 """
 
 import functools
@@ -54,7 +54,7 @@ def _watch_loading(modules: ModuleType) -> None:
 
 
 class _Counter:
-    """Counts the steps of one optimizer only: a program with several optimizers may use all of them in each step."""
+    """Counts the steps of one optimizer only, because a program may use several optimizers in each step."""
 
     def __init__(self) -> None:
         self._first: weakref.ref[object] | None = None
@@ -63,7 +63,7 @@ class _Counter:
         """Removes the hook that calls `note_start`."""
 
     def note_start(self, optimizer: Any, _args: object, _kwargs: object) -> None:
-        """Notes, before the first step of any optimizer, whether the optimizer has state from an earlier step."""
+        """Records, before the first step of any optimizer, whether the optimizer has state from an earlier step."""
         if self._first is None:
             self._is_new = not getattr(optimizer, "state", True)
 
@@ -71,7 +71,8 @@ class _Counter:
         first = self._first() if self._first else None
         if first is None:
             self._first = weakref.ref(optimizer)
-            self.forget_start()  # Not in note_start itself: PyTorch iterates over the hooks at that moment.
+            # This is not done in note_start itself, because PyTorch iterates over the hooks at that moment.
+            self.forget_start()
             count_step(_made_before(optimizer, is_new=self._is_new))
             _look_for_others()
         elif first is optimizer:
@@ -93,7 +94,7 @@ COUNTER = _Counter()
 
 
 def _look_for_others() -> None:
-    """Warns if this process trains without the other processes of its job: nothing else would show the mistake."""
+    """Warns if this process trains without the other processes of its job, because nothing else would show that."""
     processes = os.environ.get(Env.WORLD_SIZE, "")
     distributed = sys.modules.get(DISTRIBUTED)
     together = distributed.get_world_size() if distributed and _has_group(distributed) else 1
@@ -113,11 +114,12 @@ def _has_group(distributed: ModuleType) -> bool:
 
 
 def _made_before(optimizer: Any, *, is_new: bool) -> int | None:
-    """The number of steps that an optimizer made before its present step; None: unknown.
+    """The number of steps that an optimizer made before its present step; None if unknown.
 
     Adam and similar optimizers keep the number, and restore it from a checkpoint. It is unknown for optimizers that
     do not keep it, such as SGD, and for a new optimizer if weights were loaded. If the number is kept on a GPU, it is
-    not read, because reading it would mean waiting for the GPU; then it is known only for an optimizer that `is_new`.
+    not read, because reading it would mean waiting for the GPU. In this case it is known only for an optimizer that
+    `is_new`.
     """
     try:
         steps = next(state["step"] for state in optimizer.state.values() if "step" in state)

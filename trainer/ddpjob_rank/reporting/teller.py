@@ -19,11 +19,14 @@ ACTIVITY_BYTES = 32
 METRICS_BYTES = TEXT_BYTES - ACTIVITY_BYTES
 
 MEMORY_SECONDS = 1.0
-"""How old the reported memory size may be: reading it costs more than the rest of a report."""
+"""How old the reported memory size may be. Reading the size costs more than the rest of a report."""
 
 
 class Teller:
-    """Holds the record of this process and writes it into a heartbeat file. Only one process at a time can do so."""
+    """Holds the record of this process and writes it into a heartbeat file.
+
+    Only one process at a time can do this.
+    """
 
     def __init__(self, path: str) -> None:
         """Opens the file and locks it for as long as this process lives.
@@ -41,11 +44,11 @@ class Teller:
         """The number of steps that were finished before the first counted step."""
         self._metrics = b""
         self._measured = False
-        """Whether metrics have changed since they were encoded."""
+        """Whether metrics have changed since they were last encoded."""
         self._memory_due = 0.0
 
     def finish(self, step: float, now: float) -> None:
-        """Notes that a step has finished."""
+        """Records that a step has finished."""
         record = self.record
         if record.activity == TRAINING:
             self._pace.step(step - record.step, now)
@@ -70,7 +73,7 @@ class Teller:
             self._do(activity, now)
 
     def measure(self, name: str, value: float | None) -> None:
-        """Sets a metric of the program; None removes it."""
+        """Sets a metric of the program, or removes it if the value is None."""
         if value is None:
             self.record.metrics.pop(name, None)
         else:
@@ -78,7 +81,7 @@ class Teller:
         self._measured = True
 
     def write(self, now: float) -> None:
-        """Writes the whole record into the file, so that a reader sees all of it or nothing."""
+        """Writes the whole record into the file, so that a reader sees either all of it or nothing."""
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self.record.memory_bytes = _memory_bytes()
@@ -98,23 +101,23 @@ class Teller:
 
 
 def _fitting(metrics: dict[str, float]) -> bytes:
-    """The encoded metrics. If they do not fit into the file, the newest are removed, with a warning."""
+    """The encoded metrics. If they do not fit into the file, the newest ones are removed, with a warning."""
     encoded = encode_metrics(metrics)
     excess = len(encoded) - METRICS_BYTES
     if excess <= 0:
         return encoded
     while excess > 0:
         name, value = metrics.popitem()
-        excess -= len(encode_metrics({name: value})) - 1  # Minus two braces, plus a comma.
+        excess -= len(encode_metrics({name: value})) - 1  # Subtracts the two braces, and adds a comma.
         warn_once("metrics", f"report({name}=…): left out, because all metrics must fit into {METRICS_BYTES} bytes")
     return encode_metrics(metrics)
 
 
 def _locked_page(path: str) -> mmap.mmap:
-    # The descriptor stays open: closing any descriptor of the file in this process would release the lock.
+    # The descriptor stays open, because closing any descriptor of the file in this process would release the lock.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        # The lock belongs to the process, not to the open file: a forked child does not share it.
+        # The lock belongs to the process, not to the open file, so a forked child does not share it.
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         page = mmap.mmap(descriptor, FILE_BYTES)
     except (OSError, ValueError):
@@ -130,7 +133,7 @@ _warned: set[str] = set()
 
 
 def warn_once(about: str, message: str) -> None:
-    """Warns about a subject the first time only, because the cause may recur in every step."""
+    """Warns about a subject only the first time, because the cause may recur in every step."""
     if about not in _warned:
         _warned.add(about)
         warn(message)
@@ -142,7 +145,7 @@ def _variable(name: str) -> int:
 
 
 def _memory_bytes() -> float:
-    """Bytes that PyTorch holds on the GPU or, without a GPU, resident bytes of this process; NaN if unknown."""
+    """How many bytes PyTorch holds on the GPU or, without a GPU, this process holds in memory; NaN if unknown."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.memory_allocated())

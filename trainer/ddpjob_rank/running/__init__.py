@@ -1,1 +1,1 @@
-"""The rank's own process: it runs the user's program as Python would, and answers the supervisor's questions."""
+"""The rank's own process, which runs the user's program as Python would, and answers the supervisor's questions."""

@@ -1,15 +1,15 @@
 """Reports to the supervisor what this rank is doing, even while its program is stuck.
 
 There are two mechanisms, because neither works in every case. A signal handler of faulthandler writes the stacks: it
-is C code that does not need the GIL, and so works while a thread is stuck in C code. A thread that sleeps in a read
-reports the collectives and exceptions: it runs Python code, and so works unless another thread holds the GIL. The
-thread costs nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it waits,
-and does not exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it can be
-asked for its stacks as well; a spawned child has neither mechanism.
+is C code that does not need the GIL, so it works even while a thread is stuck in C code. A thread that sleeps in a
+read reports the collectives and exceptions: it runs Python code, so it works unless another thread holds the GIL.
+This thread costs nothing until the supervisor asks, and does not make forks less safe: it holds no lock while it
+waits, and does not exist in the child. A forked child, such as a worker of a DataLoader, inherits the handler, so it
+can also be asked for its stacks. A spawned child has neither mechanism.
 
-The files have the path of the heartbeat file, which the supervisor sets, with a suffix: the handler appends to
-`.stack`; the supervisor writes its questions into the pipe `.ask`; and the thread writes its answer to `.told`, as
-one JSON object per line.
+The paths of the files consist of the path of the heartbeat file, which the supervisor sets, and a suffix: the handler
+appends to `.stack`; the supervisor writes its questions into the pipe `.ask`; and the thread writes its answer to
+`.told`, as one JSON object per line.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.failure.own_code import place_of
 
 SIGNAL = signal.SIGRTMIN + 9 if sys.platform == "linux" else None
-"""A real-time signal that no training program is known to use: schedulers use SIGUSR1 and SIGUSR2."""
+"""A real-time signal that no known training program uses. (Schedulers use SIGUSR1 and SIGUSR2.)"""
 
 STACK, ASK, TOLD = ".stack", ".ask", ".told"
 """The suffixes of the files."""
 
 QUESTION, STACKS_TOO = b"?", b"s"
-"""The bytes that the supervisor writes into the pipe. STACKS_TOO asks the thread for the stacks as well: the handler
-cannot run while the main thread is stuck in the kernel, for example in a read from a server that is gone."""
+"""The bytes that the supervisor writes into the pipe. STACKS_TOO requests the stacks from the thread as well, because
+the handler cannot run while the main thread is stuck in the kernel, as in a read from a server that is gone."""
 
 END: dict[str, Any] = {"end": True}
 """The last line of an answer."""
 
 RECORDERS = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
-"""The functions that dump PyTorch's flight recorders. Releases before 2.5 have neither function, and some later
+"""The functions that dump PyTorch's flight recorders. Releases before 2.5 have neither of them, and some later
 releases have none for gloo."""
 
 MESSAGE_CHARACTERS = 200
@@ -52,11 +52,11 @@ COLLECTIVES_TOLD = 32
 
 
 _fallen: list[str] = []
-"""The thread that an exception ended last, and the exception, in a sentence; empty: none."""
+"""The last thread that ended because of an exception, and the exception, as a sentence; empty if there was none."""
 
 
 def install() -> None:
-    """Makes this process answer its supervisor, if it has one. If this fails, the program runs all the same."""
+    """Makes this process answer its supervisor, if it has one. If this fails, the program runs anyway."""
     heartbeat = os.environ.get(Env.HEARTBEAT)
     if not heartbeat or SIGNAL is None:
         return
@@ -67,7 +67,8 @@ def install() -> None:
         pipe = Path(f"{heartbeat}{ASK}")
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
-        # Opened for writing as well: otherwise each read would return immediately while no supervisor has it open.
+        # Opened for writing as well, because otherwise reads would return immediately while no supervisor has the
+        # pipe open.
         questions = os.open(pipe, os.O_RDWR)
         answer = Path(f"{heartbeat}{TOLD}")
         threading.Thread(target=_answer, args=(questions, stack, answer), name="answering", daemon=True).start()
@@ -84,16 +85,16 @@ def _answer(asked: int, stack: int, told: Path) -> None:
 
 
 def _note(print_it: Callable[[threading.ExceptHookArgs], object], args: threading.ExceptHookArgs) -> None:
-    if isinstance(args.exc_value, Exception) and args.thread is not None:  # SystemExit is no failure.
+    if isinstance(args.exc_value, Exception) and args.thread is not None:  # SystemExit is not a failure.
         _fallen[:] = [f"its thread {args.thread.name} has ended with {_described(args.exc_value)}"]
     print_it(args)
 
 
 def _exceptions_told() -> Iterator[dict[str, Any]]:
-    """The exception that the main thread is handling, and the last one that ended another thread."""
+    """The exception that the main thread is handling, and the exception that was the last to end another thread."""
     main = threading.main_thread().ident or 0
     handled: Any = sys._current_exceptions().get(main)  # noqa: SLF001  (documented, in spite of its name)
-    error = handled[1] if isinstance(handled, tuple) else handled  # Before Python 3.12 it is a tuple.
+    error = handled[1] if isinstance(handled, tuple) else handled  # Before Python 3.12 this is a tuple.
     if isinstance(error, Exception):
         yield {"raised": _described(error)}
     yield from ({"fallen": said} for said in _fallen)
@@ -119,7 +120,7 @@ def _collectives_told() -> Iterator[dict[str, Any]]:
 
 
 def _names(backends: str) -> list[str]:
-    """The names of the backends: gloo and nccl for `cpu:gloo,cuda:nccl`."""
+    """The names of the backends, such as gloo and nccl for `cpu:gloo,cuda:nccl`."""
     return [name.rpartition(":")[2] for name in backends.split(",")]
 
 

@@ -1,4 +1,4 @@
-"""A training program, given as on Python's command line, and run as if Python had been started for it."""
+"""A training program, given as on Python's command line, and run as if Python had been started with it."""
 
 import builtins
 import runpy
@@ -47,7 +47,7 @@ class Program:
             raise ConfigError(f"there is no script {self.name} in {Path.cwd()}")
 
     def run(self) -> None:
-        """Runs the program in this process as `__main__`, with its arguments and its directory on `sys.path`."""
+        """Runs the program in this process as `__main__`, with its arguments and with its directory on `sys.path`."""
         if self.module:
             sys.argv = ["-m", *self.arguments]  # runpy replaces `-m` with the module's file.
             sys.path[0] = self.directory
@@ -72,7 +72,7 @@ def program_of(words: Sequence[str]) -> Program:
 
 
 def _run_as_main(script: Path) -> None:
-    """Runs a script in a new `__main__`, which stays afterwards: multiprocessing takes the script's file from it."""
+    """Runs a script in a new `__main__`, which remains afterwards: multiprocessing reads the script's file there."""
     main = types.ModuleType("__main__")
     main.__file__ = str(script)
     main.__builtins__ = builtins  # type: ignore[attr-defined]

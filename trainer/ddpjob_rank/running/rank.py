@@ -1,4 +1,4 @@
-"""Runs a program as a rank, in a process that was started or forked for it, up to its exit code."""
+"""Runs a program as a rank, in a process that was started or forked for it, until it has an exit code."""
 
 import atexit
 import contextlib
@@ -32,7 +32,7 @@ from . import answering, stderr
 from .program import Program, program_of
 
 TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
-"""Exit codes that need no explanation: those of signals, and those with a meaning for DDPJob."""
+"""Exit codes that need no explanation: those of signals, and those that mean something to DDPJob."""
 
 
 def main() -> None:
@@ -62,7 +62,8 @@ def become(program: Program) -> NoReturn:
         code = _exit_code_of(program)
     finally:
         reporting.tell_end()
-    # A program that stopped because it was told to must be resumed later, although it exits with 0, as if finished.
+    # A program that stopped because it was told to must be resumed later, although it exits with 0 as if it had
+    # finished.
     _end(ExitCode.SAVED_AND_STOPPED if code == ExitCode.DONE and request.stop_noticed() else code)
 
 
@@ -84,8 +85,8 @@ def _exit_code_of(program: Program) -> int:
 def _let_handlers_raise_nothing() -> None:
     """Suppresses exceptions of signal handlers from now on, because the program's exit code is already decided.
 
-    Threads that are not daemons may still run for long, and this process waits for them. A handler that raises can no
-    longer end this wait; SIGKILL can.
+    Threads that are not daemons may still run for long, and this process waits for them. A handler that raises an
+    exception can no longer end this wait; SIGKILL can.
     """
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
@@ -99,7 +100,10 @@ def _quietly(handler: Callable[..., Any], number: int, frame: FrameType | None) 
 
 
 def _exit_code_by(leaving: SystemExit) -> int:
-    """The exit code of a program that exits by itself. Reports the reason: a message, or the error being handled."""
+    """The exit code of a program that calls exit.
+
+    Reports the reason: a message, or the error that was being handled.
+    """
     if leaving.code is None or isinstance(leaving.code, int):
         code = (leaving.code or 0) & 0xFF
         reason = traps.wrong_arguments(leaving) or _handled(leaving)
@@ -121,7 +125,7 @@ def _end(code: int) -> NoReturn:
     """Ends the process: waits for threads and runs exit handlers, but skips the rest of the interpreter's shutdown.
 
     If a PyTorch thread requests the GIL while the interpreter shuts down, Python ends the thread by unwinding its C++
-    frames, which do not allow this. A program that has already done its work would then abort (SIGABRT, "terminate
+    frames, which do not allow this. So a program that has already done its work would abort (SIGABRT, "terminate
     called without an active exception"). multiprocessing ends its forked children in the same way as this function.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -146,7 +150,7 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
         explained = None
     if explained:
         complain(str(explained))
-    # TrainerError itself only adds an explanation: the program has raised the other error.
+    # TrainerError itself only adds an explanation, so the report names the error that the program raised.
     _leave_report(explained or error, named=error if type(explained) is TrainerError else None)
 
 
@@ -156,9 +160,9 @@ def _leave_report(
     """Writes the failure report.
 
     Args:
-        error: What failed.
+        error: The failure.
         code: The program's exit code or, after an exception, the interpreter's.
-        named: The error whose type is reported, if that is not `error`.
+        named: The error whose type is reported; None if it is `error`.
     """
     rank = os.environ.get(Env.RANK, "0")
     report = report_of(error, int(rank) if rank.isdecimal() else 0, None)
@@ -167,7 +171,7 @@ def _leave_report(
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's first frame on."""
+    """The traceback, beginning with the program's first frame."""
     while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace

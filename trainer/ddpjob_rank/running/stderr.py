@@ -1,4 +1,4 @@
-"""Redirects the rank's stderr into a pipe of its supervisor, which reads it and passes everything on."""
+"""Redirects the rank's stderr into a pipe to its supervisor, which reads it and passes everything on."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import sys
 from ddpjob_rank.environment import Env
 
 SUFFIX = ".stderr"
-"""The suffix of the pipe's path, after the path of the heartbeat file."""
+"""The suffix of the pipe's path, which otherwise is the path of the heartbeat file."""
 
 
 def redirect() -> None:

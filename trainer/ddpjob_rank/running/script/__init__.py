@@ -1,1 +1,1 @@
-"""Which variables a training script sets before PyTorch reads them, by the script's text and while it runs."""
+"""Finds the variables that a training script sets before PyTorch reads them, from its text and while it runs."""

@@ -1,4 +1,4 @@
-"""Evaluates expressions of a script as far as its text shows their values, and applies them to the environment."""
+"""Evaluates a script's expressions as far as its text shows their values, and applies them to the environment."""
 
 import ast
 from abc import abstractmethod
@@ -12,14 +12,14 @@ Names = dict[str, Any]
 
 
 class Method(str):
-    """A function that reads or changes the environment, by its name as a method of `os.environ`."""
+    """A function that reads or changes the environment, represented by its name as a method of `os.environ`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the script or of a module beside it."""
+    """A function of the script, or of a module in the script's folder."""
 
     body: Sequence[ast.stmt]
     names: Names
@@ -30,31 +30,31 @@ class Function:
 
 
 ENVIRON = object()
-"""`os.environ`."""
+"""Stands for `os.environ`."""
 
 OS: Names = {"environ": ENVIRON, "getenv": Method("get"), "putenv": Method("putenv"), "unsetenv": Method("pop")}
-"""What the module `os` has, as far as it matters."""
+"""The relevant attributes of the module `os`."""
 
 BUILT_IN: Names = {"str": Method("str"), "dict": Method("dict")}
 
 
 class Values(ast.NodeVisitor):
-    """Visiting an expression returns its value, UNKNOWN if the text does not show it."""
+    """A visitor that returns the value of each expression, or UNKNOWN if the text does not show the value."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.names: Names = {}
         self.file = ""
         self.sure = True
-        """Whether Python certainly comes to this line, if it came to the one before."""
+        """Whether Python certainly reaches this line after it has reached the previous one."""
         self.left = False
         """Whether Python may have returned from this function before this line."""
         self.raised = False
-        """Whether an earlier line of this `try` may have raised an exception that a handler catches."""
+        """Whether an earlier line of this `try` may have raised an exception that one of its handlers catches."""
 
     @property
     def certain(self) -> bool:
-        """Whether Python certainly comes to this line."""
+        """Whether Python certainly reaches this line."""
         return self.sure and not self.left and not self.raised
 
     @abstractmethod
@@ -62,20 +62,20 @@ class Values(ast.NodeVisitor):
         """Follows the statements of a function."""
 
     def set_variable(self, name: Any, value: Any, node: ast.expr | ast.stmt) -> None:
-        """Sets a variable of the environment."""
+        """Sets an environment variable."""
         self.environment.set(name, value, Place(self.file, node.lineno), sure=self.certain)
 
     def update(self, values: Any, node: ast.expr | ast.stmt) -> None:
-        """Sets all variables of a dict, if the text shows it."""
+        """Sets an environment variable for each item of a dict, if the text shows its content."""
         for name, value in values.items() if isinstance(values, dict) else ():
             self.set_variable(name, value, node)
 
     def remove_variable(self, name: Any, node: ast.expr | ast.stmt) -> None:
-        """Removes a variable of the environment."""
+        """Removes an environment variable."""
         self.environment.remove(name, Place(self.file, node.lineno))
 
     def generic_visit(self, node: ast.AST) -> Any:  # noqa: ARG002  (that of ast.NodeVisitor)
-        """Leaves out what has no method here."""
+        """Returns UNKNOWN for expressions that have no method here."""
         return UNKNOWN
 
     def visit_Constant(self, node: ast.Constant) -> Any:

@@ -1,4 +1,4 @@
-"""Warns while a forked rank runs that it sets a variable too late for PyTorch, unless its script's text shows it."""
+"""Warns when a forked rank sets a variable too late for PyTorch, and its script's text did not show that it would."""
 
 import os
 import sys
@@ -21,23 +21,23 @@ from .script_reader import variables_of
 
 
 def watch(program: Program, seen: Mapping[str, str]) -> None:
-    """Warns once if this process sets a variable that PyTorch has read already, to another value than in `seen`.
+    """Warns once if this process sets a variable that PyTorch has already read, to another value than in `seen`.
 
     `seen` is the environment in which PyTorch was imported. A variable that the script sets after its own import of
-    PyTorch does not count: it would have no effect in plain Python either. Only rank 0 warns, for all.
+    PyTorch does not count, because it would have no effect in plain Python either. Only rank 0 warns, for all ranks.
     """
     if os.environ.get(Env.RANK, "0") != "0":
         return
-    # os.environ calls it, too, so load_dotenv() and os.environ.update() are seen. An audit hook would do as well, but
-    # it costs 0.4 us at each event that Python audits, such as a call of id().
+    # os.environ calls it, too, so load_dotenv() and os.environ.update() are noticed. An audit hook would work as
+    # well, but it costs 0.4 us for each event that Python audits, such as a call of id().
     os.putenv = _Watch(program, seen, os.putenv)
 
 
 class _Watch:
-    """Takes the place of `os.putenv` until it has warned."""
+    """Replaces `os.putenv` until it has warned."""
 
     def __init__(self, program: Program, seen: Mapping[str, str], put: Callable[[Any, Any], None]) -> None:
-        # The script may change its working directory.
+        # The path must be absolute, because the script may change its working directory.
         self._program = program if program.module else replace(program, name=str(Path(program.name).resolve()))
         self._seen = dict(seen)
         self._put = put
@@ -45,7 +45,7 @@ class _Watch:
 
     def __call__(self, name: Any, value: Any, /) -> None:
         if os.getpid() == self._process:
-            with suppress(Exception):  # An error would reach the script.
+            with suppress(Exception):  # Otherwise an error in this check would reach the script.
                 self._check(os.fsdecode(name), os.fsdecode(value))
         self._put(name, value)
 
@@ -70,7 +70,7 @@ class _Watch:
         return variables_of(self._program, {})
 
     def _is_before(self, own: list[FrameType], reader: str) -> bool:
-        """Whether the script has not come to its own import of PyTorch yet. `own` are the frames of its code."""
+        """Whether the script has not reached its own import of PyTorch yet. `own` are the frames of its code."""
         if reader == DYNAMO:
             return True
         found = self._found

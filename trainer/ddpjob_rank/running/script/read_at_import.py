@@ -1,10 +1,10 @@
-"""The environment variables that PyTorch reads when it is imported, and never again.
+"""The environment variables that PyTorch reads only once, when it is imported.
 
 Ranks are forked from a process that has imported PyTorch, so that process needs the values that a script sets before
-its `import torch`. Variables that PyTorch reads later need no such care, because each rank has an environment of its
-own: CUDA_VISIBLE_DEVICES, CUBLAS_WORKSPACE_CONFIG and those of NCCL, for example.
+its `import torch`. Variables that PyTorch reads later need no such care, because each rank has its own environment:
+CUDA_VISIBLE_DEVICES, CUBLAS_WORKSPACE_CONFIG and those of NCCL, for example.
 
-`tests/training/test_variables.py` compares this list with what the installed version of PyTorch reads.
+`tests/training/test_variables.py` compares this list with the variables that the installed PyTorch reads.
 """
 
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ TORCH, DYNAMO = "torch", "torch._dynamo"
 
 READ_BY: dict[str, tuple[str, ...]] = {
     TORCH: (
-        # libgomp and LLVM's libomp read theirs when they are loaded, OpenBLAS (in NumPy) and MKL as well.
+        # libgomp and LLVM's libomp read their variables when they are loaded; so do OpenBLAS (in NumPy) and MKL.
         *("OMP_*", "GOMP_*", "KMP_*", "OPENBLAS_*", "GOTO_NUM_THREADS", "MKL_*"),
         *("MKLDNN_*", "ONEDNN_*", "DNNL_*"),  # oneDNN, in libtorch_cpu
         *("NPY_*", "NUMPY_*"),  # numpy/__init__.py and numpy/_core
@@ -34,7 +34,7 @@ READ_BY: dict[str, tuple[str, ...]] = {
         *("TORCH_FAKE_TENSOR_DEBUG", "TORCH_ENRICH_RPOFILER_STACK_TRACE"),  # _subclasses/fake_tensor.py; fx
         *("FX_*", "PYTORCH_MATCHER_LOGLEVEL", "TORCHEXPORT_*", "COMPILE_STROBELIGHT_*"),  # torch/fx, _strobelight
     ),
-    # DistributedDataParallel and the first optimizer import torch._dynamo; `import torch` does not.
+    # DistributedDataParallel and the first optimizer import torch._dynamo, but `import torch` does not.
     DYNAMO: (
         *("TORCHDYNAMO_*", "TORCHINDUCTOR_*", "TORCH_COMPILE*"),  # the config.py of _dynamo, _inductor, _functorch
         *("TORCH_DYNAMO_*", "TORCH_CACHING_PRECOMPILE", "TORCH_STRICT_PRECOMPILE", "TORCH_CUDAGRAPH_GC"),
@@ -48,7 +48,8 @@ READ_BY: dict[str, tuple[str, ...]] = {
         *("TRITON_ENABLE_PYTHON_STACKTRACE", "TRITON_INSTRUMENTATION_MODE", "PTXAS_OPTIONS"),
     ),
 }
-"""For each module that is imported before the ranks are forked: variables it reads then. `*` stands for anything."""
+"""The variables that each module reads at its import, for the modules that are imported before the ranks are forked.
+`*` stands for any characters."""
 
 READ_AGAIN = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
 """Variables that match a pattern above, but are read whenever they are needed."""
@@ -56,7 +57,7 @@ READ_AGAIN = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
 
 @cache
 def reader_of(variable: str) -> str | None:
-    """The first module that reads a variable at its import; None: no module that every rank imports does."""
+    """The first module that reads a variable at its import; None if no module that all ranks import does so."""
     if variable in READ_AGAIN:
         return None
     return next((name for name, patterns in READ_BY.items() if any(fnmatchcase(variable, p) for p in patterns)), None)

@@ -9,7 +9,7 @@ from typing import Any
 from .read_at_import import DYNAMO, reader_of
 
 ROOM = 16_000
-"""Characters for all names and values together: they are passed as an argument of a process."""
+"""The maximum length of all names and values together, because they are passed as an argument of a process."""
 
 UNKNOWN = object()
 """A value that only the running script knows."""
@@ -17,7 +17,7 @@ UNKNOWN = object()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the script, or of a module beside it."""
+    """A line of the script, or of a module in the script's folder."""
 
     file: str
     line: int
@@ -34,38 +34,41 @@ class Variables:
     """The variables that a script sets before PyTorch reads them."""
 
     values: dict[str, str] = field(default_factory=dict)
-    """Those whose value the text shows."""
+    """The variables whose values the text shows."""
     unclear: dict[str, Place] = field(default_factory=dict)
-    """Those whose value only the running script knows, and where it sets them."""
+    """The variables whose values are known only when the script runs, and where it sets them."""
     imported: Place | None = None
-    """The line that imports PyTorch; None: the text does not show it."""
+    """The line that imports PyTorch; None if the text does not show it."""
     main_line: int = 0
-    """The line of the script itself, outside of its functions, during which PyTorch is imported."""
+    """The line of the script itself, outside its functions, during which PyTorch is imported."""
 
 
 class Environment:
-    """Applies what a script does to its environment, from the first line on."""
+    """Applies a script's changes to its environment, from the first line on."""
 
     def __init__(self, env: Mapping[str, str], *, others: bool) -> None:
         """`env` is the environment in which the ranks start.
 
-        `others`: whether to note the values of variables, too, that PyTorch does not read at its import.
+        `others` means that values are also recorded for variables that PyTorch does not read at its import.
         """
         self.variables = Variables()
         self._env, self._others, self._room = env, others, ROOM
 
     def get(self, name: Any) -> Any:
-        """A variable's value at this line; None: it is not set. Other variables than these may differ by rank."""
+        """A variable's value at this line; None if it is not set.
+
+        UNKNOWN for variables that may differ between ranks.
+        """
         if not isinstance(name, str) or reader_of(name) is None or name in self.variables.unclear:
             return UNKNOWN
         return self.variables.values.get(name, self._env.get(name))
 
     def has(self, name: Any) -> bool:
-        """Whether a variable is set at this line, or may be."""
+        """Whether a variable is set at this line, or may be set."""
         return any(name in known for known in (self.variables.values, self.variables.unclear, self._env))
 
     def set(self, name: Any, value: Any, place: Place, *, sure: bool) -> None:
-        """Sets a variable. `sure`: whether the script certainly does so."""
+        """Sets a variable. `sure` means that the script certainly does so."""
         if not self._counts(name) or value == self.get(name):
             return
         if sure and isinstance(value, str) and self._fits(name, value):
@@ -80,12 +83,12 @@ class Environment:
             self.variables.unclear[name] = place
 
     def import_torch(self, place: Place, main_line: int) -> None:
-        """Notes that PyTorch is imported at this line, if it has not been before."""
+        """Records that PyTorch is imported at this line, unless it has been imported before."""
         if self.variables.imported is None:
             self.variables.imported, self.variables.main_line = place, main_line
 
     def _fits(self, name: str, value: str) -> bool:
-        """Whether an environment can hold the variable, and there is room for it."""
+        """Whether an environment can hold the variable, and there is still room for it."""
         try:
             os.fsencode(name + value)
         except UnicodeEncodeError:
@@ -94,7 +97,7 @@ class Environment:
         return self._room >= 0 and "\0" not in name + value and "=" not in name and name != ""
 
     def _counts(self, name: Any) -> bool:
-        """Whether a module that reads the variable is still to be imported."""
+        """Whether a module that reads the variable has not been imported yet."""
         if not isinstance(name, str):
             return False
         reader = reader_of(name)

@@ -1,8 +1,8 @@
 """Finds in the text of a training script which environment variables it sets before it imports PyTorch.
 
-Nothing is executed. Statements are followed in the order in which Python would run them, into the functions of the
-script and the modules beside it. What this does not understand, such as `load_dotenv()`, it leaves out:
-`late_variables` reports that while the script runs.
+Nothing is executed. Statements are followed in the order in which Python would run them, also into functions and
+modules in the script's folder. Statements that this code does not understand, such as `load_dotenv()`, are skipped:
+`late_variables` reports their effect while the script runs.
 """
 
 import ast
@@ -29,32 +29,33 @@ IMPORT_TORCH = frozenset(
         *("accelerate", "timm", "deepspeed", "fastai", "ignite"),
     }
 )
-"""Packages that import PyTorch. After another one that does, a variable counts although PyTorch has read it."""
+"""Packages that import PyTorch. If a package that is missing here imports PyTorch, later variables still count,
+although PyTorch has already read them."""
 
 IMPORT_DYNAMO = (DYNAMO, "torch._inductor")
 
 FILE_BYTES, ALL_BYTES = 256 << 10, 512 << 10
-"""The largest file, and the most text altogether, that is parsed. It takes half a second."""
+"""The largest file, and the most text in total, that is parsed. This takes half a second."""
 
 NODES, CALLS = 100_000, 10
-"""How many statements and expressions are followed, and how deep a chain of calls and imports."""
+"""How many statements and expressions are followed, and how deep a chain of calls and imports is followed."""
 
 
 def variables_of(program: Program, env: Mapping[str, str], *, others: bool = False) -> Variables:
     """The variables that a program sets before PyTorch reads them. `env` is the environment in which its ranks start.
 
-    With `others`, also the values of variables that PyTorch does not read at its import. What cannot be understood is
-    left out, and never raises an error.
+    With `others`, also the values of variables that PyTorch does not read at its import. Code that cannot be
+    understood is skipped, and never causes an error.
     """
     environment = Environment(env, others=others)
-    # A program may contain anything: even Python's parser raises RecursionError and MemoryError.
+    # A program may contain anything: even Python's parser can raise RecursionError and MemoryError.
     with suppress(Exception), warnings.catch_warnings(action="ignore"):
         _Reader(program, env, environment).read()
     return environment.variables
 
 
 class _EnoughError(Exception):
-    """Everything that matters has been read, or as much as is worth the time."""
+    """Everything relevant has been read, or as much as is worth the time."""
 
 
 class _Reader(Values):
@@ -65,7 +66,7 @@ class _Reader(Values):
         self._program = program
         self._paths = [program.directory, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
         self._modules: dict[str, tuple[Names, Sequence[str]]] = {}
-        """The names of each local module, and where its submodules are."""
+        """The names in each local module, and where its submodules are."""
         self._nodes, self._bytes, self._depth = NODES, ALL_BYTES, 0
         self._main_line = 0
         self._globals: dict[str, Names] = {}
@@ -77,7 +78,7 @@ class _Reader(Values):
         """Follows the program up to the import of PyTorch.
 
         Raises:
-            Exception: There is enough, or something that cannot be understood.
+            Exception: Enough has been read, or something cannot be understood.
         """
         file, package = self._program.name, ""
         if self._program.module:
@@ -92,7 +93,7 @@ class _Reader(Values):
                 self._follow([statement])
 
     def _file_of(self, module: str) -> tuple[str, str]:
-        """The file that `python -m` would run, and its package, whose own files are followed first."""
+        """The file that `python -m` would run, and its package. The package's own files are followed first."""
         package = module.rpartition(".")[0]
         if package:
             self._module(package)
@@ -149,7 +150,7 @@ class _Reader(Values):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         try:
             name = resolve_name("." * node.level + (node.module or ""), self.names.get("__package__"))
-        except ImportError:  # A script may try this first, and the same import without a dot after it.
+        except ImportError:  # A script may try this import first, and then the same import without the leading dot.
             return
         module = self._import(name, node)
         known: Names = module if isinstance(module, dict) else {}
@@ -279,7 +280,7 @@ class _Reader(Values):
         return self._module(name)
 
     def _module(self, name: str) -> Any:
-        """The names of a local module, which is followed when it is imported first; UNKNOWN: it is not local."""
+        """The names in a local module, which is followed at its first import; UNKNOWN if the module is not local."""
         if name in self._modules:
             return self._modules[name][0]
         package, _, last = name.rpartition(".")
@@ -301,7 +302,7 @@ class _Reader(Values):
 
     def _spec(self, name: str) -> ModuleSpec | None:
         package, _, last = name.rpartition(".")
-        # Without the package's name: a directory without __init__.py would be looked for in sys.modules.
+        # The package's name is left out, because a directory without __init__.py would be looked up in sys.modules.
         return PathFinder.find_spec(last, [*self._modules[package][1]] if package else self._paths)
 
     def _parsed(self, name: str) -> list[ast.stmt]:
