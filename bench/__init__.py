@@ -1,1 +1,1 @@
-"""Benchmarks, each a program of its own."""
+"""Benchmarks. Each module is a separate program or a part of one."""

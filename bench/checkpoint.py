@@ -1,8 +1,9 @@
 """Measures what a save costs training: a save for which training waits, and the trainer's save in the background.
 
-Two processes over gloo train a perceptron with Adam, whose state has the requested size. They measure in turn, so
-that other load falls on all: some undisturbed steps, a save for which training waits, and a save in the background.
-Exits 1 if a save in the background stalls training for more than a given share of the other save's time.
+Two processes over gloo train a perceptron with Adam, whose state has the requested size. In turn they measure some
+undisturbed steps, a save for which training waits, and a save in the background, so that other load on the machine
+affects all three. Exits with 1 if a save in the background stalls training for more than a given share of the time
+that the other save takes.
 """
 
 import argparse
@@ -44,33 +45,33 @@ RANKS = 2
 BOUND = 0.20
 WIDTH, BATCH = 1024, 32
 STATE_BYTES_PER_WEIGHT = 3 * 4
-"""Bytes of the weight and Adam's two moments."""
+"""The bytes of a weight and of Adam's two moments of it."""
 CALM_STEPS = 20
 
 
 @dataclass(frozen=True)
 class Round:
-    """Figures of one round on rank 0; times are in seconds."""
+    """The figures of one round on rank 0. Times are in seconds."""
 
     step: float
-    """Time of an undisturbed step."""
+    """The time of an undisturbed step."""
     waiting: float
-    """Time of a save for which training waits."""
+    """The time of a save for which training waits."""
     stall: float
-    """Time of the call that starts a save in the background."""
+    """The time of the call that starts a save in the background."""
     writing: float
-    """Time from the end of that call until the checkpoint is durable."""
+    """The time from the end of that call until the checkpoint is durable."""
     steps: int
-    """Steps that were finished while the checkpoint was written."""
+    """How many steps were finished while the checkpoint was written."""
 
     @property
     def pace(self) -> float:
-        """Pace of training while a checkpoint is written, relative to the undisturbed pace."""
+        """The pace of training while a checkpoint is written, relative to the undisturbed pace."""
         return self.steps * self.step / self.writing
 
     @property
     def lost(self) -> float:
-        """Seconds that a save in the background costs in all, including the slower steps while it is written."""
+        """How many seconds a save in the background costs in all, including the slower steps while it is written."""
         return self.stall + self.writing - self.steps * self.step
 
 
@@ -88,14 +89,14 @@ class Bench:
         self.saver.resume(Position())
 
     def step(self) -> None:
-        """One step of training."""
+        """Makes one step of training."""
         self.learner.optimizer.zero_grad(set_to_none=True)
         self.model(torch.randn(BATCH, WIDTH)).square().mean().backward()
         self.learner.optimizer.step()
         self.position.advance(BATCH * RANKS)
 
     def save_and_wait(self) -> None:
-        """Saves as a trainer would without a copy of the state and without a thread."""
+        """Saves as a trainer would that neither copies its state nor has a thread for saving."""
         states = gather(state.of_rank(self.learner), self.world)
         if self.world.leads:
             whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}
@@ -103,7 +104,7 @@ class Bench:
             self.files.write(manifest, lambda file: state.encode(whole, file))
 
     def round(self) -> Round:
-        """Measures each part once; all processes start each part together."""
+        """Measures each part once. All processes start each part together."""
         step = self.timed(self.some_steps) / CALM_STEPS
         waiting = self.timed(self.save_and_wait)
         stall = self.timed(lambda: self.saver.save(self.learner, self.position, lambda _: None))
@@ -113,7 +114,7 @@ class Bench:
         return Round(step, waiting, stall, time.perf_counter() - began, self.position.step - before)
 
     def timed(self, action: Callable[[], None]) -> float:
-        """Seconds that `action` takes in this process, after a barrier."""
+        """Returns the seconds that `action` takes in this process, after a barrier."""
         dist.barrier()
         began = time.perf_counter()
         action()
@@ -126,13 +127,13 @@ class Bench:
             self.step()
 
     def writes(self) -> bool:
-        """Whether this process has a save in flight."""
+        """Whether this process is writing a checkpoint."""
         self.saver.settle()
         writer = self.saver._writer
         return writer is not None and writer._writing is not None
 
     def all_know(self, answer: bool) -> bool:  # noqa: FBT001  (a value, not an option)
-        """Rank 0's `answer`, on all ranks."""
+        """Returns rank 0's `answer` on all ranks."""
         shared = torch.tensor([int(answer)])
         dist.broadcast(shared, src=0)
         return bool(shared.item())
@@ -144,7 +145,7 @@ def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     bench = Bench(World(number, 0, RANKS, 1), flags.directory, flags.megabytes * 1_000_000)
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # The trainer prints its saves.
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # The trainer prints a line for each save.
         bench.round()  # Not counted: the first round includes one-time costs.
         for _ in range(flags.rounds):
             measured = bench.round()
@@ -155,7 +156,7 @@ def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
 
 
 def main() -> None:
-    """Measures and prints the figures, and exits with 1 if the bound is exceeded."""
+    """Measures and prints the figures. Exits with 1 if the bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--megabytes", type=int, default=100, help="of state (default 100)")

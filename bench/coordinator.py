@@ -1,9 +1,9 @@
 """`python -m bench.coordinator`: the load of rank 0's supervisor in a large gang, and how soon its orders reach all.
 
-The coordinator is the real one, in a process of its own, with the real control port. The followers of all other nodes
-are connections of the real protocol from another process, over loopback: each reports the progress of 8 ranks at the
-usual interval, and obeys. The times include the work of all followers, which is done in turn here, but in
-parallel on real nodes: the times are upper bounds. The two processes need a core each.
+The coordinator is the real one, in its own process and with the real control port. The followers of all other nodes
+are connections from another process over loopback. They use the real protocol: each reports the progress of 8 ranks
+at the usual interval, and obeys. The times include the work of all followers, which is done in turn here, but in
+parallel on real nodes, so the times are upper bounds. Each of the two processes needs a core.
 """
 
 import argparse
@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass
 class Follower:
-    """A simulated node that obeys immediately, and reports ranks that train."""
+    """A simulated node, which obeys immediately and reports ranks that train."""
 
     node: int
     link: Link
@@ -52,7 +52,7 @@ class Follower:
     beating: asyncio.Task[None] | None = field(default=None, repr=False)
 
     async def follow(self, seconds: float) -> None:
-        """Obeys messages until the connection ends."""
+        """Obeys messages until the connection is lost."""
         self.beating = asyncio.create_task(self._beat(seconds))
         try:
             while True:
@@ -80,7 +80,7 @@ class Follower:
         self.link.send(Idle(self.attempt, tuple(ends), progressed=True))
 
     async def _beat(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * (self.node % 64) / 64)  # Spread the reports of nodes over the interval.
+        await asyncio.sleep(seconds * (self.node % 64) / 64)  # Spreads the reports of the nodes over the interval.
         ranks = range(self.node * PROCESSES, (self.node + 1) * PROCESSES)
         while True:
             self.step += 1
@@ -106,7 +106,7 @@ class Follower:
 
 
 class Gang:
-    """The followers of all nodes but node 0, and how many of them have got the last message."""
+    """The followers of all nodes but node 0. Counts how many of them have received the last message."""
 
     def __init__(self) -> None:
         self.followers: list[Follower] = []
@@ -122,7 +122,7 @@ class Gang:
             self._all.set()
 
     async def all_know(self) -> float:
-        """Waits until all followers have the same message; returns the time, by time.perf_counter()."""
+        """Waits until all followers have received the same message. Returns the time, from time.perf_counter()."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._all.wait()
         self._all.clear()
@@ -131,7 +131,9 @@ class Gang:
 
 
 async def _lead(nodes: int, port: int, pipe: Connection) -> None:
-    """Runs rank 0's supervisor, with the follower of its own node, and a status page that receives each report."""
+    """Runs rank 0's supervisor, with the follower on its own node, and with a status page that receives each
+    report.
+    """
     settings = Settings(
         uid="uid",
         nodes=nodes,
@@ -147,7 +149,7 @@ async def _lead(nodes: int, port: int, pipe: Connection) -> None:
     nothing: Any = None  # There are neither ranks nor a zygote.
     status = Status(settings, nothing, service, rendezvous, nothing)
     answers = Answers(status.document)
-    answers._waiting.add(asyncio.Event())  # As if the operator always had a request open.
+    answers._waiting.add(asyncio.Event())  # This has the effect of an operator that always has a request open.
     service.on_change, service.on_beats = answers.changed, status.add
     link = LocalLink()
 
@@ -173,7 +175,7 @@ def _coordinator(nodes: int, port: int, pipe: Connection) -> None:
 
 
 def _row(nodes: int) -> str:
-    """The row of the table for one size."""
+    """The row of the table for one size of gang."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     port = hold_port()
@@ -212,7 +214,8 @@ async def _measure(nodes: int, port: int, pipe: Connection) -> str:
         failed.idle(failed=True)
         for one in rest:
             one.idle()
-        await asyncio.sleep(0.5)  # Let the coordinator handle these, so that only the last node's message is timed.
+        # By now the coordinator has handled these, so that only the last node's message is timed.
+        await asyncio.sleep(0.5)
         began = time.perf_counter()
         last.idle()
         starts.append(await gang.all_know() - began)
@@ -227,7 +230,7 @@ async def _measure(nodes: int, port: int, pipe: Connection) -> str:
 
 
 def _asked(pipe: Connection) -> tuple[float, float]:
-    """CPU seconds of the coordinator, and its peak memory in MiB."""
+    """The CPU seconds of the coordinator, and its peak memory in MiB."""
     pipe.send(None)
     seconds, memory = pipe.recv()
     return seconds, memory
@@ -238,7 +241,7 @@ def _ms(times: list[float]) -> str:
 
 
 def main() -> None:
-    """Prints a table."""
+    """Measures and prints a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.coordinator", description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="*", default=NODES, help=f"sizes of gangs (default: {NODES})")
     print("| Nodes | Ranks | Reports every | Coordinator's core | A failure → all are told to stop |", end="")

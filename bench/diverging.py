@@ -1,6 +1,7 @@
-"""Measures the cost of checking each step for a finite loss: `--on-divergence stop` beside `ignore`, in one process.
+"""Measures the cost of checking in each step that the loss is finite: `--on-divergence stop` beside `ignore`.
 
-The two trainings take turns of some steps each. CPU time is compared, because it hardly depends on other load.
+Both trainings run in one process, and take turns of some steps each. CPU time is compared, because it hardly depends
+on other load.
 """
 
 import os
@@ -22,7 +23,7 @@ from bench import pairs
 from bench.table import Row
 
 STEPS = {"ConvNet": 40, "ResNet18": 4}
-"""Steps of a turn by model; an epoch has more."""
+"""The steps of a turn, by model. An epoch has more steps."""
 MOST = 1.05
 
 
@@ -32,7 +33,7 @@ def rows(count: int) -> list[Row]:
     for model, steps in STEPS.items():
         looks, ignores = (a_loop(model, choice) for choice in ("stop", "ignore"))
         for loop in (looks, ignores):
-            turn(loop, steps)  # Not counted: the first turn includes one-time costs.
+            turn(loop, steps)  # Not counted, because the first turn includes one-time costs.
         seconds = pairs.in_turn(
             count,
             lambda looks=looks, steps=steps: turn(looks, steps),
@@ -44,7 +45,7 @@ def rows(count: int) -> list[Row]:
 
 
 def a_loop(model: str, choice: str) -> TrainingLoop:
-    """A training loop of one process that prints no steps, with this choice of --on-divergence."""
+    """A training loop of one process that prints no steps, with the given value of --on-divergence."""
     flags = ["--workload", f"bench.models:{model}Bench", "--on-divergence", choice, "--log-every", "1000000"]
     config, world = read_config(flags, {}), World()
     torch.set_num_threads(1)
@@ -56,7 +57,7 @@ def a_loop(model: str, choice: str) -> TrainingLoop:
 
 
 def turn(loop: TrainingLoop, steps: int) -> float:
-    """Makes some steps with the trainer's own loop, and returns the CPU seconds of one step."""
+    """Makes some steps with the trainer's own loop. Returns the CPU seconds of one step."""
     if (loop.feed.left(loop.position.samples) or 0) < steps:
         loop.position.next_epoch()
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):

@@ -1,4 +1,4 @@
-"""Measures how soon training goes on after a pod is lost while strangers flood its control ports or other ports."""
+"""Measures how soon training continues after a pod is lost while strangers flood its control ports or other ports."""
 
 import multiprocessing
 import socket
@@ -19,18 +19,20 @@ LOST = 1
 """The node whose pod is killed and recreated."""
 CALM_SECONDS = 3.0
 PER_SECOND = 2_000
-"""Connections per second that strangers open, to the ports of all nodes together."""
+"""How many connections per second strangers open, to the ports of all nodes together."""
 HELD = 1_000
-"""Connections that strangers keep open: more than a port accepts before they have authenticated."""
+"""How many connections strangers keep open. A port accepts fewer connections that have not authenticated."""
 STRANGERS = [f"127.0.9.{1 + number}" for number in range(250)]
 BARE = ["127.0.8.1", "127.0.8.2"]
-"""Addresses of bare listeners, for comparison: on two cores the flood itself takes time from the training."""
+"""Addresses of listeners without a supervisor, for comparison: on two cores the flood itself slows the training
+down."""
 TIMES = 1.5
-"""Limit for the ratio of the times with a flood of the control ports and with the same flood of bare listeners."""
+"""The limit for the ratio of two times: with the control ports flooded, and with bare listeners flooded in the same
+way."""
 
 
 def measure(directory: Path, *, pairs: int) -> list[Row]:
-    """Kills a node's pod, in turn without a flood, with bare listeners flooded, and with control ports flooded."""
+    """Kills a node's pod in turn without a flood, with bare listeners flooded, and with control ports flooded."""
     directory.mkdir(parents=True)
     secret = directory / "secret"
     secret.write_text("0123456789abcdef" * 4)
@@ -66,7 +68,9 @@ def _told(seconds: Sequence[float]) -> str:
 
 
 def _lost(gang: Gang, notes: Notes) -> float:
-    """Seconds from the end of a pod, immediately replaced, until each rank has made a step in a new process."""
+    """Kills a pod and replaces it immediately. Returns the seconds until each rank has made a step in a new
+    process.
+    """
     notes.watch(CALM_SECONDS)
     before = notes.pids()
     began = time.time()
@@ -77,14 +81,14 @@ def _lost(gang: Gang, notes: Notes) -> float:
 
 @contextmanager
 def flood(addresses: Sequence[str], words: bytes = b"") -> Iterator[None]:
-    """Opens connections to the addresses in turn while the context is open, and sends `words` on each."""
+    """Opens connections to the addresses in turn while the block runs, and sends `words` on each connection."""
     with _process(_knock, addresses, words):
         yield
 
 
 @contextmanager
 def bare_listeners() -> Iterator[list[str]]:
-    """Addresses of listeners that accept connections, and close the oldest ones."""
+    """The addresses of listeners that accept connections, and close the oldest ones."""
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.create_server((host, 0), backlog=512)) for host in BARE]
         for listener in listeners:

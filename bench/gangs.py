@@ -1,6 +1,6 @@
-"""Measures how soon many gangs, which need far more nodes than there are, have all run, by how they share the nodes.
+"""Measures how soon many gangs, which together need far more nodes than exist, have all run.
 
-The figures are printed and written into docs/how-to/share-a-cluster.md.
+Compares several ways to share the nodes. The figures are printed and written into docs/how-to/share-a-cluster.md.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from tests.support.kueue import CLUSTER_QUEUE, GPU, QUEUE, create_cluster_queue,
 from tests.support.operators import an_operator
 
 NODES = 7
-"""How many nodes there are; each has room for one pod."""
+"""How many nodes there are. Each has room for one pod."""
 GANGS = 20
 SIZES = range(2, 7)
 RUN_SECONDS = 5.0
-"""How long each gang runs once all of its pods are running."""
+"""How long each gang runs after all of its pods are running."""
 LONGEST_SECONDS = 1200.0
-"""Limit for a whole run; gangs that have not run by then are reported."""
+"""The limit for a whole run. Gangs that have not run by then are reported."""
 LOOK_SECONDS = 0.2
 WITHOUT_GIVING_WAY = """\
 from ddpjob_operator.cluster.entry import main
@@ -67,7 +67,7 @@ def holding_on(plant: Plant) -> Iterator[None]:
 
 @contextmanager
 def with_kueue(plant: Plant) -> Iterator[None]:
-    """Runs the operator, and Kueue with a queue whose quota covers all nodes."""
+    """Runs the operator and Kueue, which has a queue whose quota covers all nodes."""
     start_kueue(plant)
     create_cluster_queue(plant, quota=NODES * WHOLE_NODES["limits"][GPU])
     with an_operator(plant, "--no-leader-elect"):
@@ -76,7 +76,7 @@ def with_kueue(plant: Plant) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Way:
-    """How gangs share the nodes."""
+    """A way in which gangs share the nodes."""
 
     title: str
     runs: Callable[[Plant], AbstractContextManager[None]] = giving_way
@@ -86,7 +86,7 @@ class Way:
     queued: bool = False
     """Whether the jobs are in Kueue's queue."""
     once: bool = False
-    """Whether only one seed is measured, because it takes long."""
+    """Whether only one seed is measured, because a run takes long."""
 
 
 WAYS = {
@@ -102,17 +102,17 @@ class Outcome:
     """The result of a run."""
 
     sizes: dict[str, int]
-    """By name of a gang: how many pods it has."""
+    """How many pods each gang has, by the gang's name."""
     ran: dict[str, float] = field(default_factory=dict)
-    """By name of a gang: the seconds until all of its pods ran."""
+    """The seconds until all pods of a gang ran, by the gang's name."""
     done: set[str] = field(default_factory=set)
-    """Names of the gangs that have run for RUN_SECONDS."""
+    """The names of the gangs that have run for RUN_SECONDS."""
     pods: set[str] = field(default_factory=set)
-    """Uids of all pods that were created."""
+    """The uids of all pods that were created."""
     seconds: float = 0.0
-    """Seconds since the gangs were submitted."""
+    """The seconds since the gangs were submitted."""
     held: float = 0.0
-    """Node-seconds in which nodes were held by gangs that were not complete."""
+    """For how many node-seconds nodes were held by gangs that were not complete."""
     attempts: int = 0
 
     @property
@@ -123,14 +123,14 @@ class Outcome:
 
     @property
     def took(self) -> str:
-        """The seconds until all gangs had run, in words, or how many had run at the end."""
+        """The time until all gangs had run, as text. If some have not, how many had run at the end."""
         after = f"{self.seconds:.0f} s"
         done, gangs = len(self.done), len(self.sizes)
         return after if done == gangs else f"{done} of {gangs} had run after {after}"
 
 
 def play(way: Way, gangs: int, seed: int) -> Outcome:
-    """Submits all gangs at the same time, and lets each run for RUN_SECONDS once all of its pods run."""
+    """Submits all gangs at the same time. Lets each run for RUN_SECONDS after all of its pods are running."""
     sizes = random.Random(seed).choices(SIZES, k=gangs)
     with start_fake(nodes=NODES, pod_groups=way.pod_groups) as plant:
         install_crd(plant)
@@ -182,7 +182,7 @@ def _let_run(team: Team, outcome: Outcome, name: str) -> None:
 
 
 def measure(way: Way, gangs: int, seeds: Sequence[int]) -> str:
-    """A row of the table: the time with each seed, and the other cells of the seed with the median time."""
+    """A row of the table: the time with each seed, and the other cells from the seed with the median time."""
     outcomes = sorted((play(way, gangs, seed) for seed in seeds), key=lambda outcome: outcome.seconds)
     took = ", ".join(outcome.took for outcome in outcomes)
     return f"| {' | '.join((way.title, took, *outcomes[len(outcomes) // 2].cells))} |"

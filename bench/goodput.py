@@ -1,8 +1,8 @@
-"""Measures what faults cost a job: the steps made in spite of them, the time lost by each kind, and the result.
+"""Measures what faults cost a job: the steps that it makes in spite of them, the time lost by each kind, the result.
 
-A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again. From the paces of the undisturbed
-parts follows how many steps the disturbed part would have made without faults. A second, undisturbed job trains up to
-the step of the first job's last checkpoint, and the two checkpoints are compared.
+A job of `ddpjob run` trains undisturbed, then with faults, then undisturbed again. The paces of the undisturbed parts
+show how many steps the disturbed part would have made without faults. A second, undisturbed job trains up to the step
+of the first job's last checkpoint, and the two checkpoints are compared.
 """
 
 import os
@@ -25,15 +25,15 @@ from bench.notes import DEADLINE_SECONDS, LOOK_SECONDS, NotGoneOnError, Step
 from bench.table import Row
 
 BATCH = 32
-"""Batch size of each rank, as in the workload."""
+"""The batch size of each rank, as in the workload."""
 CHECKPOINT_SECONDS = 1
 STALL_SECONDS = 5
 STEP_SECONDS = 0.02
 TARGET_SECONDS = 600
 DRIFT = 0.05
-"""Relative difference up to which two paces, and two measures of goodput, count as equal."""
+"""The largest relative difference between two paces, or between two measures of goodput, that count as equal."""
 REFERENCE_SECONDS = 900
-"""Limit for the undisturbed run, whose steps have no artificial wait."""
+"""The limit for the undisturbed run, whose steps contain no artificial wait."""
 
 Fault = Callable[[Job, int], None]
 
@@ -49,7 +49,7 @@ def stop(job: Job, rank: int) -> None:
 
 
 def delete(job: Job, rank: int) -> None:
-    """Kills the process that stands in for the container of the rank's pod."""
+    """Kills the process that represents the container of the rank's pod."""
     container = job.here.trainers(job.name)[rank].parent()
     assert container is not None, "a container has its own process"
     container.kill()
@@ -61,18 +61,18 @@ class Plan:
 
     name: str
     faults: dict[str, Fault]
-    """Faults by kind, which are used in turn."""
+    """The faults by kind. They are used in turn."""
     nodes: int
     times: int
-    """How many faults there are."""
+    """How many faults are caused."""
     every: float
-    """Seconds from one fault to the next."""
+    """The seconds from one fault to the next."""
     calm: float
-    """Seconds of each of the two undisturbed parts."""
+    """The seconds of each of the two undisturbed parts."""
 
     @property
     def seconds(self) -> float:
-        """Seconds of the disturbed part."""
+        """The seconds of the disturbed part."""
         return self.times * self.every
 
 
@@ -82,31 +82,35 @@ class Outcome:
 
     plan: Plan
     paces: tuple[float, float]
-    """Undisturbed steps per second, before and after."""
+    """Undisturbed steps per second, before and after the disturbed part."""
     steps: int
-    """Steps of the disturbed part."""
+    """The number of steps in the disturbed part."""
     lost: dict[str, list[float]]
-    """By kind of fault: for each fault, the seconds until training was back where it had been."""
+    """For each kind of fault, the seconds that each fault cost until training was back where it had been."""
     trained: list[Step]
     saved: int
     tensors: int
-    """Number of tensors in the checkpoint."""
+    """The number of tensors in the checkpoint."""
     unequal: list[str]
-    """Names of the tensors that differ from the undisturbed run's at the same step."""
+    """The names of the tensors that differ from those of the undisturbed run at the same step."""
 
     @property
     def by_steps(self) -> float:
-        """Goodput by steps: steps of the disturbed part relative to those at the mean of the undisturbed paces."""
+        """Goodput by steps: the steps of the disturbed part, relative to its steps at the mean of the undisturbed
+        paces.
+        """
         return self.steps / (statistics.mean(self.paces) * self.plan.seconds)
 
     @property
     def by_time(self) -> float:
-        """Goodput by time: the share of time that faults did not take, independent of paces measured elsewhere."""
+        """Goodput by time: the share of time that faults did not take. It does not depend on the undisturbed
+        paces.
+        """
         return 1 - sum(sum(seconds) for seconds in self.lost.values()) / self.plan.seconds
 
     @property
     def comparable(self) -> bool:
-        """Whether the machine was equally fast throughout; if not, other load may explain lost steps."""
+        """Whether the machine was equally fast throughout. If it was not, other load may explain lost steps."""
         before, after = self.paces
         same = abs(before - after) <= DRIFT * statistics.mean(self.paces)
         return same and abs(self.by_steps - self.by_time) <= DRIFT
@@ -146,14 +150,14 @@ def _reached(job: Job) -> int:
 
 
 def _pace(job: Job, seconds: float) -> float:
-    """Steps per second over this many seconds; 0 if `seconds` is 0."""
+    """Measures the steps per second over some seconds; 0 if `seconds` is 0."""
     began, before = time.monotonic(), _reached(job)
     job.notes.watch(seconds)
     return (_reached(job) - before) / (time.monotonic() - began) if seconds else 0.0
 
 
 def _disturb(job: Job, plan: Plan) -> dict[str, list[float]]:
-    """Causes the faults of a plan, and returns the seconds that each has cost, by kind."""
+    """Causes the faults of a plan. Returns the seconds that each has cost, by kind."""
     lost: dict[str, list[float]] = defaultdict(list)
     began = time.monotonic()
     for number, (kind, offset) in enumerate(zip(islice(cycle(plan.faults), plan.times), offsets(plan), strict=True)):
@@ -167,10 +171,10 @@ def _disturb(job: Job, plan: Plan) -> dict[str, list[float]]:
 
 
 def offsets(plan: Plan) -> list[float]:
-    """Seconds into its period at which each fault comes: spread evenly over a checkpoint interval, in random order.
+    """When each fault comes, in seconds after its period begins.
 
-    So the work that is lost since the last checkpoint is half an interval on average, and depends neither on chance
-    nor on a common rhythm.
+    The times are spread evenly over a checkpoint interval, in random order. So the work that is lost since the last
+    checkpoint is half an interval on average, and depends neither on chance nor on a common rhythm.
     """
     spread = [plan.every / 4 + CHECKPOINT_SECONDS * (number + 0.5) / plan.times for number in range(plan.times)]
     random.Random(0).shuffle(spread)
@@ -180,8 +184,8 @@ def offsets(plan: Plan) -> list[float]:
 def _lost(job: Job, happen: Callable[[], None]) -> float:
     """Seconds by which a fault sets training back: the time without training, and the time of repeated steps.
 
-    They count from the end of the last step that all ranks had finished to the end of the next step, which a later
-    attempt makes.
+    The time begins at the end of the last step that all ranks had finished, and ends at the end of the next step,
+    which a later attempt makes.
     """
     job.notes.read()
     seen, attempt = len(job.notes.steps), job.notes.last[0].attempt
@@ -208,7 +212,7 @@ def _common(last: dict[int, Step]) -> Step:
 
 
 def _newest_checkpoint(job: Job) -> int:
-    """Waits for a checkpoint that was begun after the last fault, and returns its step."""
+    """Waits for a checkpoint that was begun after the last fault. Returns its step."""
     before = _reached(job)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (saved := job.saved()) < before:
@@ -219,7 +223,7 @@ def _newest_checkpoint(job: Job) -> int:
 
 
 def _compare(job: Job, nodes: int, saved: int) -> list[str]:
-    """Trains an undisturbed job up to step `saved`; returns the names of tensors that differ from the job's."""
+    """Trains an undisturbed job up to step `saved`. Returns the names of tensors that differ from the first job's."""
     checkpoint = {"path": "/checkpoints", "everySteps": saved}
     calm = start(job.here, "calm", nodes, step_seconds=0, noting=False, checkpoint=checkpoint)
     deadline = time.monotonic() + REFERENCE_SECONDS
@@ -239,9 +243,10 @@ class Samples:
 
     epochs: int
     wrong: int
-    """Epochs in which a sample was missing or used twice, and steps that were repeated with other samples."""
+    """How many epochs lacked a sample or used a sample twice, plus how many steps were repeated with other
+    samples."""
     again: int
-    """Steps that a rank repeated after a fault."""
+    """How many steps a rank repeated after a fault."""
 
 
 def samples_of(trained: Sequence[Step], nodes: int) -> Samples:
@@ -263,7 +268,7 @@ def samples_of(trained: Sequence[Step], nodes: int) -> Samples:
 
 
 def rows(outcome: Outcome, target: float | None) -> list[Row]:
-    """The rows of an outcome; `target` is the least goodput, None for no row of goodput."""
+    """The rows of an outcome. `target` is the least goodput; with None there is no row for goodput."""
     plan, samples = outcome.plan, samples_of(outcome.trained, outcome.plan.nodes)
     what = f"{plan.name}, {plan.nodes} ranks: {plan.times} faults in {plan.seconds / 60:.1f} min"
     found = []
@@ -287,7 +292,9 @@ def rows(outcome: Outcome, target: float | None) -> list[Row]:
 
 
 def goodput_row(outcome: Outcome, what: str, target: float) -> Row:
-    """A row with both measures of goodput. It is not judged if the run was short, or other load changed meanwhile."""
+    """A row with both measures of goodput. It has no verdict if the run was short, or if other load changed
+    meanwhile.
+    """
     before, after = outcome.paces
     told = (
         f"{outcome.by_steps:.3f} by steps ({before:.1f} steps/s undisturbed before, {after:.1f} after),"

@@ -1,4 +1,4 @@
-"""Jobs of `ddpjob run` whose ranks note their steps."""
+"""Jobs of `ddpjob run` whose ranks record their steps."""
 
 import os
 import subprocess
@@ -17,13 +17,13 @@ from tests.local.test_training import tensors
 
 ROOT = Path(__file__).parents[1]
 EPOCHS = 1_000_000
-"""More epochs than any run makes, so that all runs have the same schedule of the learning rate."""
+"""More epochs than any run makes, so that all runs have the same learning rate schedule."""
 PLENTY = {"maxRestarts": 1000, "inPlaceRestarts": 1000, "backoffSeconds": 0}
 
 
 @contextmanager
 def a_place(directory: Path) -> Iterator[Here]:
-    """A directory for `ddpjob run`; all processes that were started in it are killed at the end."""
+    """A directory for `ddpjob run`. All processes that were started in it are killed at the end."""
     directory.mkdir(parents=True)
     here = Here(directory)
     try:
@@ -47,11 +47,11 @@ class Job:
     notes: Notes
 
     def over(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the job has ended, although nobody stopped it."""
         return self.run.poll() is not None
 
     def status(self) -> dict[str, Any]:
-        """Its status, as `ddpjob status` reads it."""
+        """The job's status, as `ddpjob status` reads it."""
         return self.here.status(self.name)
 
     def checkpoint(self, step: int) -> Path:
@@ -59,12 +59,12 @@ class Job:
         return self.here.run(self.name) / "volumes" / "checkpoints" / f"step-{step:08}"
 
     def saved(self) -> int:
-        """The step of the newest checkpoint; 0 before there is one."""
+        """The step of the newest checkpoint; 0 if there is no checkpoint yet."""
         paths = self.checkpoint(0).parent.glob("step-*/manifest.json")
         return max((int(path.parent.name.removeprefix("step-")) for path in paths), default=0)
 
     def weights(self, step: int) -> dict[str, torch.Tensor]:
-        """Every tensor of a checkpoint."""
+        """All tensors of a checkpoint, by name."""
         return dict(tensors(torch.load(self.checkpoint(step) / "state.pt", weights_only=True)))
 
 

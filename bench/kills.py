@@ -1,4 +1,6 @@
-"""Measures the time from `kill -9` of a rank to the next step of all: in place, by torchrun, and by new pods."""
+"""Measures the time from `kill -9` of a rank to the next step of all ranks: in place, with torchrun, with new
+pods.
+"""
 
 import os
 import signal
@@ -23,12 +25,11 @@ from tests.training.gang import SCRIPT, a_gang
 
 NODES = 2
 CALM_SECONDS = 2.5
-"""Time between two kills, longer than the two seconds between checkpoints."""
+"""The time between two kills. It is longer than the two seconds between checkpoints."""
 LONG = "1000000"
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Gives torchrun's workers a store of their own. In the agent's store they find addresses of workers that have ended,
-so that most restarts fail at first: https://github.com/pytorch/pytorch/issues/135712. Informed users set this.
-"""
+"""Gives torchrun's workers their own store. In the agent's store they find addresses of workers that have ended, so
+that most restarts fail at first: https://github.com/pytorch/pytorch/issues/135712. Informed users set this."""
 MEDIAN_SECONDS, WORST_SECONDS, TIMES_TORCHRUN = 0.2, 1.5, 10
 
 
@@ -42,12 +43,12 @@ class Training:
 
 @dataclass
 class Way:
-    """A way of running the training, with the seconds from each kill until training went on."""
+    """A way to run the training, with the seconds from each kill until training continued."""
 
     name: str
     start: Callable[[Path], AbstractContextManager[Training]]
     kills: int
-    """Kills in each round."""
+    """The number of kills in each round."""
     seconds: list[float] = field(default_factory=list)
     failed: int = 0
     """How many kills training did not survive. Such kills have no seconds, and do not count in a ratio."""
@@ -69,15 +70,15 @@ class Way:
 
     @property
     def median(self) -> float | None:
-        """Median of the seconds; None if training never went on."""
+        """The median of the seconds; None if training never continued."""
         return statistics.median(self.seconds) if self.seconds else None
 
     def within(self, median: float, worst: float) -> bool:
-        """Whether training went on after every kill, within these limits for the median and the worst time."""
+        """Whether training continued after every kill, within these limits for the median and the worst time."""
         return bool(self.seconds) and not self.failed and self.median <= median and max(self.seconds) <= worst  # type: ignore[operator]
 
     def told(self) -> str:
-        """Median, worst time, number of kills and number of failures, in words."""
+        """The median, the worst time, the number of kills and the number of failures, as text."""
         failed = f"{self.failed} of {self.failed + len(self.seconds)} kills: training did not go on"
         if not self.seconds:
             return failed
@@ -86,10 +87,10 @@ class Way:
 
 
 def kill(training: Training, victim: int) -> float:
-    """Kills a rank; returns the seconds until every rank has finished a step in a new process.
+    """Kills a rank. Returns the seconds until every rank has finished a step in a new process.
 
     Raises:
-        NotGoneOnError: training did not go on.
+        NotGoneOnError: Training did not continue.
     """
     before = training.notes.pids()
     began = time.time()
@@ -100,7 +101,7 @@ def kill(training: Training, victim: int) -> float:
 
 @contextmanager
 def ours_in_place(directory: Path) -> Iterator[Training]:
-    """`ddpjob-train` under supervisors, with a checkpoint every two seconds."""
+    """Runs `ddpjob-train` under supervisors, with a checkpoint every two seconds."""
     env = {
         NOTES: str(directory / "notes"),
         "PYTHONPATH": str(ROOT),
@@ -113,7 +114,7 @@ def ours_in_place(directory: Path) -> Iterator[Training]:
 
 @contextmanager
 def script_in_place(directory: Path) -> Iterator[Training]:
-    """A plain script under supervisors."""
+    """Runs a plain script under supervisors."""
     yield from _in_place(directory, directory / "steps", {}, "train.py", LONG)
 
 
@@ -127,7 +128,7 @@ def _in_place(directory: Path, notes: Path, env: dict[str, str], *words: str) ->
 
 @contextmanager
 def script_by_two_agents(directory: Path) -> Iterator[Training]:
-    """The plain script under two agents of torchrun, as on two nodes."""
+    """Runs the plain script under two agents of torchrun, as on two nodes."""
     port = free_port()
     rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=bench", f"--nnodes={NODES}"]
     yield from _by_torchrun(directory, [[*rendezvous, f"--node-rank={node}"] for node in range(NODES)], processes=1)
@@ -135,7 +136,7 @@ def script_by_two_agents(directory: Path) -> Iterator[Training]:
 
 @contextmanager
 def script_by_one_agent(directory: Path) -> Iterator[Training]:
-    """The plain script under one agent of torchrun, as on one node."""
+    """Runs the plain script under one agent of torchrun, as on one node."""
     yield from _by_torchrun(directory, [["--standalone"]], processes=NODES)
 
 
@@ -157,7 +158,7 @@ def _by_torchrun(directory: Path, agents: list[list[str]], processes: int) -> It
 
 @contextmanager
 def script_recreated(directory: Path) -> Iterator[Training]:
-    """The plain script by `ddpjob run`, which replaces all pods."""
+    """Runs the plain script with `ddpjob run`, which replaces all pods."""
     with a_place(directory) as here:
         notes = directory / "steps"
         env = [{"name": "STEPS", "value": str(notes)}, {"name": "OMP_NUM_THREADS", "value": "1"}]
@@ -176,7 +177,7 @@ def _script(directory: Path) -> Path:
 
 
 def _end(agent: subprocess.Popen[bytes]) -> None:
-    """Kills an agent and its workers, which run in sessions of their own."""
+    """Kills an agent and its workers, each of which has its own session."""
     with suppress(psutil.NoSuchProcess):
         for process in [*psutil.Process(agent.pid).children(recursive=True), psutil.Process(agent.pid)]:
             with suppress(psutil.NoSuchProcess):
@@ -185,7 +186,7 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 
 def measure(directory: Path, *, rounds: int, kills: int) -> list[Row]:
-    """Measures all ways in turn, so that other load falls on all of them."""
+    """Measures all ways in turn, so that other load affects all of them."""
     ours = Way("`ddpjob-train`, in place", ours_in_place, kills)
     script = Way("a plain script, in place", script_in_place, kills)
     one = Way("the script under torchrun, one agent with two processes", script_by_one_agent, 1)
@@ -201,7 +202,10 @@ def measure(directory: Path, *, rounds: int, kills: int) -> list[Row]:
 
 
 def beside_torchrun(ours: Way, theirs: Sequence[Way]) -> Row:
-    """A row that compares restarts in place with torchrun's faster way; without a ratio if torchrun never went on."""
+    """A row that compares restarts in place with the faster of torchrun's ways.
+
+    The row has no ratio if training never continued under torchrun.
+    """
     went_on = [way for way in theirs if way.median is not None]
     row = beside("torchrun", ours, min(went_on, key=lambda way: way.median or 0.0) if went_on else theirs[0])
     met = None if row.met is None else row.met and not ours.failed
@@ -209,7 +213,7 @@ def beside_torchrun(ours: Way, theirs: Sequence[Way]) -> Row:
 
 
 def beside(name: str, ours: Way, theirs: Way) -> Row:
-    """A row with how many times as long `theirs` takes as `ours`."""
+    """A row that shows how many times as long `theirs` takes as `ours`."""
     what = f"the script in place beside {name}"
     if ours.median is None or theirs.median is None:
         return Row(what, "no ratio: one of them never went on")

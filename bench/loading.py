@@ -1,6 +1,6 @@
 """Measures how fast images are decoded: our loader beside that of torchvision's reference example, on the same files.
 
-`python -m bench.loading ours|reference DIRECTORY SIZE` is one run, which prints images per second.
+`python -m bench.loading ours|reference DIRECTORY SIZE` makes one run, and prints images per second.
 """
 
 import io
@@ -29,13 +29,14 @@ ROOT = Path(__file__).parents[1]
 LEAST, GOAL = 1.0, 1.3
 BATCH, WORKERS, CLASSES = 32, 2, 10
 IMAGES, DISTINCT = 2400, 60
-"""Number of files, and of distinct images among them. The other files are hard links, to save disk space and time."""
+"""The number of files, and of distinct images among them. The other files are hard links, to save disk space and
+time."""
 WIDTH, HEIGHT = 500, 375
-"""About the mean size of ImageNet's images, in pixels and in bytes."""
+"""About the mean size of ImageNet's images, both in pixels and in bytes."""
 
 
 def rows(count: int, *, quick: bool) -> list[Row]:
-    """Our loader beside the reference, for crops of the usual size and small ones."""
+    """Compares our loader with the reference, for crops of the usual size and for small crops."""
     with tempfile.TemporaryDirectory(prefix="bench-loading-") as name:
         make(Path(name) / "train", IMAGES // 20 if quick else IMAGES)
         return [_compared(count, name, size) for size in (224, 64)]

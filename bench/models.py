@@ -1,4 +1,4 @@
-"""The models and data of the training bench, the same for our trainer and for the script that it is compared with."""
+"""The models and data of the training bench. Our trainer and the script that it is compared with use the same."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,19 +59,15 @@ class _Bench(Task):
         self.batch_size = MODELS[self.name].batch
 
     def model(self) -> nn.Module:
-        """The network."""
         return MODELS[self.name].network()
 
     def train_data(self) -> TensorDataset:
-        """The images."""
         return MODELS[self.name].data()
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        """SGD with momentum."""
         return optimizer(model)
 
     def scheduler(self, optimizer: Optimizer, total_steps: int) -> LRScheduler:
-        """A cosine schedule over all steps."""
         return CosineAnnealingLR(optimizer, T_max=total_steps)
 
 

@@ -1,7 +1,7 @@
-"""Reads the file in which ranks note their steps, so that a bench sees when training goes on under any launcher.
+"""Reads the file in which ranks record their steps, so that a bench notices when training continues.
 
-A line is `rank step time attempt pid` and, if the program notes them, the step's samples, separated by commas. Each
-line is appended by a single write, so lines of several ranks do not mix.
+This works with any launcher. A line is `rank step time attempt pid` and, if the program records them, the samples of
+the step, separated by commas. Each line is appended with a single write, so lines of several ranks do not mix.
 """
 
 import time
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DEADLINE_SECONDS = 90
-"""If training has not gone on after this long, it counts as failed."""
+"""If training has not continued after this time, it counts as failed."""
 LOOK_SECONDS = 0.02
-"""How often the file is read. It does not affect the figures, because each step is noted with its time."""
+"""How often the file is read. This does not affect the figures, because each step is recorded with its time."""
 
 
 class NotGoneOnError(Exception):
-    """Training did not go on."""
+    """Training did not continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Step:
     rank: int
     step: int
     time: float
-    """Seconds since 1970."""
+    """Seconds since the epoch."""
     attempt: int
     pid: int
     samples: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Notes:
     _offset: int = 0
 
     def read(self) -> list[Step]:
-        """Reads and returns the steps that were noted since the last call."""
+        """Reads and returns the steps that were recorded since the last call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -59,14 +59,15 @@ class Notes:
         return fresh
 
     def pids(self) -> set[int]:
-        """The pids of the processes that noted the last step of each rank."""
+        """The IDs of the processes that made the last step of each rank."""
         return {step.pid for step in self.last.values()}
 
     def others(self, before: Collection[int], over: Callable[[], bool] = lambda: False) -> dict[int, Step]:
-        """Waits until each rank has finished a step in a new process, one not in `before`; returns these first steps.
+        """Waits until each rank has finished a step in a process that is not in `before`, and returns these first
+        steps.
 
         Raises:
-            NotGoneOnError: `over` returned True before, or DEADLINE_SECONDS have passed.
+            NotGoneOnError: Before this, `over` returned True, or DEADLINE_SECONDS passed.
         """
         first: dict[int, Step] = {}
         deadline = time.monotonic() + DEADLINE_SECONDS

@@ -1,4 +1,4 @@
-"""Trains the convolutional network on digits; each rank notes its finished steps and their samples."""
+"""Trains the convolutional network on digits. Each rank records its finished steps and their samples."""
 
 import os
 import time
@@ -11,13 +11,15 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import TensorDataset
 
 NOTES = "BENCH_NOTES"
-"""The variable with the file for the notes; without it nothing is noted."""
+"""The variable that names the file for these records. Without it, nothing is recorded."""
 STEP_SECONDS = "BENCH_STEP_SECONDS"
-"""The variable with the seconds that each step sleeps, as it would wait for a GPU. It does not change results."""
+"""The variable with the seconds that each step sleeps, to imitate waiting for a GPU. It does not change results."""
 
 
 class Numbered(TensorDataset):
-    """A dataset that returns the samples' numbers beside their labels; the trainer indexes it by whole batches."""
+    """A dataset that also returns the samples' numbers, beside the labels. The trainer indexes it by whole
+    batches.
+    """
 
     def __getitem__(self, index: Any) -> Any:
         images, labels = (tensor[index] for tensor in self.tensors)
@@ -33,7 +35,7 @@ class Noted(ConvNetTask):
         return Numbered(*self.images.train.tensors)
 
     def test_data(self) -> None:  # type: ignore[override]
-        """None: there is no evaluation."""
+        """Returns None, because there is no evaluation."""
 
     def loss(self, output: Tensor, target: tuple[Tensor, Tensor]) -> Tensor:
         labels, self._samples = target
@@ -46,7 +48,8 @@ class Noted(ConvNetTask):
             file = os.open(os.environ[NOTES], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
             def note(*_: object) -> None:
-                step = schedule.last_epoch + 1  # Resumes with the checkpoint; advanced only after this hook.
+                # `last_epoch` is restored from the checkpoint, and advances only after this hook.
+                step = schedule.last_epoch + 1
                 who = f"{os.environ['RANK']} {step} {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}"
                 os.write(file, f"{who} {','.join(map(str, self._samples.tolist()))}\n".encode())
 

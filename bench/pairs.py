@@ -1,4 +1,4 @@
-"""Compares two measurements that are made in turn, so that other load falls on both, by the ratio of each pair."""
+"""Compares two measurements by the ratio of each pair. The two take turns, so that other load affects both."""
 
 import random
 import statistics
@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 
 
 def in_turn(pairs: int, ours: Callable[[], T], theirs: Callable[[], T]) -> list[tuple[T, T]]:
-    """Measures `ours` and `theirs` in turn, each `pairs` times; which one comes first alternates."""
+    """Measures `ours` and `theirs` in turn, each `pairs` times. They alternate in coming first."""
     found = []
     for pair in range(pairs):
         if pair % 2:
@@ -29,7 +29,7 @@ def in_turn(pairs: int, ours: Callable[[], T], theirs: Callable[[], T]) -> list[
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """A bootstrap confidence interval of the median (percentile method)."""
-    draw = random.Random(0)  # A fixed seed, so that the same data give the same interval.
+    draw = random.Random(0)  # The seed is fixed, so that the same data give the same interval.
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     tail = (1 - CONFIDENCE) / 2
     return medians[int(tail * RESAMPLES)], medians[int((1 - tail) * RESAMPLES) - 1]
@@ -44,10 +44,10 @@ def ratio(
     most: float | None = None,
     goal: float | None = None,
 ) -> Row:
-    """A row with the median ratio of each pair's first value to its second, and its confidence interval.
+    """A row with the median ratio of each pair's first value to its second, and with its confidence interval.
 
     The target, `least` or `most`, is missed if the whole interval lies beyond it. `goal` is a more ambitious value,
-    which is shown but not judged.
+    which is shown but has no verdict.
     """
     ratios = [mine / other for mine, other in pairs]
     low, high = interval(ratios)

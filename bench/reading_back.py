@@ -1,4 +1,4 @@
-"""Measures the cost of reading each checkpoint back before older ones are removed: CPU time and wall time of a save.
+"""Measures what it costs to read each checkpoint back before older ones are removed: CPU and wall time of a save.
 
 The same state is saved with and without reading back, in turn.
 """
@@ -39,7 +39,7 @@ def measure(directory: Path, *, megabytes: int, count: int) -> list[Row]:
 
     read, unread = Checkpoints(directory / "read", keep=1), Unread(directory / "unread", keep=1)
     for files in (read, unread):
-        save(files)  # So that each measured save has an older checkpoint to remove.
+        save(files)  # Otherwise the first measured save would have no older checkpoint to remove.
     found = pairs.in_turn(count, lambda: save(read), lambda: save(unread))
     names = (f"CPU time of a save of {megabytes} MB, read back", "the same, from begin to end")
     return [

@@ -1,7 +1,7 @@
-"""Measures how soon training goes on after a fault, what faults cost, and what the protection against them costs.
+"""Measures how soon training continues after a fault, what faults cost, and what the protection against them costs.
 
-The figures are printed and written into docs/reference/recovery.md, each part with its circumstances. Exits 1 if a
-target is missed.
+The figures are printed and written into docs/reference/recovery.md, each part with its circumstances. Exits with 1 if
+a target is missed.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from bench.table import Part
 
 
 def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
-    """The parts of the bench by name; each works in a subdirectory of its own."""
+    """The parts of the bench by name. Each works in its own subdirectory."""
     quick = flags.quick
     rounds, each = (1, 3) if quick else (flags.rounds, 7)
     minutes = 0.5 if quick else flags.minutes
@@ -43,7 +43,7 @@ def parts(flags: argparse.Namespace, directory: Path) -> dict[str, Part]:
 
 
 def main() -> None:
-    """Measures, prints and writes the figures, and exits with 1 if a target is missed."""
+    """Measures, prints and writes the figures. Exits with 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--quick", action="store_true", help="a little of each, to see that it works; nothing is kept"

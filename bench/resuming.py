@@ -1,6 +1,6 @@
-"""Measures how much memory a resume takes on a node, beyond the memory that training then keeps.
+"""Measures how much memory a resume takes on a node, in addition to the memory that training then keeps.
 
-Four ranks of one node build a model, save it with Adam's state, and end; new ranks resume from the checkpoint.
+Four ranks of one node build a model, save it with Adam's state, and end. Then new ranks resume from the checkpoint.
 """
 
 import contextlib
@@ -33,15 +33,17 @@ from tests.training.ranks import world
 
 RANKS = 4
 KEPT = 4 / 3
-"""Memory that each rank keeps, as a multiple of the checkpoint: weights and Adam's two moments, plus gradients."""
+"""The memory that each rank keeps, as a multiple of the checkpoint: weights and Adam's two moments, plus
+gradients."""
 MOST_BEYOND = 1.0
-"""Limit for the peak of all ranks of a node together beyond the memory that they keep, in sizes of the checkpoint."""
+"""The limit for the memory that all ranks of a node use at the peak in addition to what they keep, in checkpoint
+sizes."""
 SAMPLE_SECONDS = 0.02
 DEADLINE_SECONDS = 300
 
 
 def measure(directory: Path, *, megabytes: int) -> list[Row]:
-    """Saves and resumes, each in processes of their own, and returns the row of the resume."""
+    """Saves and resumes, each in its own processes. Returns the row for the resume."""
     _all_ranks(directory, megabytes, resumes=False)
     size = max(file.stat().st_size for file in directory.rglob("state.pt"))
     most, kept = _all_ranks(directory, megabytes, resumes=True) / size, RANKS * KEPT
@@ -51,7 +53,9 @@ def measure(directory: Path, *, megabytes: int) -> list[Row]:
 
 
 def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
-    """Runs all ranks; returns their joint peak of memory in bytes, beyond what they had before they built a model."""
+    """Runs all ranks. Returns their joint peak of memory in bytes, minus the memory that they had before they built a
+    model.
+    """
     together = get_context("spawn").Barrier(RANKS + 1)
     ranks = spawn(_rank, (free_port(), (directory, megabytes, resumes), together), RANKS, join=False)
     together.wait(DEADLINE_SECONDS)
@@ -67,7 +71,7 @@ def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
 
 
 def _bytes(pids: Sequence[int | None]) -> int:
-    """Memory of all processes together, in bytes; each shared page is counted one time."""
+    """The memory of all processes together, in bytes. Shared pages are counted only one time."""
     taken = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

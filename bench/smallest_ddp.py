@@ -1,4 +1,4 @@
-"""The smallest DDP script for a model of the bench, which only trains: `smallest_ddp MODEL STEPS`."""
+"""The smallest DDP script for a model of the bench. It only trains: `smallest_ddp MODEL STEPS`."""
 
 import os
 import sys

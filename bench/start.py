@@ -1,6 +1,6 @@
-"""Measures how soon a submitted script finishes its first step on real nodes, and the parts of that time.
+"""Measures how soon a submitted script finishes its first step on real nodes, and how long each stage takes.
 
-The figures are printed and written into docs/reference/performance.md. Exits 1 if the target is missed.
+The figures are printed and written into docs/reference/performance.md. Exits with 1 if the target is missed.
 """
 
 import argparse
@@ -65,11 +65,11 @@ PARTS = (
     "the script, until its ranks have met",
     "the script, until its first step is done",
 )
-"""Descriptions of the parts between two successive times; a part ends when the last pod has finished it."""
+"""Descriptions of the stages between two successive times. A stage ends when the last pod has finished it."""
 
 
 def measure(rounds: int) -> list[Row]:
-    """Runs jobs one after the other; the first one, which warms the caches, does not count."""
+    """Runs jobs one after the other. The first job warms the caches, and does not count."""
     with start_real(nodes=NODES, images=(OPERATOR, TRAINER)) as plant:
         words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
         helm("install", RELEASE, CHART, *words, plant=plant)
@@ -85,7 +85,7 @@ def measure(rounds: int) -> list[Row]:
 
 
 def _moments(plant: Plant) -> list[float]:
-    """When the command was started, and when each part ended, in seconds since 1970, all by one machine's clock."""
+    """When the command was started, and when each stage ended, in seconds since the epoch, on one machine's clock."""
     team, since = Team(plant), audit.position(plant)
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -119,7 +119,7 @@ def _is_the_clients(event: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Measures, prints and writes the figures, and exits with 1 if the target is missed."""
+    """Measures, prints and writes the figures. Exits with 1 if the target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="jobs to measure (default 5)")
     parser.add_argument("--quick", action="store_true", help="one, to see that it works; nothing is kept")

@@ -59,14 +59,14 @@ class Part:
     """A part of a bench."""
 
     how: str
-    """How it is measured, in a few words."""
+    """How the part is measured, in a few words."""
     measure: Callable[[], list[Row]]
 
 
 def measure_all(page: Page, parts: Mapping[str, Part], *, keep: bool) -> None:
-    """Measures the parts one after the other, prints their rows and, if `keep` is set, writes them into the page.
+    """Measures the parts one after the other, prints their rows and, with `keep`, writes them into the page.
 
-    Ends the process, with 1 if a target is missed.
+    Then ends the process, with 1 if a target is missed.
     """
     missed: list[Row] = []
     for name, part in parts.items():
@@ -82,7 +82,6 @@ def measure_all(page: Page, parts: Mapping[str, Part], *, keep: bool) -> None:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Prints rows."""
     for row in rows:
         print(
             f"  {row.what}: {row.found}" + (f" (target {row.target}: {row.verdict})" if row.target else ""),
@@ -98,13 +97,13 @@ def section(page: Path, name: str, rows: Sequence[Row], circumstances: str) -> N
 
 
 def circumstances(load_before: float, how: str) -> str:
-    """A sentence that says when, how and on which machine the figures were measured, and under which load."""
+    """A sentence that says when, how, on which machine and under which load the figures were measured."""
     load = f"{load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
     return f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {how}, on {machine()}; load average {load}."
 
 
 def machine() -> str:
-    """The machine in a few words."""
+    """A description of the machine in a few words."""
     models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     memory = round(psutil.virtual_memory().total / GIB)
     return (

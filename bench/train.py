@@ -1,7 +1,7 @@
 """Compares `ddpjob-train` with the smallest DDP script, and with processes that do not communicate.
 
-The figures are printed and written into docs/reference/training-speed.md, each part with its circumstances. Exits 1
-if a target is missed.
+The figures are printed and written into docs/reference/training-speed.md, each part with its circumstances. Exits
+with 1 if a target is missed.
 """
 
 import argparse
@@ -26,16 +26,18 @@ RANKS = 2
 ROOT = Path(__file__).parents[1]
 LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.99, 1.05, 1.0, 0.90
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
-"""Steps of a run by model: about a dozen seconds on two cores."""
+"""The steps of a run, by model. They take about a dozen seconds on two cores."""
 TURNS = 6
-"""There are this many times more turns than pairs, because turns are short."""
+"""How many times more turns than pairs there are, because turns are short."""
 QUICK = 20
-"""By how much a quick run reduces the steps."""
+"""The factor by which a quick run reduces the steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """One run: the seconds from the start of its processes to the end of the first step, and the pace after that."""
+    """The result of a run: seconds from the start of its processes to the end of the first step, and the pace after
+    that.
+    """
 
     first_step_seconds: float
     steps_per_second: float
@@ -45,7 +47,9 @@ class Pace:
 
 
 def measure(program: Sequence[str], *envs: Mapping[str, str]) -> list[Pace]:
-    """Runs a program in all environments at the same time; returns the paces by the first and last progress lines."""
+    """Runs a program in all environments at the same time. Computes the paces from the first and last progress
+    lines.
+    """
     began = time.monotonic()
     command = [sys.executable, *program]
     processes = [
@@ -73,7 +77,7 @@ def _step(line: str) -> int:
 
 
 def together(program: Sequence[str]) -> Pace:
-    """Runs a program as two ranks of one world; returns rank 0's pace."""
+    """Runs a program as two ranks of one world. Returns rank 0's pace."""
     port = free_port()
     return measure(program, *(world(rank, RANKS, port) for rank in range(RANKS)))[0]
 
@@ -84,7 +88,7 @@ def on_one_node(program: Sequence[str]) -> Pace:
 
 
 def apart(program: Sequence[str]) -> Pace:
-    """Runs a program twice at the same time, as two worlds of one rank; returns the mean pace."""
+    """Runs a program twice at the same time, as two worlds of one rank. Returns the mean pace."""
     paces = measure(program, *({} for _ in range(RANKS)))
     return Pace(
         statistics.mean(pace.first_step_seconds for pace in paces),
@@ -101,7 +105,7 @@ def _ours(model: str, steps: int) -> list[str]:
 
 
 def loop(count: int, *, quick: bool) -> list[Row]:
-    """Our trainer beside the script, each with two processes over gloo."""
+    """Compares our trainer with the script, each with two processes over gloo."""
     rows = []
     for model in ("ConvNet", "ResNet18"):
         steps = STEPS[model] // QUICK if quick else STEPS[model]
@@ -115,7 +119,7 @@ def loop(count: int, *, quick: bool) -> list[Row]:
 
 
 def launch(count: int) -> list[Row]:
-    """`ddpjob run` beside torchrun, both with the smallest script, until the first step is printed."""
+    """Compares `ddpjob run` with torchrun, both with the smallest script, until the first step is printed."""
     script, words = ["-m", "bench.smallest_ddp"], ["ConvNet", "2"]
     rows = []
     for how, size in {"two nodes": ["--nodes", "2"], "two processes of a node": ["--procs-per-node", "2"]}.items():
@@ -147,7 +151,7 @@ def until_first_step(command: Sequence[str]) -> float:
 
 
 def scaling(count: int, *, quick: bool) -> list[Row]:
-    """Two processes with DDP beside two independent ones."""
+    """Compares two processes with DDP and two independent processes."""
     steps = STEPS["ConvNet28"] // QUICK if quick else STEPS["ConvNet28"]
     program = _ours("ConvNet28", steps)
     found = pairs.in_turn(count, lambda: on_one_node(program), lambda: apart(program))
@@ -157,7 +161,7 @@ def scaling(count: int, *, quick: bool) -> list[Row]:
 
 
 def main() -> None:
-    """Measures, prints and writes the figures, and exits with 1 if a target is missed."""
+    """Measures, prints and writes the figures. Exits with 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two short pairs, to see that it works; nothing is kept")
     parser.add_argument("--pairs", type=int, default=10, help="of each comparison (default 10)")

@@ -1,4 +1,4 @@
-"""Measures the cost of watching a job, and how soon its status names a rank that hangs."""
+"""Measures the cost of watching a job, and how soon the job's status names a rank that hangs."""
 
 import json
 import os
@@ -33,7 +33,8 @@ POD_DELETED = "pod deleted"
 def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
     """Measures a job while it trains undisturbed, and then stops its ranks in turn."""
     with a_place(directory) as here:
-        # With checkpoints, so that training makes progress between stops. Otherwise they would count as a crash loop.
+        # With checkpoints, training makes progress between stops. Without progress the stops would count as a crash
+        # loop.
         checkpoint = {"path": "/checkpoints", "everySeconds": 1}
         stall = {"stallTimeoutSeconds": STALL_SECONDS}
         job = start(here, "watched", NODES, step_seconds=STEP_SECONDS, checkpoint=checkpoint, **stall)
@@ -47,7 +48,7 @@ def measure(directory: Path, *, seconds: float, stops: int) -> list[Row]:
 
 
 def report_row(directory: Path) -> Row:
-    """The row with the CPU time of a call that reports a step."""
+    """A row with the CPU time of a call that reports a step."""
     script = (
         "import os, sys, time\n"
         "from ddpjob_rank.reporting import heartbeat, report as reporting\n"
@@ -69,7 +70,7 @@ def report_row(directory: Path) -> Row:
 
 
 def families(job: Job) -> dict[int, tuple[psutil.Process, psutil.Process]]:
-    """Supervisor and zygote of each node."""
+    """The supervisor and the zygote of each node."""
     zygotes = {step.rank: psutil.Process(step.pid).parent() for step in job.notes.last.values()}
     found = {}
     for rank, supervisor in job.here.trainers(job.name).items():
@@ -81,7 +82,9 @@ def families(job: Job) -> dict[int, tuple[psutil.Process, psutil.Process]]:
 
 
 def cpu_rows(job: Job, seconds: float) -> list[Row]:
-    """Rows with the CPU time of each node's supervisor and zygote while the rank trains and an operator listens."""
+    """Rows with the CPU time of each node's supervisor and zygote, while the rank trains and an operator reads the
+    status.
+    """
     watched = families(job)
     before = {rank: cpu(both) for rank, both in watched.items()}
     began, steps = time.monotonic(), len(job.notes.steps)
@@ -101,12 +104,12 @@ def cpu_rows(job: Job, seconds: float) -> list[Row]:
 
 
 def cpu(processes: Sequence[psutil.Process]) -> float:
-    """CPU seconds of the processes, in user and kernel mode."""
+    """The CPU seconds of the processes, in user and kernel mode."""
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
 def memory_row(job: Job) -> Row:
-    """The row with a zygote's private memory.
+    """A row with a zygote's private memory.
 
     This is what a zygote needs in addition to its rank, which would need the shared pages anyway.
     """
@@ -119,13 +122,13 @@ def memory_row(job: Job) -> Row:
 
 
 def kib(name: str, pid: int) -> int:
-    """The value `name` of a process's smaps_rollup, in KiB."""
+    """The value `name` from a process's smaps_rollup, in KiB."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     return sum(int(value) for value in re.findall(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE))
 
 
 def named_after(job: Job, rank: int) -> float:
-    """Stops a rank, and waits until training goes on; returns the seconds until the status reported the stall."""
+    """Stops a rank, and waits until training continues. Returns the seconds until the status reported the stall."""
     job.notes.watch(5)
     before, attempt = job.notes.pids(), job.status()["attempt"]
     began = time.monotonic()

@@ -1,8 +1,8 @@
 """Updates the generated parts of the documents: `make generate`. `--check` only lists what is out of date.
 
-Pages are written by hand, except between a line `<!-- generated: NAME -->` and the next
-`<!-- end of generated -->`: that part comes from SECTIONS, by its name. JSON Schema and CRD are generated as a whole;
-the chart contains the CRD too.
+Pages are written by hand, except for the part between a line `<!-- generated: NAME -->` and the next `<!-- end of
+generated -->`, which comes from SECTIONS, by its name. The JSON Schema and the CRD are generated as a whole. The
+chart contains the CRD, too.
 """
 
 import argparse
@@ -52,7 +52,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Updates every generated file or, with `--check`, lists those that are out of date."""
+    """Updates all generated files. With `--check`, only lists the files that are out of date."""
     parser = argparse.ArgumentParser(description="Write what the documents say about the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if anything is out of date")
     check = parser.parse_args().check
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _generated() -> Iterator[tuple[Path, str]]:
-    """Every file with generated content, and the text that it should have."""
+    """All files with generated content, and the text that each should have."""
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
     yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
@@ -74,7 +74,7 @@ def _generated() -> Iterator[tuple[Path, str]]:
 
 
 def _yaml(document: object) -> str:
-    # libyaml's dumper, because the CRD is half a megabyte: it takes half the time for the same text.
+    # libyaml's dumper is used because the CRD is half a megabyte: it takes half the time for the same text.
     text: str = yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, width=120, allow_unicode=True)
     return text
 

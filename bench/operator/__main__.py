@@ -28,13 +28,13 @@ from .scenarios import Scenario, scenarios
 from .stage import Figures, a_stage
 
 NODES_AT_MOST = 60
-"""Limit of nodes in a quick run."""
+"""The largest number of nodes in a quick run."""
 PARTS = frozenset({"shares", "fairness", "memory", "many", "progress", "largest", "churn"})
-"""Scenarios whose figures have a table of their own."""
+"""Scenarios whose figures have their own table."""
 
 
 class Bench:
-    """Measures all contestants, in random order in each repeat."""
+    """Measures all contestants. Each repeat has another random order."""
 
     def __init__(self, chosen: dict[str, Scenario], kept: Path | None, *, quick: bool) -> None:
         self.found: defaultdict[str, defaultdict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
@@ -52,7 +52,9 @@ class Bench:
                 self.found[title].update(scenarios_of_it)
 
     def measure(self, who: list[Contestant], repeats: int) -> None:
-        """Measures all contestants. One that cannot be measured is left out, with the reason, unless it is ours."""
+        """Measures all contestants. If one cannot be measured, leaves it out and notes the reason, unless it is
+        ours.
+        """
         for repeat in range(repeats):
             for contestant in random.sample(who, len(who)):
                 if contestant.title in self.left_out:
@@ -68,7 +70,7 @@ class Bench:
                         self.found.pop(contestant.title, None)
 
     def _groups(self, contestant: Contestant, repeat: int) -> list[dict[str, Scenario]]:
-        """Groups of scenarios that share a plant: most are together, some are alone."""
+        """Groups of scenarios that share a plant. Most scenarios are in one group; some have a plant of their own."""
         due = {
             name: one
             for name, one in self._chosen.items()
@@ -105,7 +107,7 @@ class Bench:
 
 
 def main() -> None:
-    """Measures, prints and writes the figures, and exits with 1 if a target is missed."""
+    """Measures, prints and writes the figures. Exits with 1 if a target is missed."""
     flags = _flags()
     everything = scenarios(flags.churn)
     chosen = {name: one for name, one in everything.items() if name in (flags.only or everything)}

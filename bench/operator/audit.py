@@ -10,30 +10,30 @@ from tests.plant import Plant
 from tests.plant.audit import kind, seconds, writes
 
 REFUSED = 400
-"""HTTP status from which a request counts as refused."""
+"""The HTTP status from which a request counts as refused."""
 PLAYER = "kwok"
 """The user that writes the simulated status of pods."""
 JOB = re.compile(r"j\d{4}(?=[.-]|$)")
-"""The job's name at the beginning of the name of an object that belongs to it."""
+"""The job's name, at the beginning of the name of an object that belongs to the job."""
 
 
 @dataclass
 class Life:
-    """The times and requests of one job; times are in seconds since 1970."""
+    """The times and requests of one job. Times are in seconds since the epoch."""
 
     submitted: float = 0.0
     created: list[float] = field(default_factory=list)
-    """When each of its pods was created."""
+    """When each of the job's pods was created."""
     played: Counter[str] = field(default_factory=Counter)
-    """By pod: how many times its status was written, once when it runs and once when it has ended."""
+    """How many times the status of each pod was written: once when it runs, and once when it has ended."""
     ended: float = 0.0
     """When the last pod ended."""
     heard: float = 0.0
-    """When the status of a pod was written for the first time."""
+    """When the status of a pod was first written."""
     said: float = 0.0
-    """When the job's status was written for the last time."""
+    """When the job's status was last written."""
     writes: Counter[str] = field(default_factory=Counter)
-    """Requests of its controller by verb and kind, including refused ones."""
+    """The requests of the job's controller, by verb and kind, including refused requests."""
 
     @property
     def events(self) -> int:
@@ -57,7 +57,7 @@ def job_name(number: int) -> str:
 def lives(plant: Plant, since: int, namespace: str, plural: str, users: frozenset[str]) -> dict[str, Life]:
     """The lives of a namespace's jobs, by name, since the position `since` in the audit log.
 
-    `plural` is the jobs' resource, `users` are the users of their controllers.
+    `plural` is the jobs' resource. `users` are the users of their controllers.
     """
     found: defaultdict[str, Life] = defaultdict(Life)
     for event in writes(plant, since, namespace):

@@ -1,4 +1,4 @@
-"""A minimal client of the API server: it submits jobs and, as a yardstick, creates pods itself."""
+"""A minimal client of the API server. It submits jobs and, for comparison, creates pods itself."""
 
 import asyncio
 import json
@@ -22,25 +22,23 @@ class BenchError(Exception):
 
 
 class Client:
-    """A client of a plant's API server with an administrator's rights."""
+    """A client of a plant's API server, with an administrator's rights."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
     async def get(self, path: str) -> Manifest:
-        """The object or list at a path."""
+        """Returns the object or list at a path."""
         return await self._send("GET", path)
 
     async def create(self, path: str, body: Manifest) -> Manifest:
-        """Creates an object."""
         return await self._send("POST", path, json=body)
 
     async def merge(self, path: str, body: Manifest) -> Manifest:
-        """Changes the fields that `body` names."""
+        """Changes the fields that `body` contains."""
         return await self._send("PATCH", path, data=json.dumps(body), headers=MERGE)
 
     async def delete(self, path: str) -> Manifest:
-        """Deletes an object."""
         return await self._send("DELETE", path)
 
     async def create_all(self, path: str, bodies: Iterable[Manifest]) -> None:
@@ -48,19 +46,20 @@ class Client:
         await at_once(lambda body: self.create(path, body), bodies)
 
     async def delete_all(self, path: str, names: Iterable[str]) -> None:
-        """Deletes all objects of these names, as fast as possible."""
+        """Deletes all objects with these names, as fast as possible."""
         await at_once(lambda name: self.delete(f"{path}/{name}"), names)
 
     async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool], seconds: float) -> None:
-        """Waits until `is_so` was true for `count` objects below a path, not necessarily at the same time.
+        """Waits until `is_so` has been true for `count` objects below a path, though not necessarily at the same
+        time.
 
         Raises:
-            BenchError: `seconds` have passed before.
+            BenchError: This has taken longer than `seconds`.
         """
         seen: set[str] = set()
         try:
             async with asyncio.timeout(seconds):
-                while len(seen) < count:  # A busy server ends watches; a new watch starts with all objects.
+                while len(seen) < count:  # A busy server ends watches. A new watch starts with all objects.
                     async for event in self._watch(path):
                         if event["type"] != "ERROR" and is_so(event["object"]):
                             seen.add(event["object"]["metadata"]["name"])

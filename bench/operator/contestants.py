@@ -1,4 +1,6 @@
-"""The controllers that are measured: how each is started, what its jobs look like, and how it reports their end."""
+"""The controllers that are measured: how each is started, what its jobs look like, and how it reports their
+success.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -35,7 +37,7 @@ class Running:
     """A running contestant."""
 
     processes: tuple[psutil.Process, ...]
-    """The contestant's processes; the one that does most of the work comes first."""
+    """The contestant's processes. The one that does most of the work comes first."""
     operator: Operator | None = None
     """The operator, if the contestant is DDPJob."""
 
@@ -48,19 +50,19 @@ class Contestant:
     api: str
     plural: str
     done: str
-    """The condition that it sets when a job has succeeded."""
+    """The condition that the controller sets when a job has succeeded."""
     users: frozenset[str]
     """The users whose requests count as the contestant's."""
     job: Callable[[str, int, dict[str, str]], Manifest]
-    """Builds a job from its name, number of pods and annotations of pods."""
+    """Builds a job from its name, its number of pods and the annotations of its pods."""
     start: Callable[[Plant], AbstractContextManager[Running]]
     manager_flags: tuple[str, ...] = field(default=())
     """Flags for the controller manager."""
     at_most: dict[str, int] = field(default_factory=dict)
-    """Limits of repeats by scenario, for scenarios that take this contestant minutes."""
+    """The largest number of repeats, for scenarios that take this contestant minutes."""
 
     def path(self, namespace: str) -> str:
-        """The API path of its jobs in a namespace."""
+        """The API path of the contestant's jobs in a namespace."""
         return f"/apis/{self.api}/namespaces/{namespace}/{self.plural}"
 
     def is_done(self, job: Manifest) -> bool:
@@ -71,7 +73,7 @@ class Contestant:
 
 @contextmanager
 def our_operator(plant: Plant, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Operator]:
-    """Runs a replica of our operator under its own user and, like the other contestants, without leader election."""
+    """Runs a replica of our operator as its own user and, like the other contestants, without leader election."""
     kubeconfig = plant.kubeconfig_for("ddpjob", ADMINS)
     with an_operator(plant, "--no-leader-elect", kubeconfig=kubeconfig, environment=environment) as operator:
         yield operator
@@ -94,7 +96,7 @@ def _foreign(operator: Foreign, *flags: str, binary: str = "") -> Callable[[Plan
 
 
 def _trainer(operator: Foreign, *flags: str) -> Callable[[Plant], AbstractContextManager[Running]]:
-    """Starts the trainer with JobSet, which its own manifests install too; `flags` are for JobSet."""
+    """Starts the trainer with JobSet, which the trainer's own manifests also install. `flags` are for JobSet."""
 
     @contextmanager
     def start(plant: Plant) -> Iterator[Running]:
@@ -117,7 +119,7 @@ def _manager_alone(plant: Plant) -> Iterator[Running]:
 def _nobody_listens() -> dict[str, str]:
     """An annotation that gives pods this machine's address, where requests for a status are refused immediately.
 
-    A pod without a supervisor refuses such requests too. A loopback address would not do: the API server rejects it
+    A pod without a supervisor also refuses such requests. A loopback address would not do: the API server rejects it
     in endpoints, and the controller would retry forever.
     """
     known = [one.address for some in psutil.net_if_addrs().values() for one in some if one.family == AF_INET]
@@ -128,7 +130,7 @@ def _nobody_listens() -> dict[str, str]:
 
 
 def _ddpjob(name: str, pods: int, annotations: dict[str, str]) -> Manifest:
-    """A DDPJob as `ddpjob submit` creates it: its command is the supervisor."""
+    """A DDPJob as `ddpjob submit` creates it, with the supervisor as its command."""
     job = _plain_ddpjob(name, pods, annotations)
     [trainer] = job["spec"]["template"]["spec"]["containers"]
     trainer |= {"command": [SUPERVISE], "args": ["train.py"]}

@@ -14,30 +14,31 @@ from tests.plant.processes import Program, reserve_port
 from tests.plant.webhooks import Webhooks, certify, create_all, is_ready
 
 CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-"""The directory in which all of these operators look for their webhooks' certificates. So only one of them can run on
-a machine, together with operators that it needs."""
+"""The directory in which all of these operators look for their webhooks' certificates. So a machine can run only one
+of them, together with operators that it needs."""
 
 
 @dataclass(frozen=True)
 class Foreign:
-    """How to install an operator; paths of files are relative to its binary."""
+    """How to install an operator. Paths of files are relative to its binary."""
 
     user: str
     binary: str
     crds: str
     webhooks: str
     configurations: dict[str, str]
-    """By name of a webhook configuration in the file `webhooks`: the name that its installation gives it."""
+    """The name that the operator's installation gives to each webhook configuration in the file `webhooks`."""
     namespace: str
     service: str
     secret: str
     authority: str
     flags: str
-    """Its command-line flags, with placeholders for the ports of webhooks and probes, and the configuration file."""
+    """The operator's command-line flags, with placeholders for the ports of webhooks and probes, and for the
+    configuration file."""
     config: str = ""
-    """The contents of the configuration file, as YAML with the same placeholders for ports."""
+    """The content of the configuration file, as YAML with the same placeholders for ports."""
     pods_label: str = ""
-    """The label of the pods that its webhooks for pods select."""
+    """The label of the pods that the operator's webhooks for pods select."""
 
 
 JOBSET = Foreign(
@@ -77,7 +78,7 @@ TRAINING_OPERATOR = Foreign(
 
 
 def trainer(qps: int, burst: int) -> Foreign:
-    """Kubeflow's trainer, which creates JobSets; `qps` and `burst` limit its requests."""
+    """Kubeflow's trainer, which creates JobSets. `qps` and `burst` limit its requests."""
     return Foreign(
         user="trainer",
         binary="trainer-controller-manager",
@@ -121,7 +122,8 @@ def installed(
 ) -> Iterator[Installed]:
     """Installs an operator as its own manifests do, with more flags or another binary, and waits until it is ready.
 
-    authority  the authority of another operator's certificates, if they are already in the directory that both use
+    `authority` is the authority of another operator's certificates, if these are already in the directory that both
+    use.
     """
     files = build.path(operator.binary).parent
     for crd in sorted((files / operator.crds).glob("*_*.yaml")):
@@ -150,7 +152,7 @@ def installed(
             *flags,
         )
         plant.wait(f"{operator.user} to be ready", lambda: is_ready(ports["probes"]))
-        # It reports ready before its webhooks listen.
+        # The operator reports that it is ready before its webhooks listen.
         plant.wait(f"the webhooks of {operator.user}", lambda: all(served.serves(path) for path in paths))
         yield Installed(program, authority)
 

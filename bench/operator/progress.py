@@ -1,4 +1,4 @@
-"""Measures the cost of jobs that report progress: reports in which only the step changes, as most reports do."""
+"""Measures the cost of jobs that report progress. As with most real reports, only the step changes."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from .contestants import SERVER
 from .stage import Figures, Stage
 
 MEASURED_SECONDS = 60.0
-"""How long is measured; the operator writes a job's progress every 10 s."""
+"""How long the measurement takes. The operator writes a job's progress every 10 s."""
 STATUS = {"version": 2, "mark": "1", "attempt": 1, "phase": "Running", "since": "2026-01-01T12:00:00.000Z"}
 STEPS_PER_SECOND = 10
 
 
 async def progress(stage: Stage) -> Figures:
-    """Measures running jobs of 4 pods, each with a supervisor that reports a new step whenever it is asked."""
+    """Measures running jobs of 4 pods, each with a supervisor that reports a new step at each request."""
     jobs, measured = (5, 12.0) if stage.quick else (200, MEASURED_SECONDS)
     path = stage.contestant.path
     await stage.begin()
@@ -54,7 +54,8 @@ def _job(stage: Stage, number: int, port: int) -> Manifest:
 async def supervisors(count: int) -> AsyncIterator[dict[int, str]]:
     """Runs `count` supervisors, which listen on all addresses of this machine.
 
-    Yields a dictionary from port to the fingerprint of the supervisor's job, to be filled in by the caller.
+    Yields a dictionary from each port to the fingerprint of the supervisor's job. The caller fills in the
+    fingerprints.
     """
     reported: dict[int, str] = {}
     began = time.monotonic()

@@ -19,15 +19,15 @@ FLOORS = REFERENCE / "performance.json"
 
 
 class Floor(NamedTuple):
-    """The lower limit for a share. It is written by hand, never from a measurement."""
+    """The lower limit for a share. It is written by hand, never taken from a measurement."""
 
     best: float
-    """The best value ever measured, on an otherwise idle machine."""
+    """The best value that was ever measured, on an otherwise idle machine."""
     floor: float
     since: str
     """The date of the floor's last change."""
     reason: str
-    """The reason of the last change, with the old and the new number. The changelog has the same sentence."""
+    """The reason for the last change, with the old and the new number. The changelog contains the same sentence."""
 
 
 def floors() -> dict[str, Floor]:
@@ -45,7 +45,7 @@ class Limit(NamedTuple):
     unit: str
     most: float
     goal: float | None = None
-    """A more ambitious value, which is shown but not judged."""
+    """A more ambitious value, which is shown but has no verdict."""
 
 
 MOST = (
@@ -84,13 +84,13 @@ LEAST_OF_JOBS = {
     "trainjob-lifted": 1.0,
     "job-lifted": 0.6,
 }
-"""By contestant: the least ratio of our jobs per second to the contestant's."""
+"""The least ratio of our jobs per second to each contestant's."""
 BY_HAND = (("created", "it is made: all created", 3.0), ("recreated", "it restarts as a gang: all recreated", 10.0))
 """Figures of a large job that are compared with pods created by hand: name, description, and limit in seconds."""
 LONG_MINUTES = 60.0
-"""Growth of memory over less time than this is reported, but not judged."""
+"""If memory was observed for less time than this, its growth is reported without a verdict."""
 MOST_GROWTH_MIB = 1.0
-"""Growth up to this counts as none."""
+"""Growth up to this counts as no growth."""
 
 BESIDE = (
     ("idle", "created p50 ms", "one job of 8 pods, all created: p50, ms"),
@@ -107,7 +107,7 @@ BESIDE = (
     ("burst", f"CPU ms per job, {MANAGER}", "and of the controller manager, ms"),
     ("burst", f"CPU ms per job, {SERVER}", "and of the API server, ms"),
 )
-"""Rows of the table of all contestants: scenario, figure, and description."""
+"""The rows of the table of all contestants: scenario, figure, and description."""
 
 
 def targets(found: Found) -> list[Row]:
@@ -204,7 +204,9 @@ def _growth(repeats: Sequence[Figures]) -> Row:
 
 
 def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
-    """Tables of all contestants, as shipped and with limits lifted, and a line for each one that is left out."""
+    """Tables of all contestants, as shipped and with limits lifted, and a line for each contestant that is left
+    out.
+    """
     lines = []
     for lifted in (False, True):
         titles = [

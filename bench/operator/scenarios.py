@@ -1,4 +1,4 @@
-"""The scenarios: each runs on a stage and returns figures, whose names include their units."""
+"""The scenarios. Each runs on a stage and returns figures, whose names include their units."""
 
 import asyncio
 import json
@@ -29,19 +29,19 @@ LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 AFTERWARDS_SECONDS = 10.0
 """How long an operator is watched after its start."""
 NOT_KEPT = {"selfsubjectaccessreviews", "selfsubjectrulesreviews"}
-"""Resources whose creation only asks a question, and stores nothing."""
+"""Resources whose creation is only a query, and stores nothing."""
 PACE_SECONDS = 0.2
 CEILING = "ceiling"
 PAIRS = 15
-"""How many pairs are measured. The number is fixed, because stopping as soon as the target is met would hide a slower
-operator."""
+"""How many pairs are measured. The number is fixed: if the measurement stopped as soon as the target is met, it would
+hide that the operator has become slower."""
 OWN_CPU = "CPU ms per job, contestant"
 SERVERS_OWN = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "ownerReferences", "generation")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One thing to measure."""
+    """What is measured, and under which conditions."""
 
     how: str
     measure: Callable[[Stage], Awaitable[Figures]]
@@ -49,9 +49,9 @@ class Scenario:
     nodes: int = 8
     node_grace_seconds: int = 60
     alone: bool = False
-    """Whether it needs a plant of its own."""
+    """Whether the scenario needs its own plant."""
     once: bool = False
-    """Whether it is measured only once, not in each repeat."""
+    """Whether the scenario is measured only one time instead of in each repeat."""
 
 
 async def idle(stage: Stage) -> Figures:
@@ -73,7 +73,7 @@ async def idle(stage: Stage) -> Figures:
 
 
 def burst(jobs: int, quick_jobs: int) -> Callable[[Stage], Awaitable[Figures]]:
-    """A scenario with this many jobs of 4 pods at the same time; `quick_jobs` jobs in a quick run."""
+    """A scenario with this many jobs of 4 pods at the same time, or with `quick_jobs` jobs in a quick run."""
 
     async def measure(stage: Stage) -> Figures:
         return await _burst(stage, quick_jobs if stage.quick else jobs)
@@ -105,7 +105,7 @@ async def _burst(stage: Stage, count: int) -> Figures:
 
 
 async def ceiling(stage: Stage) -> Figures:
-    """Creates pods like those of a job by a client that does nothing else, as an upper bound for a controller."""
+    """Creates pods like those of a job with a client that does nothing else, as an upper bound for a controller."""
     pod = await a_pod(stage)
     await stage.begin()
     pods = 100 if stage.quick else 1000
@@ -115,15 +115,15 @@ async def ceiling(stage: Stage) -> Figures:
 
 
 async def shares(stage: Stage) -> Figures:
-    """Compares a few jobs with the same pods created by hand, in close succession, so that other load cancels out."""
+    """Compares a few jobs with the same pods created by hand shortly before, so that other load cancels out."""
     pod = await a_pod(stage)
-    await _pair(stage, pod)  # Not counted: the first pair opens connections and warms caches.
+    await _pair(stage, pod)  # Not counted, because the first pair opens connections and warms caches.
     found = [await _pair(stage, pod) for _ in range(1 if stage.quick else PAIRS)]
     return {what: statistics.median(one[what] for one in found) for what in found[0]}
 
 
 async def _pair(stage: Stage, pod: Manifest) -> Figures:
-    """Creates the pods of a few jobs by hand and, once these have ended, the jobs; returns the operator's shares."""
+    """Creates the pods of a few jobs by hand, then the jobs themselves. Returns two ratios between these."""
     jobs = 40
     await stage.begin()
     before = time.process_time()
@@ -164,7 +164,9 @@ def _named(pod: Manifest, name: str, namespace: str) -> Manifest:
 
 
 def _made(stage: Stage) -> list[float]:
-    """The time of the first request for a pod by hand, and the times at which these pods were created, ascending."""
+    """When the first request for a pod by hand came, followed by the times at which these pods were created, in
+    order.
+    """
     creations = [
         event
         for event in writes(stage.plant, stage.since, stage.namespace)
@@ -208,7 +210,7 @@ async def live(stage: Stage) -> Figures:
 
 
 async def many(stage: Stage) -> Figures:
-    """Measures an operator that starts with 10,000 jobs in 20 namespaces, a tenth of them running."""
+    """Measures an operator that starts with 10,000 jobs in 20 namespaces, a tenth of which are running."""
     operator = stage.running.operator
     assert operator is not None
     jobs, namespaces = (60, 3) if stage.quick else (10_000, 20)
@@ -241,20 +243,22 @@ async def many(stage: Stage) -> Figures:
 
 A_TENTH = 10
 AT_REST = 120.0, 300.0
-"""Seconds to settle and to measure. At first, supervisors that do not answer are asked more often. The measured
-time covers one whole resync period."""
+"""Seconds to settle and to measure. At first, supervisors that do not answer are queried more often. The measured
+time covers a whole resync period."""
 QUICK_AT_REST = 1.0, 5.0
 
 
 def _one_of_many(stage: Stage, number: int) -> Manifest:
-    """A job of one pod; every tenth job runs, the others are suspended."""
+    """A job of one pod. Every tenth job runs; the others are suspended."""
     job = stage.contestant.job(job_name(number), 1, FOR_LONG)
     job["spec"]["suspend"] = number % A_TENTH != 0
     return job
 
 
 async def resting(stage: Stage) -> Figures:
-    """Measures the memory of an operator that starts with suspended jobs of large templates: peak, and at rest."""
+    """Measures the memory of an operator that starts with suspended jobs of large templates: its peak, and at
+    rest.
+    """
     operator = stage.running.operator
     assert operator is not None
     await stage.begin()
@@ -279,7 +283,7 @@ QUICK_RESTING = {"few": 6, "many": 20}
 
 
 def large_job(number: int) -> Manifest:
-    """A suspended job of 91 KiB, most of it environment variables of its trainer."""
+    """A suspended job of 91 KiB. Most of it is its trainer's environment variables."""
     job = a_job(job_name(number), suspend=True)
     [trainer] = job["spec"]["template"]["spec"]["containers"]
     trainer["env"] = [
@@ -299,7 +303,7 @@ async def _all_looked_at(operator: Operator, jobs: int) -> None:
 
 
 def runs(job: Manifest) -> bool:
-    """Whether the job's state is Running: all of its pods are running."""
+    """Whether the job's state is Running, which means that all of its pods are running."""
     return bool(job.get("status", {}).get("state") == "Running")
 
 
@@ -333,7 +337,7 @@ async def big(stage: Stage) -> Figures:
 
 
 async def _comes_up(stage: Stage, count: int) -> Life:
-    """Submits a job of `count` pods that restarts without backoff, and returns its life until it runs."""
+    """Submits a job of `count` pods that restarts without backoff. Returns its life until it runs."""
     job = stage.contestant.job(job_name(0), count, FOR_LONG)
     job["spec"]["restart"] = {"backoffSeconds": 0}
     await stage.submit([job])
@@ -343,7 +347,7 @@ async def _comes_up(stage: Stage, count: int) -> Life:
 
 
 async def _restarts(stage: Stage, life: Life) -> Life:
-    """Lets the pod of the job's node 0 fail, and returns the job's life from then until it runs again."""
+    """Makes the pod of the job's node 0 fail. Returns the job's life from then until it runs again."""
     failed = next(name for name in life.played if name.startswith(f"{job_name(0)}-0-"))
     stage.since = position(stage.plant)
     await stage.client.merge(f"{stage.pods}/{failed}", FAILS_NOW)
@@ -354,7 +358,9 @@ async def _restarts(stage: Stage, life: Life) -> Life:
 
 
 async def largest(stage: Stage) -> Figures:
-    """Measures the largest job, its creation and restart: how long callbacks block the event loop, and the memory."""
+    """Measures the creation and the restart of the largest job: how long callbacks block the event loop, and the
+    memory.
+    """
     operator = stage.running.operator
     assert operator
     await stage.begin()
@@ -377,7 +383,7 @@ async def largest(stage: Stage) -> Figures:
 
 
 TIMED = Path(__file__).with_name("timed")
-"""A folder: a Python process that has it on its path measures its event loop."""
+"""A folder. If it is on the path of a Python process, that process measures its event loop."""
 STOOD_STILL = re.compile(r"the loop stood still for ([\d.]+) s")
 
 
@@ -397,9 +403,9 @@ async def fairness(stage: Stage) -> Figures:
 
 
 async def _made_beside(stage: Stage, pods: int, pace: float) -> tuple[float, list[float]]:
-    """Pods per second of a large job, and the seconds until all pods of each small job beside it were created.
+    """Creates a large job and, every `pace` seconds meanwhile, submits a small job.
 
-    A small job is submitted every `pace` seconds while the large one is being created.
+    Returns the pods per second of the large job, and the seconds until all pods of each small job were created.
     """
     await stage.begin()
     jobs = stage.contestant.path(stage.namespace)
@@ -422,19 +428,19 @@ async def _made_beside(stage: Stage, pods: int, pace: float) -> tuple[float, lis
 
 
 def has_all_pods(job: Manifest) -> bool:
-    """Whether this is the large job, and all of its pods are created."""
+    """Whether this is the large job, and all of its pods have been created."""
     conditions = job.get("status", {}).get("conditions", ())
     return job["metadata"]["name"] == job_name(0) and any(
         (one["type"], one["status"]) == (ConditionType.CREATED, "True") for one in conditions
     )
 
 
-def _big_count(quick: bool) -> int:  # noqa: FBT001  The only parameter.
+def _big_count(quick: bool) -> int:  # noqa: FBT001  This is the only parameter.
     return 50 if quick else 1000
 
 
 async def _by_hand(stage: Stage, pod: Manifest, count: int) -> tuple[float, float]:
-    """Seconds to create `count` pods by hand, and seconds to delete and recreate all of them."""
+    """Returns the seconds to create `count` pods by hand, and the seconds to delete and recreate all of them."""
     await stage.client.delete(f"{stage.contestant.path(stage.namespace)}/{job_name(0)}")
     await stage.client.until_gone(stage.pods, LONGEST_SECONDS)
     await stage.begin()
@@ -479,7 +485,7 @@ BATCH = 20
 
 
 def scenarios(churn_minutes: float) -> dict[str, Scenario]:
-    """All scenarios by name, in an order in which none disturbs the next one."""
+    """All scenarios by name, in an order in which none disturbs the next."""
     return {
         CEILING: Scenario("pods made by a client that does nothing else", ceiling, ours_only=True, alone=True),
         "shares": Scenario(

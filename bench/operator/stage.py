@@ -27,7 +27,7 @@ LONGEST_SECONDS = 900.0
 
 @dataclass
 class Stage:
-    """A contestant that runs on a plant of its own."""
+    """A contestant on its own plant."""
 
     plant: Plant
     contestant: Contestant
@@ -59,7 +59,9 @@ class Stage:
         return lives(self.plant, self.since, self.namespace, self.contestant.plural, self.contestant.users)
 
     def used(self) -> Figures:
-        """CPU seconds since the measurement started, by the contestant, the controller manager and the API server."""
+        """CPU seconds since the measurement started, used by the contestant, the controller manager and the API
+        server.
+        """
         return {name: seconds - self._began[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> Figures:
@@ -74,7 +76,7 @@ class Stage:
         await self.client.create_all(self.contestant.path(self.namespace), jobs)
 
     async def until_phase(self, phase: str, count: int) -> None:
-        """Waits until `count` pods were in a phase."""
+        """Waits until `count` pods have been in a phase."""
         await self.until(self.pods, count, lambda pod: pod["status"]["phase"] == phase)
 
     async def until_done(self, count: int) -> None:
@@ -82,11 +84,11 @@ class Stage:
         await self.until(self.contestant.path(self.namespace), count, self.contestant.is_done)
 
     async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool]) -> None:
-        """Waits until `is_so` was true for `count` objects below a path.
+        """Waits until `is_so` has been true for `count` objects below a path.
 
         Raises:
-            BenchError: LONGEST_SECONDS have passed before.
-            PlantError: a program of the plant has ended.
+            BenchError: This has taken longer than LONGEST_SECONDS.
+            PlantError: A program of the plant has ended.
         """
         waiting = asyncio.create_task(self.client.until(path, count, is_so, LONGEST_SECONDS))
         try:
@@ -131,16 +133,16 @@ async def _warm_up(stage: Stage) -> None:
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """CPU seconds that a process and its children have used."""
+    """The CPU seconds that a process and its children have used."""
     own = process.cpu_times()
     children = sum(sum(child.cpu_times()[:2]) for child in process.children(recursive=True))
     return sum(own[:4]) + children
 
 
 def memory(process: psutil.Process) -> Figures:
-    """Present memory of a process with its children, in MiB: all resident memory, and the anonymous part of it.
+    """The present memory of a process and its children in MiB: all resident memory, and its anonymous part.
 
-    Only a leak makes the anonymous part grow.
+    The anonymous part grows only if there is a leak.
     """
     infos = [one.memory_info() for one in (process, *process.children(recursive=True))]
     resident, of_files = (sum(getattr(one, name) for one in infos) / MIB for name in ("rss", "shared"))

@@ -24,7 +24,7 @@ TYPES = {
 
 
 def name() -> str:
-    """The form of a job's name."""
+    """Describes what a job's name must look like."""
     field = job_schema()["properties"]["metadata"]["properties"]["name"]
     return f"{field['description']}\n"
 
@@ -55,7 +55,7 @@ def fixed() -> str:
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:
-    """Path, type, default and meaning of each field, followed by those of the fields inside it."""
+    """The path, type, default and meaning of each field, followed by those of the fields inside it."""
     for key, field in schema["properties"].items():
         options = [_resolved(option, known) for option in field.get("anyOf", [field]) if option != {"type": "null"}]
         inner = _resolved(options[0].get("items", options[0]), known)

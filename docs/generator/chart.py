@@ -1,4 +1,4 @@
-"""The table of values in the chart's README, from values.yaml and its comments."""
+"""Generates the table of values in the chart's README, from values.yaml and its comments."""
 
 import re
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from .markdown import code, table
 
 
 def ddpjob() -> str:
-    """Each command of `ddpjob` with its arguments."""
+    """The commands of `ddpjob`, each with its arguments."""
     return "\n".join(_commands(arguments.parser()))
 
 
@@ -47,7 +47,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _own(group: argparse._ArgumentGroup) -> bool:
-    """Whether a group holds more than `--help`."""
+    """Whether a group contains more than `--help`."""
     return any(not isinstance(action, argparse._HelpAction) for action in group._group_actions)
 
 

@@ -1,4 +1,4 @@
-"""Sections of docs/reference/contract.md: the names, and an example that the engine builds."""
+"""Generates sections of docs/reference/contract.md: the names, and an example that the engine builds."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ spec:
 
 
 def env() -> str:
-    """The variables of the trainer container, with the values that rank 1 of the example has."""
+    """The variables of the trainer container, with their values for rank 1 of the example."""
     values = {variable["name"]: variable["value"] for variable in by_name(_pod()["spec"]["containers"][0]["env"])}
     rows = (
         (code(name), "yes" if name in PACKED_VARIABLES else "", code(values.get(name)), text)

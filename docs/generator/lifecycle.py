@@ -1,4 +1,4 @@
-"""Sections of docs/reference/lifecycle.md, and the chain of policies behind them."""
+"""Generates sections of docs/reference/lifecycle.md, including the chain of policies."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ KSTATUS = {
 
 
 def states() -> str:
-    """The one-word states."""
+    """The states of a job, which are single words."""
     return table(("State", "Meaning"), ((code(value), text) for _, value, text in meanings(State)))
 
 
@@ -42,7 +42,7 @@ def conditions() -> str:
 
 
 def kstatus() -> str:
-    """What tools that wait by kstatus conditions do in each state."""
+    """How tools that wait for kstatus conditions behave in each state."""
     asked = [(code(state), condition) for state, condition in CONDITION_OF.items()]
     states = [
         (", ".join(word for word, one in asked if one is condition), *told) for condition, told in KSTATUS.items()
@@ -110,7 +110,7 @@ def changes() -> str:
 
 
 def policies() -> str:
-    """The chain of policies, and the steps after it, each in the order in which they run."""
+    """The policies of the chain and the steps after it, in the order in which they run."""
     chain = ((code(one.name), first_paragraph(one.decides), one.here) for one in CHAIN)
     steps = ((code(one.name), first_paragraph(one.takes), one.here) for one in AFTERWARDS)
     return table(("Policy or step", "In one sentence", "Why here"), (*chain, *steps))

@@ -1,4 +1,4 @@
-"""Sections with the operator's rights and metrics, from the code that defines them."""
+"""Generates sections with the operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
     EVENT_RIGHTS,

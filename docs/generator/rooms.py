@@ -1,4 +1,4 @@
-"""The diagram in CONTRIBUTING.md of the rooms (packages and subpackages), drawn from their imports."""
+"""Draws the diagram of the rooms (packages and subpackages) in CONTRIBUTING.md, from their imports."""
 
 import tomllib
 from pathlib import Path
@@ -9,7 +9,7 @@ PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 OPERATOR = "ddpjob_operator"
 PACKAGES: set[str] = {*tomllib.loads(PYPROJECT.read_text("utf-8"))["tool"]["importlinter"]["root_packages"]}
 PARTS = {"Operator and command": (OPERATOR,), "In the pod": tuple(sorted(PACKAGES - {OPERATOR}))}
-"""By frame of the diagram: its packages. A single package is drawn as its subpackages."""
+"""The packages in each frame of the diagram. A single package is drawn as its subpackages."""
 
 
 def picture() -> str:
@@ -24,7 +24,7 @@ def picture() -> str:
 
 
 def _imports(packages: tuple[str, ...]) -> dict[str, set[str]]:
-    """By room, under its short name: the other rooms that it imports."""
+    """The other rooms that each room imports, by the room's short name."""
     graph = grimp.build_graph(*packages, cache_dir=None)
     inner = (one for one in graph.find_children(packages[0]) if graph.find_children(one))
     rooms = sorted(packages if len(packages) > 1 else inner)
@@ -36,7 +36,7 @@ def _imports(packages: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def _direct(room: str, imports: dict[str, set[str]]) -> set[str]:
-    """The rooms that a room imports and does not also reach through another room."""
+    """The rooms that a room imports without also reaching them through another room."""
     return imports[room] - set().union(*(_reached(via, imports) for via in imports[room]))
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 
 def meanings(holder: type) -> list[tuple[str, Any, str]]:
-    """Name, value and meaning of each constant of a class.
+    """The name, value and meaning of each constant of a class.
 
     Raises:
-        ValueError: a constant has no docstring.
+        ValueError: A constant has no docstring.
     """
     (definition,) = ast.parse(dedent(inspect.getsource(holder))).body
     assert isinstance(definition, ast.ClassDef), "a class was given"
