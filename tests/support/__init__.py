@@ -1,1 +1,3 @@
-"""What tests in several folders share: waiting, ports, clients, jobs, and programs that are forked warm."""
+"""Code that tests in several folders share: waiting, ports, clients, jobs, and programs forked from a warm
+process.
+"""

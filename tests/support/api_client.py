@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """The API server has refused a request; the message is its answer."""
+    """The API server has refused a request. The message is the server's answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 
 class ApiClient:
-    """A client that any thread may use. Paths are those of the API, with the query."""
+    """A client that any thread may use. Paths are those of the API, including the query."""
 
     def __init__(self, url: str, context: SSLContext | None = None) -> None:
         secure = {"ssl_context": context} if context else {}
@@ -46,7 +46,7 @@ class ApiClient:
         self._pool.close()
 
     def get(self, path: str) -> Any:
-        """The JSON at a path; None if there is nothing."""
+        """The JSON at a path; None if the path does not exist."""
         try:
             return json.loads(self.read(path))
         except ApiError as error:
@@ -63,16 +63,20 @@ class ApiClient:
         return dict(json.loads(self._ask("POST", path, body, "application/json")))
 
     def patch(self, path: str, body: Object, content: str = MERGE) -> Object:
-        """Changes these fields of an object, and removes those that are None; returns it."""
+        """Changes the given fields of an object, and removes those that are None. Returns the object."""
         return dict(json.loads(self._ask("PATCH", path, body, content)))
 
     def apply(self, document: Object, namespace: str) -> Object:
-        """As `kubectl apply --server-side`, in this namespace if the kind has namespaces; returns the object."""
+        """Works like `kubectl apply --server-side`, in this namespace if the kind has namespaces. Returns the
+        object.
+        """
         path = f"{collection(document, namespace)}/{document['metadata']['name']}"
         return self.patch(f"{path}?fieldManager=tests&force=true&fieldValidation=Strict", document, APPLY)
 
     def delete(self, path: str, *, cascade: str = "Background", grace: int | None = None) -> None:
-        """Deletes the object, and does not wait; `grace` in seconds, by default the object's own."""
+        """Deletes an object, but does not wait until it is gone. `grace` is in seconds; the default is the object's
+        own.
+        """
         options = {"propagationPolicy": cascade} | ({} if grace is None else {"gracePeriodSeconds": grace})
         self._ask("DELETE", path, options, "application/json")
 
@@ -110,7 +114,7 @@ def _plural(kind: str) -> str:
 
 
 def _words(data: bytes) -> str:
-    """The text of a refusal: most refusals are a Status, some are plain text."""
+    """The text of a refusal. Most refusals are a Status, some are plain text."""
     try:
         return str(json.loads(data)["message"])
     except (ValueError, KeyError, TypeError):

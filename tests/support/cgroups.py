@@ -1,4 +1,4 @@
-"""Real cgroups with little memory, to test what the kernel does to processes that use too much."""
+"""Real cgroups with little memory, to test what the kernel does to processes that use too much of it."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ GREEDY = "held = []\nwhile True: held.append(bytearray(2**20))"
 
 @contextmanager
 def small_cgroup() -> Iterator[Path]:
-    """A cgroup of 64 MiB. Skips the test if no cgroup can be made."""
+    """A cgroup of 64 MiB. Skips the test if no cgroup can be created."""
     v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/cgroup.controllers")
     parent, limit = (v2.parent, "memory.max") if v2.exists() else (v1, "memory.limit_in_bytes")
     group = parent / f"ddpjob-test-{os.getpid()}"

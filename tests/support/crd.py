@@ -1,4 +1,4 @@
-"""The DDPJob type on a plant."""
+"""Installs the DDPJob type on a plant."""
 
 from pathlib import Path
 
@@ -17,12 +17,12 @@ def install_crd(plant: Plant, crd: Path = CRD, version: str = API_VERSION) -> No
 
 
 def wait_until_served(plant: Plant, version: str = API_VERSION) -> None:
-    """Waits for a CRD that was just applied. `kubectl wait` would fail while the CRD does not have conditions yet."""
+    """Waits for a CRD that was just applied. (`kubectl wait` would fail while the CRD has no conditions yet.)"""
     plant.wait("the CRD to be served", lambda: _served(plant, version))
 
 
 def _served(plant: Plant, version: str) -> bool:
-    """Whether jobs can be listed, which takes a moment after the type is known."""
+    """Whether jobs can be listed, which takes a moment after the CRD exists."""
     try:
         return plant.get(f"/apis/{version}/ddpjobs") is not None
     except ApiError:

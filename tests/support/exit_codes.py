@@ -1,13 +1,13 @@
-"""The exit codes that a restart rule names."""
+"""The part of a restart rule that names exit codes."""
 
 from typing import Any
 
 
 def among(*codes: int) -> dict[str, Any]:
-    """A rule for any of these exit codes."""
+    """Matches any of these exit codes."""
     return {"operator": "In", "values": [*codes]}
 
 
 def other_than(*codes: int) -> dict[str, Any]:
-    """A rule for all exit codes but these."""
+    """Matches all exit codes except these."""
     return {"operator": "NotIn", "values": [*codes]}

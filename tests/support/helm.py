@@ -1,4 +1,4 @@
-"""Helm on the project's chart."""
+"""Runs Helm on the project's chart."""
 
 import os
 import subprocess
@@ -18,11 +18,11 @@ RELEASE = "ddpjob-operator"
 
 
 class HelmError(Exception):
-    """Helm failed; the message is its output."""
+    """Helm failed. The message is Helm's output."""
 
 
 def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
-    """Runs helm, on a plant if one is given; returns its output."""
+    """Runs helm, on a plant if one is given, and returns its output."""
     environment = os.environ | (plant.environment() if plant else {"KUBECONFIG": os.devnull})
     done = subprocess.run(
         [build.path("helm"), *arguments], env=environment, capture_output=True, text=True, check=False
@@ -34,7 +34,7 @@ def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
 
 @cache
 def render(*values: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """The chart's objects with these values, which are each given as NAME=VALUE."""
+    """The objects of the chart with these values, each given as NAME=VALUE."""
     text = helm("template", RELEASE, chart, "--namespace", NAMESPACE, *settings(values))
     return [
         one for one in yaml.load_all(text, yaml.CSafeLoader) if one

@@ -1,4 +1,4 @@
-"""A package index as pip uses it (PEP 503), with packages made here, for tests that install what no image has."""
+"""A package index as pip uses it (PEP 503), whose packages are made here so that no image contains them already."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(frozen=True)
 class Package:
-    """A package with one module, which has the package's name, and its version as VERSION."""
+    """A package with one module, which has the package's name and contains the package's version as VERSION."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class Package:
 
     @property
     def wheel(self) -> bytes:
-        """The package as a wheel, always with the same bytes."""
+        """The package as a wheel, whose bytes are always the same."""
         about = f"{self.name}-{self.version}.dist-info"
         needs = "".join(f"Requires-Dist: {one}\n" for one in self.requires)
         files = {
@@ -54,10 +54,10 @@ class Index:
     asked: list[str] = field(default_factory=list)
     """The paths of all requests."""
     users: set[str] = field(default_factory=set)
-    """Names and passwords that came with requests, as `name:password`."""
+    """The names and passwords that came with requests, as `name:password`."""
 
     def page(self, path: str) -> bytes | None:
-        """The content at a path; None if there is nothing."""
+        """The content at a path; None if the path does not exist."""
         *_, folder, name = path.split("/") if not path.endswith("/") else path[:-1].split("/")
         if folder == "files":
             return next((one.wheel for one in self.packages if one.file == name), None)
@@ -68,7 +68,7 @@ class Index:
 
 @contextmanager
 def start_index(*packages: Package, host: str = "127.0.0.1") -> Iterator[Index]:
-    """Serves the packages at an address of this machine, until exit."""
+    """Serves the packages at an address of this machine until the block ends."""
     index = Index(packages)
     server = ThreadingHTTPServer((host, 0), _handler(index))
     index.url = f"http://{host}:{server.server_port}/simple/"
@@ -94,6 +94,6 @@ def _handler(index: Index) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(page or b"")
 
         def log_message(self, *_: object) -> None:
-            """Logs nothing: `asked` has all requests."""
+            """Logs nothing, because `asked` contains all requests."""
 
     return Handler

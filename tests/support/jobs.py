@@ -1,4 +1,4 @@
-"""Jobs for the plant's nodes, and how tests act on them and observe them."""
+"""Jobs for the plant's nodes, and functions with which tests change and observe them."""
 
 import json
 from collections import Counter
@@ -31,13 +31,13 @@ GROUPS = {
     "services": "/api/v1",
     "workloads": f"/apis/{SCHEDULING_API}",
 }
-"""The path in the API of each resource."""
+"""The API path of each resource."""
 OWN = ("ddpjobs", "pods", "services", "networkpolicies", "secrets")
 """The resources of a job and of the objects that the operator creates for it."""
 
 
 def steered(**how: Any) -> dict[str, Any]:
-    """Annotations by which the plant steers a pod: `runs_for="2h"`."""
+    """Annotations that control how the plant plays a pod, such as `runs_for="2h"`."""
     return {f"plant.ddpjob.dev/{key.replace('_', '-')}": value for key, value in how.items()}
 
 
@@ -45,13 +45,13 @@ FOR_LONG = steered(runs_for="2h")
 SAVING = FOR_LONG | steered(saves="true")
 STUBBORN = FOR_LONG | steered(ignores_sigterm="true")
 WHOLE_NODES = {"limits": {"nvidia.com/gpu": 8}}
-"""Resources of a trainer that fills a node, so that no other trainer fits beside it."""
+"""The resources of a trainer that fills a node, so that no other trainer fits on the same node."""
 
 
 def a_job(
     name: str = "digits", nodes: int = 2, annotations: dict[str, str] | None = None, **spec: Any
 ) -> dict[str, Any]:
-    """A job whose pods run for a second, unless annotations that steer the plant say otherwise."""
+    """A job whose pods run for a second, unless annotations for the plant say otherwise."""
     container = {"name": "trainer", "image": "nothing"}
     template = {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container]}}
     return {
@@ -63,14 +63,14 @@ def a_job(
 
 
 def on_whole_nodes(job: dict[str, Any]) -> dict[str, Any]:
-    """The job, with a machine to itself for each pod."""
+    """Changes the job so that each of its pods needs a whole machine."""
     job["spec"]["template"]["spec"]["containers"][0]["resources"] = WHOLE_NODES
     return job
 
 
 @dataclass
 class Team:
-    """A namespace, and what its users do in it."""
+    """A namespace, and the actions of its users."""
 
     plant: Plant
     namespace: str = field(default="")
@@ -79,12 +79,12 @@ class Team:
         self.namespace = self.namespace or self.plant.new_namespace()
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002  As subprocess.run calls it.
-        """Runs kubectl in this namespace; returns its output."""
+        """Runs kubectl in this namespace, and returns its output."""
         return self.plant.kubectl("--namespace", self.namespace, *arguments, input=input)
 
     @contextmanager
     def operator(self, *flags: str, **how: Any) -> Iterator[Operator]:
-        """An operator for this namespace only; all other arguments are those of `an_operator`."""
+        """Runs an operator for this namespace only. All other arguments are those of `an_operator`."""
         alone = (f"--namespace={self.namespace}", "--no-leader-elect")
         with an_operator(self.plant, *alone, *flags, forked=True, **how) as operator:
             yield operator
@@ -94,7 +94,7 @@ class Team:
         return f"{GROUPS[resource]}/namespaces/{self.namespace}/{resource}{'/' * bool(name)}{name}"
 
     def apply(self, *documents: dict[str, Any]) -> None:
-        """Creates or changes objects, so that they are as these documents say."""
+        """Creates or changes objects, so that they match these documents."""
         for document in documents:
             self.plant.api.apply(document, self.namespace)
 
@@ -103,7 +103,7 @@ class Team:
         return self.plant.api.create(collection(document, self.namespace), document)
 
     def change(self, name: str = "digits", **spec: Any) -> None:
-        """Changes fields of the job's spec; None removes one."""
+        """Changes fields of the job's spec. None removes a field."""
         self.plant.api.patch(self.path("ddpjobs", name), {"spec": spec})
 
     def say(self, name: str = "digits", **status: Any) -> None:
@@ -117,44 +117,42 @@ class Team:
     def delete(
         self, resource: str, name: str, *, wait: bool = False, cascade: str = "Background", grace: int | None = None
     ) -> None:
-        """Deletes an object, with the API's options; with `wait`, returns once the object is gone."""
+        """Deletes an object, with the API's options. With `wait`, returns only when the object is gone."""
         path = self.path(resource, name)
         self.plant.api.delete(path, cascade=cascade, grace=grace)
         if wait:
             wait_for(f"{resource}/{name} to go", lambda: self.plant.get(path) is None)
 
     def delete_all(self, resource: str) -> None:
-        """Deletes all objects of a resource, and returns once they are gone."""
+        """Deletes all objects of a resource, and returns when they are gone."""
         self.plant.api.delete(self.path(resource))
         wait_for(f"all {resource} to go", lambda: not self.all(resource))
 
     def tell(self, *pods: str, **how: str | None) -> None:
-        """Steers pods by annotations; None removes an annotation."""
+        """Controls pods with annotations. None removes an annotation."""
         for pod in pods:
             self.plant.api.patch(self.path("pods", pod), {"metadata": {"annotations": steered(**how)}})
 
     def finish(self) -> None:
-        """Lets all running pods finish now, except for pods that are being deleted."""
+        """Makes all running pods finish now, except for pods that are being deleted."""
         pods = (pod["metadata"] for pod in self.all("pods"))
         self.tell(*(one["name"] for one in pods if "deletionTimestamp" not in one), runs_for="0s")
 
     def all(self, resource: str, label: str = "") -> list[dict[str, Any]]:
-        """All objects of a resource or, with a label `key=value`, all that have this label."""
+        """All objects of a resource or, with a label `key=value`, all objects that have this label."""
         query = f"?labelSelector={quote(label)}" if label else ""
         items: list[dict[str, Any]] = self.plant.get(f"{self.path(resource)}{query}")["items"]
         return items
 
     def job(self, name: str = "digits") -> dict[str, Any] | None:
-        """The job as it is now."""
+        """The job as it is now; None if it does not exist."""
         job: dict[str, Any] | None = self.plant.get(self.path("ddpjobs", name))
         return job
 
     def status(self, name: str = "digits") -> dict[str, Any]:
-        """The job's status."""
         return (self.job(name) or {}).get("status", {})
 
     def pods(self, name: str = "digits") -> list[dict[str, Any]]:
-        """The job's pods."""
         return self.all("pods", f"{Label.JOB_NAME}={name}")
 
     def pod(self, rank: int, name: str = "digits") -> str:
@@ -164,13 +162,15 @@ class Team:
         return max(own, key=lambda pod: int(labels[pod][Label.INCARNATION]))
 
     def fails(self, rank: int, **how: str) -> str:
-        """Lets a rank's present pod fail now, in the way that `how` says; returns its name."""
+        """Makes a rank's present pod fail now, in the way that `how` describes. Returns the pod's name."""
         pod = self.pod(rank)
         self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
         return pod
 
     def limit(self, resource: str, most: int) -> None:
-        """Creates a quota of at most `most` objects of a resource, and waits until it counts the existing ones."""
+        """Creates a quota of at most `most` objects of a resource. Waits until the quota counts the existing
+        objects.
+        """
         name, spec = resource.replace("/", "."), {"hard": {resource: str(most)}}
         self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})
         quota = self.path("resourcequotas", name)
@@ -182,7 +182,7 @@ class Team:
         return not any(map(self.all, OWN))
 
     def events(self, name: str = "digits") -> Counter[str]:
-        """How often the job has events of each reason."""
+        """How many events of each reason the job has."""
         counts: Counter[str] = Counter()
         for event in self.all("events"):
             if event["involvedObject"]["name"] == name and event["involvedObject"]["kind"] == KIND:
@@ -190,7 +190,7 @@ class Team:
         return counts
 
     def wait(self, state: str, name: str = "digits", seconds: int = 60) -> dict[str, Any]:
-        """Waits until the job is in this state; returns its status."""
+        """Waits until the job is in this state. Returns the job's status."""
         self.until(f"{{.status.state}}={state}", name, seconds)
         return self.status(name)
 
@@ -201,7 +201,7 @@ class Team:
         self._until(path, lambda job: str(reduce(_at, keys, job)) == value, name, seconds)
 
     def condition(self, kind: str, status: str = "True", name: str = "digits", seconds: int = 60) -> dict[str, Any]:
-        """Waits until the job's condition has this status; returns the condition."""
+        """Waits until the job's condition has this status. Returns the condition."""
         self._until(
             f"{kind}={status}",
             lambda job: any(
@@ -220,12 +220,12 @@ class Team:
 
 
 def _at(place: Any, key: str) -> Any:
-    """The value at a key; None if there is none."""
+    """The value at a key; None if the key does not exist."""
     return place.get(key) if isinstance(place, dict) else None
 
 
 def created(team: Team, name: str = "digits") -> bool:
-    """Whether the job says that all of its pods exist."""
+    """Whether the job's status says that all of its pods exist."""
     return any(
         one["type"] == "Created" and one["status"] == "True" for one in team.status(name).get("conditions", ())
     )
@@ -237,7 +237,7 @@ def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def meanwhile(team: Team) -> None:
-    """Waits until the operator has seen all earlier changes: until another job has come and gone."""
+    """Waits until the operator has handled all earlier changes, by creating and deleting another job."""
     team.apply(a_job("meanwhile", nodes=1))
     team.wait("Succeeded", "meanwhile")
     team.delete("ddpjobs", "meanwhile", wait=True)
@@ -245,7 +245,9 @@ def meanwhile(team: Team) -> None:
 
 @contextmanager
 def kept(team: Team) -> Iterator[None]:
-    """Keeps the present pods in the API while the block runs, by a finalizer, even if they are deleted and ended."""
+    """Keeps the present pods in the API while the block runs, even if they end or are deleted, by means of a
+    finalizer.
+    """
     pods = [team.path("pods", pod["metadata"]["name"]) for pod in team.pods()]
     for pod in pods:
         team.plant.api.patch(pod, {"metadata": {"finalizers": ["example.com/keeps"]}})
@@ -277,12 +279,12 @@ def silent(plant: Plant, node: str) -> Iterator[None]:
 
 
 def heard(plant: Plant, node: str, alive: str | None) -> None:
-    """Sets the label by which kwok plays a node, or with None removes it."""
+    """Sets the label that makes kwok play a node. None removes the label."""
     plant.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {ALIVE: alive}}})
 
 
 def writes(plant: Plant, namespace: str) -> Counter[str]:
-    """The operator's writes in a namespace by verb and resource, from the audit log."""
+    """The operator's writes in a namespace, by verb and resource, from the audit log."""
     return Counter(
         f"{event['verb']} {audit.kind(event)}"
         for event in audit.writes(plant, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Queues of Kueue for tests, by default with a quota for eight pods with one GPU each."""
+"""Queues of Kueue for tests. By default their quota is enough for eight pods with one GPU each."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def cluster_queue(resource: str = GPU, quota: int | str = QUOTA, **spec: Any) ->
 
 
 def workloads(team: Team) -> list[dict[str, Any]]:
-    """Kueue's Workloads of the namespace."""
+    """Kueue's Workloads in the namespace."""
     items: list[dict[str, Any]] = team.plant.get(f"/apis/{KUEUE_API}/namespaces/{team.namespace}/workloads")["items"]
     return items
 

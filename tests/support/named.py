@@ -1,4 +1,6 @@
-"""Checks that tests that a page names as proof exist, and that it says which tests only `make test-full` runs."""
+"""Checks the tests that a page names as proof: that they exist, and that those only in `make test-full` are
+marked.
+"""
 
 import ast
 import re
@@ -26,7 +28,7 @@ class Content:
 
 
 def mistakes(text: str) -> Iterator[str]:
-    """What is wrong with the tests that a page's text names in backquotes, as ``file::test[row]``."""
+    """Yields mistakes in the names of tests that a page's text has in backquotes, as ``file::test[row]``."""
     named = NAMED.findall(text)
     if not named or len(named) != text.count("::"):
         yield f"names no test, or not as pytest has it: {text}"

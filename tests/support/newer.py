@@ -1,4 +1,4 @@
-"""Parts of a status that a newer operator has written and that this version does not know."""
+"""Parts of a status that a newer operator has written, and that are unknown to this version."""
 
 from typing import Any
 

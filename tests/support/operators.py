@@ -1,4 +1,4 @@
-"""Operators as processes beside a plant: started, stopped, killed, frozen and woken."""
+"""Starts operators as processes beside a plant; stops, kills, freezes and wakes them."""
 
 import re
 import signal
@@ -32,17 +32,19 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """Its whole log."""
+        """The operator's whole log."""
         return self.program.log.read_text()
 
     @property
     def ports(self) -> tuple[int, int] | None:
-        """The port where it serves everything, and the port for probes; None: it does not listen yet."""
+        """The port for all requests, and the port for probes; None if the operator does not listen yet."""
         found = SERVING.search(self.log)
         return (int(found[1]), int(found[2])) if found else None
 
     def get(self, path: str, *, probe: bool = False, **headers: str) -> tuple[int, str]:
-        """The HTTP status and the text of one of its pages; status 0 if it does not answer."""
+        """The HTTP status and the text of one of the operator's pages. The status is 0 if the operator does not
+        answer.
+        """
         if self.ports is None:
             return 0, "not serving yet"
         asked = urllib.request.Request(f"http://127.0.0.1:{self.ports[probe]}{path}", headers=headers)
@@ -55,33 +57,33 @@ class Operator:
             return 0, str(error)
 
     def metric(self, name: str) -> float:
-        """The value of a metric; `name` includes the labels as the page shows them."""
+        """The value of a metric. `name` includes the labels in the form in which the page shows them."""
         _, page = self.get("/metrics")
         found = re.search(rf"^{re.escape(name)} (.*)$", page, re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     def wait_for(self, words: str) -> None:
-        """Waits until its log contains these words."""
+        """Waits until the operator's log contains these words."""
         self.plant.wait(f"{self.program.name} to say {words!r}", lambda: words in self.log, seconds=60)
 
     def ready(self) -> bool:
-        """Whether it says that it is ready."""
+        """Whether the operator reports that it is ready."""
         return self.get("/readyz")[0] == 200
 
     def kill(self) -> None:
-        """Kills it, as by kill -9."""
+        """Kills the operator, as `kill -9` does."""
         self.program.kill()
         self._forget()
 
     def stop(self) -> int:
-        """Sends SIGTERM, and waits for its end; returns its exit code."""
+        """Sends SIGTERM, and waits until the operator has ended. Returns its exit code."""
         self.program.process.send_signal(signal.SIGTERM)
         code = self.program.process.wait(timeout=patience(60))
         self._forget()
         return code
 
     def ended(self) -> int:
-        """Waits until it has ended by itself; returns its exit code."""
+        """Waits until the operator has ended without a signal. Returns its exit code."""
         self._forget()
         return self.program.process.wait(timeout=patience(60))
 
@@ -106,7 +108,7 @@ def an_operator(
     until_ready: bool = True,
     forked: bool = False,
 ) -> Iterator[Operator]:
-    """Starts a replica beside a plant, and ends it at exit.
+    """Starts a replica beside a plant, and ends it when the block ends.
 
     environment  more environment variables
     forked       whether to fork it from a process that has imported it, which saves a third of a second of a core

@@ -8,7 +8,8 @@ _held: list[Port] = []
 def hold_port() -> int:
     """A port that is free, and that no other test and no `ddpjob run` gets while this process lives.
 
-    Closing a test socket would not hold the port: another program could get it before this program binds it.
+    A test socket that is closed again would not hold the port: another program could get it before this program binds
+    it.
     """
     _held.append(Port(free_port()))
     return _held[-1].number

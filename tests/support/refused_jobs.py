@@ -11,7 +11,7 @@ from ddpjob_operator.api.rules import FIXED, FIXED_FOR_EVER, RULES, WHILE_SUSPEN
 from tests.support.exit_codes import among
 
 Values = dict[str, Any]
-"""Values by their path in the job, with dots; missing parts of a path are created."""
+"""Values by their path in the job, with dots. Missing parts of a path are created."""
 
 CONTAINER = "spec.template.spec.containers.0"
 RESTARTS = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
@@ -21,7 +21,7 @@ INIT = [{"name": "prepare", "image": "any", "env": [{"name": "SIZE", "value": "1
 
 @dataclass(frozen=True)
 class Case:
-    """A job that a rule refuses, and the most similar job that it accepts.
+    """A job that a rule refuses, and the most similar job that the rule accepts.
 
     path     the field that the rule is about
     message  the beginning of the API server's message
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def rule(self) -> Rule | Fixed:
-        """The one rule of which this case is an example."""
+        """The only rule of which this case is an example."""
         path = re.sub(r"\[\d+\]", "[]", self.path)
         (rule,) = (one for one in (*RULES, *FIXED) if one.path == path and one.said.startswith(self.message))
         return rule
@@ -52,7 +52,7 @@ OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
 
 
 def _rules(path: str, message: str, bad: Values, good: Values) -> Case:
-    """A case about a rule for what to do after a failure."""
+    """A case about a rule that says what follows a failure."""
     bad, good = ({"spec.restart.rules": [{"action": "Fail"} | rule]} for rule in (bad, good))
     return Case(f"spec.restart.rules[0]{path}", message, bad, good)
 
@@ -122,7 +122,7 @@ NEW_JOBS = [
         {f"{CONTAINER}.restartPolicy": "Never", f"{CONTAINER}.restartPolicyRules": [RESTARTS]},
         {f"{CONTAINER}.restartPolicy": "Never"},
     ),
-    # Other containers may be restarted by themselves.
+    # Containers other than the trainer may restart alone.
     Case(
         "spec.template.spec.containers[1].restartPolicy",
         "restarts only the trainer; remove it",
@@ -275,7 +275,7 @@ BY_CRD = [
         {f"{CONTAINER}.env": _named("A", _numbers(MAX_ENV))},
     ),
 ]
-"""Cases that the bounds in the CRD refuse, with messages of the API server itself."""
+"""Cases that the bounds in the CRD refuse, with messages from the API server itself."""
 
 BY_POD = [
     Case(

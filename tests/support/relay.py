@@ -1,4 +1,4 @@
-"""A relay between two programs that talk over TCP: passes on their data, and does not have their secret."""
+"""A relay between two programs that communicate over TCP. It passes on their data, but does not have their secret."""
 
 import asyncio
 import threading
@@ -10,7 +10,9 @@ READY_SECONDS = 30
 
 @asynccontextmanager
 async def relay(address: str, host: str) -> AsyncIterator[str]:
-    """Yields an address of `host`, and passes on to `address`, by connections from `host`, what arrives there."""
+    """Yields an address of `host`. Data that arrives there is passed on to `address`, over connections from
+    `host`.
+    """
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while part := await reader.read(1 << 16):

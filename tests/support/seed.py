@@ -1,7 +1,7 @@
-"""The seed of all random choices of tests, and how many examples they draw.
+"""The seed of all random choices of the tests, and how many examples they draw.
 
-Each run has a new seed, which it prints. `TEST_SEED=N make test`, or `TEST_SEED=N pytest`, repeats the choices of
-the run that printed N.
+Each run has a new seed, which it prints. `TEST_SEED=N make test`, or `TEST_SEED=N pytest`, repeats the choices of the
+run that printed N.
 """
 
 import os
@@ -10,9 +10,11 @@ import secrets
 from hypothesis import settings
 
 SEED = os.environ.setdefault("TEST_SEED", str(secrets.randbelow(1 << 32)))
-"""The seed, which is also put into the environment, for other processes of this run."""
+"""The seed. It is also put into the environment, for other processes of this run."""
 
 
 def examples(share: float) -> settings:
-    """Settings for this share of the profile's number of examples, so that the profile `deep` draws more here too."""
+    """Settings for this share of the profile's number of examples, so that the profile `deep` draws more here,
+    too.
+    """
     return settings(max_examples=max(1, round(share * settings().max_examples)))

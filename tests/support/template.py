@@ -1,7 +1,7 @@
 """`python -P template.py MODULE SOCKET`: imports MODULE once, and forks a process that runs its `main` on request.
 
-A request is a JSON object with `argv` and `environment`, sent with the file for the output and the writing end of a
-pipe. Into the pipe go the process's id and, when it has ended, its exit code.
+A request is a JSON object with `argv` and `environment`. It comes with two descriptors: the file for the output, and
+the writing end of a pipe. The process's ID is written into the pipe and, when the process has ended, its exit code.
 """
 
 import gc
@@ -21,12 +21,12 @@ MOST_BYTES = 2**17
 
 
 def main() -> None:
-    """Serves requests until nobody can send any more; each is served by a process that is forked for it."""
+    """Serves requests until nobody can send any more. A process is forked for each request."""
     module, descriptor = sys.argv[1:]
     run: Callable[[], str | int | None] = import_module(module).main
     requests = socket.socket(fileno=int(descriptor))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # So that keepers leave no zombies.
-    gc.freeze()  # Otherwise the first collection in each process would copy shared memory.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Otherwise keepers would become zombies.
+    gc.freeze()  # Otherwise the first garbage collection in each process would copy shared memory.
     while True:
         request, files, *_ = socket.recv_fds(requests, MOST_BYTES, 2)
         if not request:
@@ -42,7 +42,7 @@ def main() -> None:
 def _keep(
     template: int, run: Callable[[], str | int | None], request: dict[str, Any], output: int, pipe: int
 ) -> None:
-    """Runs the process as this one's own child, because only a parent learns the exit code."""
+    """Runs the requested process as a child of this one, because only a parent can get its exit code."""
     die_with(template)
     told = Connection(pipe, readable=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -51,7 +51,7 @@ def _keep(
         told.close()
         die_with(keeper)
         _become(output, **request)
-        sys.exit(run())  # As the script of an entry point exits.
+        sys.exit(run())  # This is how the script of an entry point exits.
     told.send(pid)
     told.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Virtual time: when everything in a program waits, its clock jumps to the moment for which it waits."""
+"""Virtual time: when everything in a program waits, its clock jumps to the time for which it waits."""
 
 import asyncio
 import selectors
@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.01
-"""Data sent on this machine arrives sooner than this: if nothing has arrived by then, nothing is on its way."""
+"""How long data sent on this machine can take to arrive. If nothing has arrived by then, nothing is on its way."""
 ROUND_SECONDS = 0.0001
-"""How long each round of the loop takes, on its clock, so that time passes even for a program that never waits."""
+"""How much time each round of the event loop takes on its clock, so that time passes even if the program never
+waits."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -36,6 +37,8 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Runs a program as `asyncio.run` does. Both ends of its connections must be in it, and it must use no thread."""
+    """Runs a program as `asyncio.run` does. It must contain both ends of its connections, and must not use
+    threads.
+    """
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(program)

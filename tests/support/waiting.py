@@ -1,4 +1,4 @@
-"""Waiting for what a test asserts: with a deadline that is later on a busy machine, and a message if it is missed."""
+"""Waits for what a test asserts, with a deadline that is later on a busy machine, and a message if it is missed."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,8 @@ import psutil
 
 T = TypeVar("T")
 
-# So two waits of the usual 60 s end before the test's limit of 600 s, and their messages say more than a stack.
+# With this limit, two waits of the usual 60 s end before the test's limit of 600 s, so that their messages are shown
+# instead of a stack.
 MOST = 4.0
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.1
 WINDOW_SECONDS = 5.0
@@ -39,9 +40,9 @@ IDLENESS = Idleness()
 def patience(seconds: float) -> float:
     """How long to wait now for something that takes at most `seconds` on a quiet machine.
 
-    If a core is idle, no process has to wait for one: anything late is then late by its own fault, even if it keeps
-    another core busy. The fewer cores are idle, the longer the wait, up to four times. So a test's deadline can
-    be the time that is promised, and a neighbour's load does not break the promise.
+    If a core is idle, no process has to wait for one. Then a program that is late has only itself to blame, even if
+    it keeps another core busy. The fewer cores are idle, the longer the wait, up to four times. So a test's deadline
+    can be the time that is promised, and the load of other programs does not break the promise.
     """
     return seconds / min(max(IDLENESS.cores, 1 / MOST), 1.0)
 
@@ -49,9 +50,10 @@ def patience(seconds: float) -> float:
 def wait_for(
     what: str, condition: Callable[[], T], seconds: float = 60.0, *, story: Callable[[], object] = lambda: ""
 ) -> T:
-    """Waits for a condition's first true value, and returns it; fails with `story()`, which tells what there was.
+    """Waits for a condition's first true value, and returns it. Fails with `story()`, a description of what was
+    found.
 
-    seconds  at most, on a quiet machine
+    seconds  the longest wait on a quiet machine
     """
     begun = time.monotonic()
     while not (value := condition()):

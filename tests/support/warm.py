@@ -1,8 +1,8 @@
 """Programs that are forked from a process that has imported them, because tests start them by the hundred.
 
-Importing the operator takes 0.7 s of a core, forking it some milliseconds. A forked program can be killed, exits, and
-dies with the tests like a program that is started. A program that needs another interpreter (`LD_PRELOAD`) has to be
-started.
+Importing the operator takes 0.7 s of a core, but forking it takes only some milliseconds. A forked program can be
+killed, exits, and dies with the tests like a program that is started. A program that needs another interpreter
+(`LD_PRELOAD`) must be started.
 """
 
 import atexit
@@ -29,7 +29,7 @@ INHERITED = dict(os.environ)
 
 
 class Fork:
-    """A forked process, with the used part of the interface of `subprocess.Popen`."""
+    """A forked process, with those parts of the interface of `subprocess.Popen` that are used."""
 
     def __init__(self, told: Connection) -> None:
         self.pid: int = told.recv()
@@ -38,36 +38,37 @@ class Fork:
         self._reading = Lock()
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """The exit code; None if the process has not ended."""
         return self._learn(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended."""
+        """Waits until the process has ended, and returns its exit code."""
         code = self._learn(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(f"the fork {self.pid}", timeout or 0.0)
         return code
 
     def kill(self) -> None:
-        """Kills it, as by kill -9."""
+        """Kills the process, as `kill -9` does."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
         """Sends a signal, unless the process has ended."""
         if self.poll() is None:
-            with suppress(ProcessLookupError):  # It may have ended, and the message about it is on its way.
+            # The process may have ended, and the message about its end may not have arrived yet.
+            with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def _learn(self, timeout: float | None) -> int | None:
         if self.returncode is None and self._told.poll(timeout):
-            with self._reading:  # If two threads wait, only one may read.
+            with self._reading:  # If two threads wait, only one of them may read.
                 if self.returncode is None:
                     self.returncode = self._told.recv()
         return self.returncode
 
 
 class Template:
-    """A process that has imported a module with a `main`. It ends with this process."""
+    """A process that has imported a module with a `main`. It ends together with this process."""
 
     def __init__(self, module: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,7 +77,7 @@ class Template:
             self._process = start_with_us(*command, pass_fds=[theirs.fileno()])
 
     def close(self) -> None:
-        """Ends it, and all processes that were forked from it."""
+        """Ends the template, and all processes that were forked from it."""
         self._requests.close()
         self._process.wait()
 
@@ -97,7 +98,7 @@ def _template(module: str) -> Template:
 
 
 def fork_operator(programs: Programs, name: str, environment: Mapping[str, str], *flags: str) -> Program:
-    """As `programs.start` with `ddpjob-operator`."""
+    """Works like `programs.start` with `ddpjob-operator`."""
     programs.logs.mkdir(exist_ok=True)
     log = programs.logs / f"{name}.log"
     process = _template("ddpjob_operator.cluster.command").fork(
