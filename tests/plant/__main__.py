@@ -20,7 +20,7 @@ SIZES: dict[str, Callable[[], AbstractContextManager[Plant]]] = {
 
 
 def main() -> int:
-    """Builds the plant, or brings one up and waits."""
+    """Builds the plant, or brings up one of its sizes and waits."""
     parser = argparse.ArgumentParser(prog="python -m tests.plant", description="The cluster that the tests run on.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build what is missing")
@@ -46,7 +46,7 @@ def _build() -> None:
         build.build()
         return
     machine.install_missing()
-    # Building images mostly waits for network and disk, Go's compiler for the cores.
+    # Building images mostly waits for the network and the disk, while Go's compiler needs the cores.
     with ThreadPoolExecutor() as beside:
         images = beside.submit(build_images)
         build.build(For.REAL)

@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 @dataclass
 class Plant:
-    """A running API server and what belongs to it.
+    """A running API server with its files, programs and clients.
 
-    directory  all of the plant's files, with logs/
-    url        where the API server is reached
+    directory  all of the plant's files, including logs/
+    url        the URL of the API server
     programs   the running programs
-    service_accounts  whether a pod needs a service account: each namespace then gets one from the controller manager
+    service_accounts  whether a pod needs a service account; the controller manager then creates one per namespace
     """
 
     directory: Path
@@ -59,12 +59,12 @@ class Plant:
 
     @property
     def audit_log(self) -> Path:
-        """A file with one JSON event, on one line, per answered request."""
+        """A file with one JSON event per answered request, each on one line."""
         return self.directory / "logs" / "audit.log"
 
     def kubeconfig_for(self, user: str, *groups: str) -> Path:
-        """The kubeconfig of a user with a certificate; RBAC decides what the user may do."""
-        # Not a colon: KUBECONFIG is a list of files separated by colons.
+        """The kubeconfig of a user with a certificate. RBAC decides what the user may do."""
+        # A colon is replaced, because KUBECONFIG is a list of files separated by colons.
         file = self.directory / "kubeconfigs" / f"{re.sub('[:/]', '-', '+'.join([user, *groups]))}.yaml"
         if not file.exists():
             self._write(file, _identity(self.authority.client(user, groups)))
@@ -78,10 +78,10 @@ class Plant:
         return file
 
     def kubectl(self, *arguments: str | Path, input: str | None = None, kubeconfig: Path | None = None) -> str:  # noqa: A002 - as subprocess.run calls it.
-        """What kubectl prints, run as an admin or as the user of `kubeconfig`.
+        """Returns what kubectl prints, run as an admin or as the user of `kubeconfig`.
 
         Raises:
-            PlantError: kubectl failed; the message is its output.
+            PlantError: kubectl failed. The message is its output.
         """
         done = subprocess.run(
             [build.path("kubectl"), *arguments],
@@ -97,7 +97,7 @@ class Plant:
         return done.stdout
 
     def new_namespace(self, **labels: str) -> str:
-        """Creates a namespace for one test, in which pods can be created immediately; returns its name."""
+        """Creates a namespace for one test, in which pods can be created immediately. Returns its name."""
         metadata = {"generateName": "test-", "labels": labels}
         name = str(self.api.create("/api/v1/namespaces", {"metadata": metadata})["metadata"]["name"])
         if self.service_accounts:
@@ -122,7 +122,7 @@ class Plant:
         return ApiClient(self.url, self.admin())
 
     def get(self, path: str) -> Any:
-        """The JSON at a path of the API, read as an admin; None if there is nothing."""
+        """The JSON at a path of the API, read as an admin; None if the path does not exist."""
         return self.api.get(path)
 
     def text(self, path: str) -> str:
@@ -130,10 +130,10 @@ class Plant:
         return self.api.read(path).decode()
 
     def wait(self, what: str, condition: Callable[[], T], seconds: float = UP_SECONDS) -> T:
-        """The first true value of a condition, as `wait_for` waits for it.
+        """Waits, as `wait_for` does, for the first true value of a condition, and returns it.
 
         Raises:
-            PlantError: a program of the plant ended during the wait.
+            PlantError: A program of the plant ended during the wait.
         """
 
         def checked() -> T:
@@ -143,7 +143,7 @@ class Plant:
         return wait_for(what, checked, seconds, story=self._last_words)
 
     def ready(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Whether the API server reports that it is ready."""
         try:
             return self.api.read("/readyz") == b"ok"
         except (ApiError, urllib3.exceptions.HTTPError):
@@ -169,14 +169,14 @@ class Plant:
 
 @contextmanager
 def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = False) -> Iterator[Plant]:
-    """Starts an API server, waits until it is ready, and stops it at exit.
+    """Starts an API server, waits until it is ready, and stops it when the block ends.
 
     flags             more flags of kube-apiserver
-    address           where it listens; must be an address of this machine
+    address           the address to listen on, which must be an address of this machine
     service_accounts  whether a pod needs a service account, as when the controller manager creates one per namespace
 
     Raises:
-        PlantError: something is missing or did not start; the message has the end of the log that matters.
+        PlantError: Something is missing or did not start. The message contains the relevant end of a log.
     """
     with plant_directory() as directory, reserve_port(address) as held:
         port = held.getsockname()[1]
@@ -199,7 +199,7 @@ def start_api(*flags: str, address: str = "127.0.0.1", service_accounts: bool = 
 def _start_etcd(plant: Plant) -> None:
     data = plant.directory / "etcd"
     data.mkdir(mode=0o700)
-    # Clients come through a socket file. There are no peers, but etcd wants an address for them.
+    # Clients connect through a socket file. There are no peers, but etcd requires an address for them.
     nobody = "http://127.0.0.1:1"
     plant.programs.start(
         "etcd",
@@ -218,7 +218,8 @@ def _start_etcd(plant: Plant) -> None:
 def _start_apiserver(plant: Plant, address: str, port: int, *flags: str) -> None:
     pki = plant.directory / "pki"
     shutil.copy(HERE / "audit.yaml", plant.directory)
-    # The Service `kubernetes` leads to it if pods can reach it; a loopback address is not valid in endpoints.
+    # If pods can reach the API server, the Service `kubernetes` leads to it. A loopback address is not valid in
+    # endpoints.
     reconciler = "none" if ip_address(address).is_loopback else "lease"
     plant.programs.start(
         "kube-apiserver",

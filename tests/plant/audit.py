@@ -1,4 +1,4 @@
-"""What the API server's audit log says: who wrote what, and when."""
+"""Reads the API server's audit log: who wrote what, and when."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ READS = {"get", "list", "watch"}
 
 
 def position(plant: Plant) -> int:
-    """The present end of the audit log: later events start at this position."""
+    """The present end of the audit log. Later events start at this position."""
     return plant.audit_log.stat().st_size
 
 
 def requests(plant: Plant, since: int = 0, namespace: str | None = None) -> Iterator[dict[str, Any]]:
-    """All requests in a namespace, or in all namespaces, since a position; including refused requests."""
+    """All requests in a namespace, or in all namespaces, since a position. Includes refused requests."""
     mark = f'"namespace":"{namespace}"'.encode() if namespace else b""
     with plant.audit_log.open("rb") as log:
         log.seek(since)
@@ -39,5 +39,5 @@ def kind(event: dict[str, Any]) -> str:
 
 
 def seconds(time: str) -> float:
-    """A time of the log, which has microseconds, in seconds since 1970."""
+    """Converts a time of the log, which has microseconds, to seconds since the epoch."""
     return datetime.fromisoformat(time).timestamp()

@@ -1,4 +1,4 @@
-"""The table of binaries that the plant is made of: all are built from the pinned Go modules under modules/."""
+"""The table of the plant's binaries. All are built from the pinned Go modules under modules/."""
 
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -9,7 +9,7 @@ _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
 
 class For(StrEnum):
-    """What a binary is for, if only one needs it: the size real, a kind cluster, a bench, or tests of Volcano."""
+    """The only use of a binary, if it has only one: the size real, a kind cluster, a bench, or tests of Volcano."""
 
     REAL = auto()
     KIND = auto()
@@ -19,11 +19,11 @@ class For(StrEnum):
 
 @dataclass(frozen=True)
 class Binary:
-    """A program and how it is built.
+    """A program, and how it is built.
 
     module  the folder under modules/ whose go.mod pins it
     ldflags flags for its linker besides -s -w
-    only    the one thing that needs it, if the sizes api and fake do not
+    only    the only use that needs it; None if the sizes api and fake need it
     keeps   files of its own module, such as CRDs, that are kept beside it
     """
 
@@ -99,7 +99,7 @@ BINARIES = (
     _of_kubernetes("kubeadm", For.KIND, module="kind"),
     Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),
     Binary("crictl", "kind", "sigs.k8s.io/cri-tools/cmd/crictl", only=For.KIND),
-    # A tag that changes nothing, so that a call of its own builds it: it writes `logrus` in another case.
+    # The tag changes nothing. It makes a separate call build this program, which writes `logrus` with other capitals.
     Binary(
         "local-path-provisioner", "kind", "github.com/rancher/local-path-provisioner", tags="netgo", only=For.KIND
     ),

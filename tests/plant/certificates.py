@@ -1,4 +1,6 @@
-"""A certificate authority for one plant. Keys are on an elliptic curve, because these are made in a millisecond."""
+"""A certificate authority for one plant. Its keys are on an elliptic curve, because those are made in a
+millisecond.
+"""
 
 import datetime as dt
 import ipaddress
@@ -13,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = dt.timedelta(days=7)
 BEFORE = dt.timedelta(hours=1)
-"""A certificate is valid from this long before it is made, because clocks differ."""
+"""How long before its creation a certificate is already valid, because clocks differ."""
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -48,7 +50,9 @@ class Authority:
         return pem(self._key)
 
     def server(self, name: str, *, reached_as: Iterable[str], user: str = "", groups: Iterable[str] = ()) -> Pair:
-        """A pair for a server with these host names and addresses; with `user`, also for requests by the server."""
+        """A pair for a server with these host names and addresses. With `user`, the server can also send requests
+        with it.
+        """
         usages = [ExtendedKeyUsageOID.SERVER_AUTH] + ([ExtendedKeyUsageOID.CLIENT_AUTH] if user else [])
         names = x509.SubjectAlternativeName([_alternative(one) for one in reached_as])
         return self._pair(_name(user or name, groups), x509.ExtendedKeyUsage(usages), names)

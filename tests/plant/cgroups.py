@@ -1,4 +1,4 @@
-"""The cgroups of nodes: each below this process's own, in every hierarchy of cgroup v1."""
+"""The cgroups of nodes. Each is below this process's own cgroup, in every hierarchy of cgroup v1."""
 
 import fnmatch
 import os
@@ -10,24 +10,25 @@ BASE = Path("/sys/fs/cgroup")
 PREFIX = "ddpjob-plant-"
 GONE_SECONDS = 10.0
 SHARES = 8192
-"""CPU shares of a node. By default, a whole node would get only as much CPU as any single process of the machine."""
+"""The CPU shares of a node. By default, a whole node would get only as much CPU as any single process of the
+machine."""
 POLL_SECONDS = 0.05
 
 
 def hierarchies() -> dict[str, str]:
-    """The hierarchies of cgroup v1 that are mounted where they usually are: option, and this process's cgroup."""
+    """The hierarchies of cgroup v1 that are mounted where they usually are, with this process's cgroup in each."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     return {name: path for _, name, path in lines if name and (_place(name) / "cgroup.procs").exists()}
 
 
 def make(name: str) -> list[Path]:
-    """Makes a cgroup of this name in every hierarchy."""
+    """Creates a cgroup with this name in every hierarchy."""
     folders = [_place(option) / path.lstrip("/") / f"{PREFIX}{name}" for option, path in hierarchies().items()]
     for folder in folders:
         folder.mkdir(exist_ok=True)
         if (folder / "cpu.shares").exists():
             (folder / "cpu.shares").write_text(str(SHARES))
-        for setting in ("cpuset.cpus", "cpuset.mems"):  # While these are empty, it can hold no process.
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # While these are empty, the cgroup cannot hold any process.
             if (folder / setting).exists():
                 (folder / setting).write_text((folder.parent / setting).read_text())
     return folders

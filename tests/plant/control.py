@@ -1,4 +1,4 @@
-"""kube-controller-manager and kube-scheduler: what turns an API server into a cluster."""
+"""kube-controller-manager and kube-scheduler, which turn an API server into a cluster."""
 
 from ddpjob_operator.engine import SCHEDULING_API
 
@@ -6,10 +6,10 @@ from . import build
 from .api import Plant
 
 POD_GROUP_GATES = ("--feature-gates=GenericWorkload=true",)
-"""Flags for all programs of the control plane. In Kubernetes 1.37 this is beta, and off by default."""
+"""Flags for all programs of the control plane. In Kubernetes 1.37 this feature is beta, and off by default."""
 
 POD_GROUP_API = (*POD_GROUP_GATES, f"--runtime-config={SCHEDULING_API}=true")
-"""Flags for an API server that has groups of pods."""
+"""Flags for an API server that supports groups of pods."""
 
 QUICKLY = ("--kube-api-qps=500", "--kube-api-burst=1000", "--leader-elect=false", "--secure-port=0")
 
@@ -21,9 +21,9 @@ def start_control(
     manager_flags: tuple[str, ...] = (),
     pod_groups: bool = False,
 ) -> None:
-    """Starts both programs; a node that has been silent for the given number of seconds counts as lost.
+    """Starts both programs. A node that has been silent for the given number of seconds counts as lost.
 
-    pod_groups  whether the scheduler places groups of pods; if so, the API server must have that API
+    pod_groups  whether the scheduler places groups of pods; if so, the API server must support them
     """
     gates = POD_GROUP_GATES if pod_groups else ()
     pki = plant.directory / "pki"

@@ -1,4 +1,6 @@
-"""The directory of a plant. Its owner holds a lock in it. If nobody holds the lock, the owner died by kill -9."""
+"""The directory of a plant. Its owner holds a lock in it. If nobody holds the lock, the owner was killed by
+SIGKILL.
+"""
 
 import fcntl
 import os
@@ -20,11 +22,14 @@ BASE = Path(tempfile.gettempdir()) / f"ddpjob-plant-{os.getuid()}"
 
 @contextmanager
 def plant_directory(base: Path | None = None) -> Iterator[Path]:
-    """A new directory, removed at exit with all that runs or is mounted in it. First, abandoned ones are removed."""
+    """Creates a directory, and removes it at the end with all that runs or is mounted in it.
+
+    First removes directories that were abandoned.
+    """
     base = base or BASE
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (base / "lock").open("w") as door:
-        fcntl.flock(door, fcntl.LOCK_EX)  # Nobody may look at a new directory before its lock is taken.
+        fcntl.flock(door, fcntl.LOCK_EX)  # No other process may check a new directory before its lock is taken.
         for other in base.iterdir():
             if other.is_dir() and (held := _try_lock(other)) is not None:
                 remove(other)
@@ -53,7 +58,7 @@ def remove(directory: Path) -> None:
 
 
 def processes_in(directory: Path) -> list[psutil.Process]:
-    """Programs whose command line names the directory, as that of every program of the plant does."""
+    """Programs whose command line contains the directory, as that of every program of the plant does."""
     return [
         process
         for process in psutil.process_iter(["exe", "cmdline"])

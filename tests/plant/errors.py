@@ -1,2 +1,2 @@
 class PlantError(Exception):
-    """Something that the plant needs is missing, or did not start; the message says what to do or where to look."""
+    """Something that the plant needs is missing, or did not start. The message says what to do or where to look."""

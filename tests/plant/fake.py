@@ -1,4 +1,4 @@
-"""The size *fake*: a whole control plane, and nodes of kwok that only pretend to run pods."""
+"""The size *fake*: a whole control plane, with nodes of kwok that only pretend to run pods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from .api import ADMINS, Plant, start_api
 from .control import POD_GROUP_API, start_control
 
 ALIVE = "plant.ddpjob.dev/alive"
-"""kwok stops playing a node that does not have this label, so the node falls silent."""
+"""kwok stops playing a node that does not have this label, so that the node falls silent."""
 
 NODES = "/api/v1/nodes"
 HERE = Path(__file__).parent
@@ -26,15 +26,15 @@ def start_fake(
     manager_flags: tuple[str, ...] = (),
     pod_groups: bool = False,
 ) -> Iterator[Plant]:
-    """A cluster with nodes node-0, node-1, …, which is ready, and stopped at exit.
+    """Starts a cluster with nodes node-0, node-1, …, waits until it is ready, and stops it when the block ends.
 
     flags               more flags of kube-apiserver
     node_grace_seconds  after how long a silent node counts as lost
     manager_flags       more flags of kube-controller-manager
-    pod_groups          whether the scheduler places groups of pods, and the API server has them
+    pod_groups          whether the scheduler places groups of pods, and the API server supports them
 
     Raises:
-        PlantError: something is missing or did not start; the message has the end of the log that matters.
+        PlantError: Something is missing or did not start. The message contains the relevant end of a log.
     """
     groups = POD_GROUP_API if pod_groups else ()
     with start_api(*flags, *groups, service_accounts=True) as plant:
@@ -52,7 +52,7 @@ def start_fake(
 
 
 def add_node(plant: Plant, index: int) -> None:
-    """Adds a node; its pods may still be on their way to it when this returns."""
+    """Adds a node. Does not wait until the node is ready or pods are scheduled on it."""
     plant.api.create(NODES, _node(index))
 
 

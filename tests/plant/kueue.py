@@ -1,4 +1,4 @@
-"""Kueue beside a plant, as its own manifests install it. Apart from its own kinds, it manages only batch/v1 Jobs."""
+"""Kueue beside a plant, as its own manifests install it. Besides its own kinds, it manages only batch/v1 Jobs."""
 
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,22 @@ NAMESPACE = "kueue-system"
 CRDS = "config/components/crd/bases"
 WEBHOOKS = "config/components/webhook/manifests.yaml"
 CONVERTED = ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
-"""The kinds whose v1beta1 and v1beta2 differ: a webhook converts between these."""
+"""The kinds whose versions v1beta1 and v1beta2 differ. A webhook converts between these."""
 OWN = "-kueue-x-k8s-io-"
 """A part of the path of each webhook for Kueue's own kinds."""
 GATES = {
-    # Kueue's API that lists waiting workloads, which needs a Service.
+    # Kueue's API that lists waiting workloads. It needs a Service.
     "VisibilityOnDemand": False,
 }
 
 
 def start_kueue(plant: Plant, **gates: bool) -> Program:
-    """Starts Kueue, and waits until it is ready; it ends with the plant.
+    """Starts Kueue, and waits until it is ready. It ends with the plant.
 
     gates  feature gates to change from their defaults, or from `GATES`
 
     Raises:
-        PlantError: Kueue did not start; the message has the end of its log.
+        PlantError: Kueue did not start. The message contains the end of its log.
     """
     files = build.path("kueue").parent
     folder = plant.directory / "kueue"
@@ -64,7 +64,7 @@ def start_kueue(plant: Plant, **gates: bool) -> Program:
 
 
 def install_kinds(plant: Plant, *names: str) -> None:
-    """Installs some of Kueue's kinds without Kueue itself, so nobody converts or manages their objects.
+    """Installs some of Kueue's kinds without Kueue itself, so that nobody converts or manages their objects.
 
     names  names of CustomResourceDefinitions
     """
@@ -74,7 +74,7 @@ def install_kinds(plant: Plant, *names: str) -> None:
 
 
 def _can_be_listed(plant: Plant, plural: str) -> bool:
-    """Whether objects of a kind can be listed, which takes a moment after the kind is known."""
+    """Whether objects of a kind can be listed, which takes a moment after the CRD exists."""
     try:
         return plant.get(f"/apis/{API}/{plural}") is not None
     except ApiError:

@@ -18,13 +18,17 @@ class Machine(Protocol):
 
     @property
     def registries(self) -> Path:
-        """A directory that containerd reads. It has a folder for each registry that is not where its name says."""
+        """A directory that containerd reads. It has a folder for each registry that is not at the host in its
+        name.
+        """
 
     def kill(self) -> None:
-        """Node loss: everything that runs there ends immediately and without notice, and its network is gone."""
+        """Imitates node loss: everything on the machine ends immediately and without notice, and its network is
+        gone.
+        """
 
     def start(self) -> None:
-        """Starts it again after it was killed, as after a power cut. Does nothing if it is running."""
+        """Starts the machine again after it was killed, as after a power cut. Does nothing if it is running."""
 
     def kill_program(self, name: str) -> None:
         """Kills only the kubelet, or only containerd, which is not restarted. Containers keep running."""
@@ -33,12 +37,12 @@ class Machine(Protocol):
         """Starts the kubelet, or containerd, again."""
 
     def tag(self, image: str, name: str) -> None:
-        """Gives one of its images a second name."""
+        """Gives a second name to one of the machine's images."""
 
 
 @dataclass
 class Machines(Plant):
-    """A cluster of which tests also reach the machines. Its processes run on this machine, and it has an audit log.
+    """A cluster whose machines tests can reach as well. Its processes run on this machine, and it has an audit log.
 
     nodes    the machines whose nodes take pods, by name
     address  this machine's address, as nodes and pods see it
@@ -58,7 +62,7 @@ class Machines(Plant):
         return folder
 
     def ready_nodes(self) -> set[str]:
-        """Names of the nodes that are ready, as the API says."""
+        """The names of the nodes that are ready, according to the API."""
         return {node["metadata"]["name"] for node in self.get("/api/v1/nodes")["items"] if _ready(node)}
 
 

@@ -1,4 +1,4 @@
-"""What a machine must have to host a size of the plant."""
+"""What a machine needs in order to host a size of the plant."""
 
 import os
 import shutil

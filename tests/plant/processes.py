@@ -1,4 +1,4 @@
-"""Programs of the plant: they log into files, and die with the process that started them, however that dies."""
+"""Programs of the plant. They log into files, and die with the process that started them, however that one dies."""
 
 import socket
 import subprocess
@@ -11,28 +11,29 @@ from .errors import PlantError
 
 LOG_TAIL_LINES = 15
 
-# The kernel sends the signal when the *thread* that started a program ends, so a thread that lives as long as Python
-# starts all programs. setpriv rather than a preexec_fn: no Python runs between fork and exec.
+# The kernel sends the signal when the *thread* that started a program ends, so all programs are started by a thread
+# that lives as long as Python. setpriv is used instead of a preexec_fn so that no Python code runs between fork and
+# exec.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plant")
 _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class Process(Protocol):
-    """The used part of `subprocess.Popen`; a program is a Popen unless it is forked (tests/support/warm.py)."""
+    """The used parts of `subprocess.Popen`. A program is a Popen, unless it is forked (tests/support/warm.py)."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """The exit code; None if the process has not ended."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended."""
+        """Waits until the process has ended, and returns its exit code."""
 
     def send_signal(self, number: int, /) -> None:
         """Sends a signal, unless the process has ended."""
 
     def kill(self) -> None:
-        """kill -9."""
+        """Sends SIGKILL."""
 
 
 @dataclass
@@ -44,18 +45,18 @@ class Program:
     process: Process
 
     def check(self) -> None:
-        """Raises a PlantError with the end of the program's log if it has ended."""
+        """If the program has ended, raises a PlantError with the end of its log."""
         code = self.process.poll()
         if code is not None:
             raise PlantError(f"{self.name} ended with {code}. {self.last_words()}")
 
     def last_words(self) -> str:
-        """The last lines of its log."""
+        """The last lines of the program's log."""
         lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"The end of {self.log}:", *lines])
 
     def kill(self) -> None:
-        """Kills it, and waits until it has ended."""
+        """Kills the program, and waits until it has ended."""
         self.process.kill()
         self.process.wait()
 
@@ -68,7 +69,9 @@ class Programs:
     running: dict[str, Program] = field(default_factory=dict)
 
     def start(self, name: str, *command: str | Path) -> Program:
-        """Starts a program; its output is appended to logs/<name>.log, as is that of other programs of this name."""
+        """Starts a program. Its output is appended to logs/<name>.log, as is that of other programs with this
+        name.
+        """
         self.logs.mkdir(exist_ok=True)
         log = self.logs / f"{name}.log"
         with log.open("ab") as file:
@@ -77,7 +80,7 @@ class Programs:
         return self.running[name]
 
     def check(self) -> None:
-        """Raises a PlantError if one of them has ended."""
+        """Raises a PlantError if one of the programs has ended."""
         for program in self.running.values():
             program.check()
 
@@ -91,7 +94,9 @@ class Programs:
 
 
 def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a process, in its own session, that dies with this one; `options` are those of `subprocess.Popen`."""
+    """Starts a process in its own session, which dies with this process. `options` are those of
+    `subprocess.Popen`.
+    """
     line = [*_DIE_WITH_US, *map(str, command)]
 
     def start() -> subprocess.Popen[bytes]:
@@ -101,9 +106,10 @@ def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[byte
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:
-    """A free port that stays ours: while the socket is open, the system gives it only to programs that ask for it.
+    """Returns a socket with a free port. While the socket is open, the system gives the port only to programs that
+    request this very port.
 
-    A program that asks with SO_REUSEADDR, as programs written in Go do, can listen on it meanwhile.
+    A program that sets SO_REUSEADDR, as programs written in Go do, can listen on the port meanwhile.
     """
     held = socket.socket()
     held.bind((address, 0))

@@ -1,4 +1,4 @@
-"""A registry without images, which gives a chosen answer to nodes that ask it for an image."""
+"""A registry without images. Nodes that request an image from it get an answer that the test has chosen."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from .machines import Machines
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a registry to anyone who asks for an image.
+    """The answer of a registry to anyone who requests an image.
 
     code  the error code of the distribution specification; empty if something other than a registry answers
     """
@@ -31,7 +31,9 @@ class Answer:
 
 @contextmanager
 def start_registry(plant: Machines, name: str, answer: Answer) -> Iterator[None]:
-    """Starts a registry that all nodes find by this name, which need not be known anywhere else, until exit."""
+    """Runs a registry that all nodes find under this name, which need not exist anywhere else, until the block
+    ends.
+    """
     server = ThreadingHTTPServer((plant.address, 0), _handler(answer))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     folders = [node.registries / name for node in plant.nodes.values()]
@@ -60,6 +62,6 @@ def _handler(answer: Answer) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Logs nothing: the test has chosen the answer."""
+            """Logs nothing, because the test has chosen the answer."""
 
     return Handler

@@ -38,7 +38,7 @@ def create(plant: Plant, namespace: str, labels: dict[str, str], grace: int = 30
 
 
 def stop(plant: Plant, namespace: str) -> None:
-    """Lets the pod exceed its deadline, so that it is ended."""
+    """Makes the pod exceed its deadline, so that it is ended."""
     change(plant, namespace, spec={"activeDeadlineSeconds": 1})
 
 
@@ -52,7 +52,7 @@ def get(plant: Plant, namespace: str) -> Any:
 
 
 def in_phase(plant: Plant, namespace: str, phase: str) -> dict[str, Any]:
-    """The pod's status, once it is in a phase."""
+    """Waits until the pod is in a phase, and returns its status."""
     plant.wait(f"the phase {phase}", lambda: get(plant, namespace)["status"]["phase"] == phase)
     status: dict[str, Any] = get(plant, namespace)["status"]
     return status

@@ -97,7 +97,7 @@ def namespace(plant: RealPlant) -> str:
 
 
 def create(plant: RealPlant, namespace: str, number: int, *command: str, app: str = "peers") -> str:
-    """Creates a pod on the node of the same number."""
+    """Creates a pod on the node with the same number."""
     name = f"pod-{number}" if app == "peers" else f"{app}-{number}"
     container = {"name": "main", "image": PYTHON, "command": command, "securityContext": RESTRICTED}
     spec = {

@@ -9,16 +9,16 @@ from .processes import Program, reserve_port
 
 API = "scheduling.volcano.sh/v1beta1"
 SCHEDULER = "volcano"
-"""The name by which pods choose this scheduler."""
+"""The name with which pods choose this scheduler."""
 CRDS = "config/crd/volcano/bases"
 CONFIGURATION = "installer/helm/chart/volcano/config/volcano-scheduler.conf"
 
 
 def start_volcano(plant: Plant) -> Program:
-    """Starts Volcano's scheduler beside Kubernetes' own, builds it first if necessary; it ends with the plant.
+    """Starts Volcano's scheduler beside Kubernetes' own. Builds it first if necessary. It ends with the plant.
 
     Raises:
-        PlantError: it could not be built, or did not start; the message has the end of its log.
+        PlantError: It could not be built, or did not start. The message contains the end of its log.
     """
     build.build(For.VOLCANO)
     files = build.path("vc-scheduler").parent
@@ -29,7 +29,8 @@ def start_volcano(plant: Plant) -> Program:
         program = plant.programs.start(
             "vc-scheduler",
             "env",
-            f"KUBECONFIG={kubeconfig}",  # One of its plugins has no flag for this, and would use the user's own.
+            # One of its plugins has no flag for this, and would use the user's own kubeconfig.
+            f"KUBECONFIG={kubeconfig}",
             build.path("vc-scheduler"),
             f"--kubeconfig={kubeconfig}",
             f"--scheduler-conf={files / CONFIGURATION}",

@@ -1,4 +1,4 @@
-"""Webhooks of controllers that run on this machine, reached by address, because there is no DNS for Services."""
+"""Webhooks of controllers that run on this machine. They are reached by address, as there is no DNS for Services."""
 
 import json
 import ssl
@@ -16,8 +16,8 @@ from .api import Plant
 from .certificates import Authority
 
 VALID = timedelta(days=3650)
-"""How long certificates are valid. Controllers that manage their own certificates replace any that ends within three
-months by one that has no address in it. The only keys that they know are RSA keys."""
+"""How long certificates are valid. If a controller manages its own certificates, it replaces any certificate that
+ends within three months with one that does not contain the address. Such controllers support only RSA keys."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Webhooks:
         return {"url": f"{self.url}{path}", "caBundle": bundle}
 
     def rewrite(self, configuration: dict[str, Any]) -> list[str]:
-        """Points all webhooks of a configuration to this address; returns their paths."""
+        """Points all webhooks of a configuration to this address. Returns their paths."""
         paths = [hook["clientConfig"]["service"]["path"] for hook in configuration["webhooks"]]
         for hook, path in zip(configuration["webhooks"], paths, strict=True):
             hook["clientConfig"] = self.client_config(path)
         return paths
 
     def serves(self, path: str) -> bool:
-        """Whether the webhook answers: a controller may say that it is ready before its webhooks do."""
+        """Whether the webhook answers. A controller may report that it is ready before its webhooks answer."""
         trusting = ssl.create_default_context(cadata=self.authority.certificate)
         try:
             with urllib.request.urlopen(f"{self.url}{path}", data=b"", context=trusting, timeout=5):
@@ -66,7 +66,7 @@ def certify(plant: Plant, folder: Path, *, authority: str, service: str, namespa
 
 
 def is_ready(port: int) -> bool:
-    """Whether the controller whose probes are at this port says that it is."""
+    """Whether the controller whose probes are at this port reports that it is ready."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)
@@ -75,5 +75,5 @@ def is_ready(port: int) -> bool:
 
 
 def create_all(plant: Plant, documents: list[dict[str, Any]]) -> None:
-    """Creates these objects by one call of kubectl."""
+    """Creates these objects with one call of kubectl."""
     plant.kubectl("create", "-f", "-", input="\n---\n".join(map(json.dumps, documents)))

@@ -1,4 +1,4 @@
-"""The images that the plant's nodes run: built by buildah into a store in the plant's cache."""
+"""The images that the plant's nodes run. buildah builds them into a store in the plant's cache."""
 
 from .build import OPERATOR, PYTHON, TRAINER, build_images, check_images
 from .store import Image, read_image

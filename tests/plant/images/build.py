@@ -1,4 +1,6 @@
-"""Builds the images into the store: a base, because no registry is used, and the project's images on top of it."""
+"""Builds the images into the store: a base image, because no registry is used, and the project's images on top of
+it.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,7 @@ PACKAGES = ("ca-certificates", "python3", "python3-venv")
 STRIPPED = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 SEARCHED = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 COMMAND = ("sleep", "infinity")
-"""The command of the image, which also serves for the containers that hold a pod's namespaces."""
+"""The command of the base image. It also serves for the containers that hold a pod's namespaces."""
 
 FILL = """
 folder=$(buildah mount "$0")
@@ -34,25 +36,26 @@ buildah umount "$0"
 
 RECIPE = repr((SUITE, PACKAGES, STRIPPED, SEARCHED, COMMAND))
 PYTHON = f"localhost/plant-python:{hashlib.sha256(RECIPE.encode()).hexdigest()[:12]}"
-"""A small image with Python and nothing of ours."""
+"""A small image with Python and no code of this project."""
 OPERATOR = f"docker.io/library/ddpjob-operator:{version('ddpjob')}"
 TRAINER = f"docker.io/library/ddpjob-trainer:{version('ddpjob')}"
 """The project's own image, under the full name that a kubelet derives from the chart and from deploy/examples."""
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ("operator", "trainer", "requirements", "pyproject.toml", "deploy/images")
-"""What the project's images are made of."""
+"""The files from which the project's images are built."""
 MADE_OF = STORE.parent / "images-made-of"
-"""A digest of the sources of the images that are in the store."""
+"""A digest of the sources of the images in the store."""
 NEEDED_GB = 16
-"""Free disk space, in GB, to build the trainer's image, with two copies of torch at that time; half stays in use."""
+"""The free disk space, in GB, for building the trainer's image, which takes two copies of torch. Half stays in
+use."""
 
 
 def build_images() -> None:
-    """Builds all images; unchanged images are taken from the store.
+    """Builds all images. Images that have not changed are taken from the store.
 
     Raises:
-        PlantError: there is no room on the disk, or a build failed.
+        PlantError: There is no space on the disk, or a build failed.
     """
     STORE.mkdir(parents=True, exist_ok=True)
     with locked(STORE.parent / "images.lock"):
@@ -62,10 +65,10 @@ def build_images() -> None:
 
 
 def check_images() -> None:
-    """Checks that the project's images are those of this clone as it is now.
+    """Checks that the project's images were built from this clone as it is now.
 
     Raises:
-        PlantError: they were built from other files. An operator that does not know a new flag of the chart never
+        PlantError: They were built from other files. If the operator does not know a new flag of the chart, it never
             becomes ready, and nothing else would say why.
     """
     if not MADE_OF.exists() or MADE_OF.read_text() != _digest_of_sources():
@@ -83,7 +86,7 @@ def _digest_of_sources() -> str:
 
 
 def _build_all() -> None:
-    _run("buildah", "rm", "--all")  # A build that failed or was killed leaves its files, with torch among them.
+    _run("buildah", "rm", "--all")  # A build that failed or was killed leaves its files, including torch.
     if _free_gb() < NEEDED_GB:
         _run("buildah", "rmi", "--prune")
     if TRAINER not in names():
@@ -98,7 +101,7 @@ def _build_all() -> None:
 
 
 def _uv_cache() -> list[str]:
-    """The cache of uv, with unpacked wheels: the image needs the same as the tests do, so copies suffice."""
+    """uv's cache of unpacked wheels. The image needs the same wheels as the tests, so they can be copied."""
     found = uv()
     return ["--build-context", f"uv-cache={_run(found, 'cache', 'dir').strip()}"] if found else []
 
@@ -122,7 +125,7 @@ def _build_base() -> None:
 
 
 def _run(*command: str | Path) -> str:
-    """Runs a command in a mount namespace of its own, because buildah leaves mounts behind, and may be killed."""
+    """Runs a command in its own mount namespace, because buildah leaves mounts behind, and may be killed."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["unshare", "--mount", *command],

@@ -1,6 +1,6 @@
-"""The store in which buildah keeps images: each layer is a folder, as overlayfs wants it.
+"""The store in which buildah keeps images. Each layer is a folder, as overlayfs requires.
 
-containerd's snapshots are the same folders under other names. So images move to nodes by hard links, without an
+containerd's snapshots are the same folders under other names. So images move to nodes as hard links, without an
 archive, and each layer is on the disk only once.
 """
 
@@ -37,10 +37,10 @@ class Image:
 
 
 def read_image(name: str) -> Image:
-    """An image by its full name, such as localhost/plant-python:latest.
+    """Reads an image by its full name, such as localhost/plant-python:latest.
 
     Raises:
-        PlantError: there is no image of that name.
+        PlantError: There is no image with this name.
     """
     for image in _read("overlay-images/images.json"):
         if name in image.get("names", ()):

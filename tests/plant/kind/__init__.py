@@ -1,1 +1,1 @@
-"""A kind cluster where there is neither a docker engine nor an image registry: see the page of tests/plant."""
+"""A kind cluster for machines without a docker engine or an image registry: see the page of tests/plant."""

@@ -28,7 +28,7 @@ LOAD = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.plant.kind", "
 
 
 def main() -> int:
-    """Does what the command line says; the exit code is the command's."""
+    """Does what the command line requests. Returns the exit code, which is that of the command."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.plant.kind", description="kind, without docker or a registry."
     )
@@ -58,10 +58,10 @@ def _run(command: list[str]) -> int:
             raise PlantError(message)
         print(message)
         return 0
-    # Otherwise this process would not notice that make is killed.
+    # Otherwise this process would not end when make is killed.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     machine.install_missing(machine.PACKAGES | {"iptables": "iptables"})
-    # Getting Debian's files mostly waits for network and disk, Go's compiler for the cores.
+    # Downloading from Debian mostly waits for the network and the disk, while Go's compiler needs the cores.
     with ThreadPoolExecutor() as beside:
         debian = beside.submit(fetch)
         build.build(For.KIND)
@@ -70,7 +70,7 @@ def _run(command: list[str]) -> int:
     with plant_directory(NODES) as directory:
         give_node_image(directory)
         with start_engine(directory) as engine:
-            # Beside this engine everything of a cluster is available, so a test that lacks something has failed.
+            # With this engine, nothing that tests need is missing, so a test must fail rather than be skipped.
             told = {"NODE": NODE_IMAGE, "LOAD": " ".join([*engine.inside, *LOAD]), "PLANT_REQUIRED": "1"}
             beside = start_with_us(*engine.network, *command, env=os.environ | engine.environment | told)
             try:

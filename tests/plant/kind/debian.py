@@ -13,23 +13,23 @@ from tests.plant.images.build import STRIPPED, SUITE
 
 KEPT = build.CACHE / "kind"
 DOCKER = KEPT / "docker"
-"""The docker engine, only unpacked: installing it would start it, and change the machine's packet filter."""
+"""The docker engine, which is only unpacked: installing it would start it, and change the machine's packet filter."""
 
 PACKAGES = (
     *("systemd", "conntrack", "iptables", "nftables", "iproute2", "ethtool", "kmod", "libseccomp2", "e2fsprogs"),
     *("ca-certificates", "curl", "jq", "procps", "containernetworking-plugins", "busybox-static"),
     *("python3-minimal", "libpython3-stdlib"),
 )
-"""The packages of kind's own images, as far as they are needed, and those that our replacement for kindnetd needs."""
+"""The packages in kind's own images that are needed here, and those that our replacement for kindnetd needs."""
 SYSTEM = KEPT / f"debian-{hashlib.sha256(repr((SUITE, PACKAGES, STRIPPED)).encode()).hexdigest()[:12]}"
 """The system of kind's nodes, as a tree of files."""
 
 
 def fetch() -> None:
-    """Fetches what is missing.
+    """Downloads what is missing.
 
     Raises:
-        PlantError: something cannot be fetched.
+        PlantError: Something cannot be downloaded.
     """
     with build.locked(KEPT / "debian.lock"):
         for place, make in {DOCKER: _unpack_docker, SYSTEM: _make_system}.items():

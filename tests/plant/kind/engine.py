@@ -1,4 +1,4 @@
-"""A docker engine in namespaces of its own: it ends with the process that started it, and leaves the host as is."""
+"""A docker engine in its own namespaces. It ends with the process that started it, and does not change the host."""
 
 import json
 import os
@@ -28,9 +28,9 @@ UP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Engine:
-    """A running docker engine, isolated from the machine.
+    """A running docker engine that is isolated from the machine.
 
-    directory  all of its files, with docker's own folder
+    directory  all of its files, including docker's own folder
     program    the process with which the whole engine ends
     """
 
@@ -49,20 +49,20 @@ class Engine:
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """The words to put before a command so that it sees processes and mounts as the engine does."""
+        """The words to put before a command so that it sees the same processes and mounts as the engine."""
         return ("nsenter", "--target", self._first, "--pid", "--mount", "--")
 
     @property
     def _first(self) -> str:
-        """The first process in the namespaces: the child of the process that created them."""
+        """The first process in the namespaces, which is the child of the process that created them."""
         return str(psutil.Process(self.program.process.pid).children()[0].pid)
 
 
 def docker(*words: str, environment: Mapping[str, str] | None = None, stdin: IO[bytes] | None = None) -> str:
-    """What docker prints.
+    """Returns what docker prints.
 
     Raises:
-        PlantError: docker failed; the message is its output.
+        PlantError: docker failed. The message is its output.
     """
     command = [str(DOCKER / "usr/bin/docker"), *words]
     own = os.environ | (environment or {})
@@ -73,9 +73,9 @@ def docker(*words: str, environment: Mapping[str, str] | None = None, stdin: IO[
 
 
 def load_images(nodes: Sequence[str], names: Sequence[str]) -> None:
-    """Puts images of the plant's store onto nodes, their layers by hard links.
+    """Puts images from the plant's store onto nodes. Their layers are hard links.
 
-    Call it in the engine's namespaces, with DOCKER_HOST set to the engine.
+    Must be called in the engine's namespaces, with DOCKER_HOST set to the engine.
     """
     images = [read_image(name) for name in names]
     for node in nodes:
@@ -88,10 +88,10 @@ def load_images(nodes: Sequence[str], names: Sequence[str]) -> None:
 
 @contextmanager
 def start_engine(directory: Path) -> Iterator[Engine]:
-    """Starts an engine with the content that the directory's docker/ already has, and ends it at exit.
+    """Starts an engine with the content that the directory's docker/ already has, and ends it when the block ends.
 
     Raises:
-        PlantError: the engine did not start; the message has the end of its log.
+        PlantError: The engine did not start. The message contains the end of its log.
     """
     programs = Programs(directory / "logs")
     programs.logs.mkdir(parents=True, exist_ok=True)

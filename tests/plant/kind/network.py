@@ -1,7 +1,7 @@
 """The pods' network on a node of kind. It replaces kind's own kindnetd, which is not available here.
 
-This program runs on the node, with nothing but Python. It gives the node's pods their addresses, and sets the routes
-to the pods of all other nodes. To anyone but pods, packets of pods seem to come from the node, so answers arrive.
+This program runs on the node, and uses only Python. It gives the node's pods their addresses, and sets the routes to
+the pods of all other nodes. Packets from pods to anything but pods get the node's address, so that answers arrive.
 Until the node has joined the cluster, this program ends immediately, and systemd starts it again.
 """
 
@@ -21,7 +21,7 @@ KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 CONFIG = Path("/etc/cni/net.d/10-plant.conflist")
 POLL_SECONDS = 1.0
 PODS = "10.244.0.0/16"
-"""The addresses of the pods of all nodes, as in kind by default."""
+"""The addresses of the pods of all nodes, which are kind's default."""
 MASQUERADE = f"""\
 table ip outside
 delete table ip outside
@@ -35,7 +35,7 @@ table ip outside {{
 
 
 def cni(pods: str) -> dict[str, Any]:
-    """The configuration by which containerd connects a pod: by a virtual cable to its node, which routes."""
+    """The configuration with which containerd connects a pod: a virtual cable to its node, which routes."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": pods}]],
@@ -47,7 +47,7 @@ def cni(pods: str) -> dict[str, Any]:
 
 
 def routes(nodes: list[Any], here: str) -> list[str]:
-    """Commands for `ip` that set the routes to the pods of all nodes except this one, `here`."""
+    """Commands for `ip` that set the routes to the pods of all nodes except this node, `here`."""
     return [
         f"route replace {node['spec']['podCIDR']} via {_address(node)}"
         for node in nodes

@@ -1,7 +1,7 @@
 """The image of kind's nodes, made without a registry: Debian, what kind adds to it, and Kubernetes built here.
 
 The image is kept as the folder of a docker engine that has loaded it. An engine that starts with a copy of this
-folder, made by hard links, has the image too.
+folder, made of hard links, has the image, too.
 """
 
 import hashlib
@@ -36,11 +36,12 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 CHANGES = (
     "ENV container=docker",
-    # By default systemd also makes cgroups in the tree of v2, where docker gives containers no cgroup of their own.
+    # By default systemd also creates cgroups in the tree of v2, where docker does not give containers their own
+    # cgroup.
     "ENV SYSTEMD_PROC_CMDLINE=systemd.legacy_systemd_cgroup_controller=1",
     'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]',
 )
-"""Instructions for docker about the image."""
+"""Instructions for docker that complete the image."""
 
 PROGRAMS = {
     "kube-apiserver": ("kube-apiserver",),
@@ -53,7 +54,8 @@ PROGRAMS = {
     "local-path-helper": ("busybox",),
     "pause": ("busybox", "sleep", "infinity"),
 }
-"""The images that kubeadm and kind need on a node, by the last part of their names: their program and its command."""
+"""The images that kubeadm and kind need on a node, by the last part of their names, each with its program and
+command."""
 BUILT = [words[0] for words in PROGRAMS.values() if words[0] != "busybox"]
 FILTERS = ("xtables-nft-multi", "nft", "conntrack")
 """The programs with which kube-proxy writes its rules."""
@@ -66,14 +68,14 @@ for extension in usr/lib/*/xtables; do libraries="$libraries /$extension /usr/li
 for name in $libraries; do cp --recursive --dereference --parents .$name "$to"; done
 for name; do cp --parents "usr/sbin/$name" "$to"; done
 """
-"""A script that copies programs of a tree, with all libraries that they load."""
+"""A script that copies programs from a tree, with all libraries that they load."""
 
 
 def build_node_image() -> None:
-    """Builds the image if what it is made of has changed.
+    """Builds the image if anything that it is built from has changed.
 
     Raises:
-        PlantError: the build failed; the message says why.
+        PlantError: The build failed. The message gives the reason.
     """
     with build.locked(KEPT / "lock"):
         if (place := _place()).exists():
@@ -89,10 +91,10 @@ def build_node_image() -> None:
 
 
 def give_node_image(directory: Path) -> None:
-    """Prepares the folder of an engine that has not started yet, so that it has the image: layers by hard links.
+    """Prepares the folder of an engine that has not started yet, so that it has the image. Layers are hard links.
 
     Raises:
-        PlantError: the image is not built.
+        PlantError: The image has not been built.
     """
     if not (built := _place()).exists():
         raise PlantError(f"{NODE_IMAGE} is not built")
@@ -136,7 +138,7 @@ def _make_tree(tree: Path) -> None:
 
 
 def _storage() -> tuple[str, list[str]]:
-    """kind's manifest of its storage class and the images in it, both from its source."""
+    """kind's manifest of its storage class, and the images in it, both from kind's source."""
     source = (build.path("kind").parent / "pkg/build/nodeimage/const_storage.go").read_text()
     images = dict(re.findall(r'^const (\w+Image) = "(.*)"', source, re.MULTILINE))
     (manifest,) = re.findall(r"const defaultStorageManifest = `(.*)`", source, re.DOTALL)
@@ -149,7 +151,7 @@ def _images() -> list[str]:
 
 
 def _put_images(tree: Path, folder: Path) -> None:
-    """Puts images into the store of the node's containerd, which is started here for that, before any node runs."""
+    """Puts images into the store of the node's containerd, which is started here for this, before any node runs."""
     lib, socket, config = tree / "var/lib", folder / "run/containerd.sock", folder / "seed.toml"
     config.write_text(files.containerd("").replace("/run/containerd", str(socket.parent)))
     programs = Programs(folder / "logs")
@@ -173,7 +175,7 @@ def _layer(tree: Path, folder: Path, program: str) -> Path:
         shutil.copy(tree / "bin/busybox", path)
         for name in ("sh", "mkdir", "rm", "sleep"):
             (path / name).symlink_to(program)
-        # A helper's script names its shell by this path.
+        # A script of the helper uses this path for its shell.
         (folder / "bin").symlink_to("usr/local/bin")
         return folder
     shutil.copy(build.path(program), path)
@@ -185,7 +187,7 @@ def _layer(tree: Path, folder: Path, program: str) -> Path:
 
 
 def _image(name: str, layer: Path, words: tuple[str, ...]) -> Image:
-    """An image of one layer. Nobody asks for the layer by its content, so any unique digest will do."""
+    """An image with one layer. Nobody looks up the layer by its content, so any unique digest will do."""
     diff_id = f"sha256:{_digest(str(layer).encode())}"
     started = {"Env": [SEARCHED], "Entrypoint": list(words)}
     about = {"architecture": ARCHITECTURES[platform.machine()], "os": "linux"}

@@ -1,6 +1,6 @@
-"""The program that docker runs as runc: removes from a configuration what root may not do here, and runs runc.
+"""The program that docker runs as runc. Removes from a configuration what root may not do here, and then runs runc.
 
-Without CAP_SYS_RESOURCE nobody can raise a limit, lower a score for the OOM killer, or pass that capability on.
+Without CAP_SYS_RESOURCE, nobody can raise a limit, lower an OOM score, or pass this capability on.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import Any
 
 FORBIDDEN = "CAP_SYS_RESOURCE"
 FILES = {"--bundle": "config.json", "-b": "config.json", "--process": "", "-p": ""}
-"""Options that name a configuration: either a bundle, which has it in the file given here, or the file itself."""
+"""Options that name a configuration: either a bundle, which contains the configuration in the file given here, or the
+file itself."""
 
 
 def tame(process: dict[str, Any]) -> None:
@@ -24,7 +25,7 @@ def tame(process: dict[str, Any]) -> None:
 
 
 def tame_all(words: list[str]) -> None:
-    """Does `tame` for each configuration that a command line of runc names."""
+    """Applies `tame` to each configuration that a command line of runc names."""
     for option, value in pairwise(words):
         if option in FILES:
             file = Path(value, FILES[option])

@@ -1,4 +1,4 @@
-"""The cluster's DNS: CoreDNS on this machine, known to pods as the Service kube-dns."""
+"""The cluster's DNS: CoreDNS on this machine, which pods reach through the Service kube-dns."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def _corefile(address: str, port: int, plant: Plant) -> str:
 
 
 def _service() -> dict[str, Any]:
-    """The Service, without a selector, because its endpoints are written by hand."""
+    """The Service. It has no selector, because its endpoints are written by hand."""
     ports = [{"name": name, "protocol": protocol, "port": 53} for name, protocol in PROTOCOLS.items()]
     spec = {"clusterIP": DNS_SERVICE, "ports": ports}
     return {

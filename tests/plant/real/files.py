@@ -10,12 +10,14 @@ NODE_STATUS = "2s"
 LEASE_SECONDS = 8
 """How long a kubelet's lease lasts. The kubelet renews it four times in this time."""
 REGISTRIES = "registries"
-"""A folder in a node's /var/lib. It has a folder for each registry that is not where its name says. Containerd reads
-it for each image."""
+"""A folder in a node's /var/lib, which contains a folder for each registry that is not at the host in its name.
+containerd reads it for each image."""
 
 
 def containerd(sandbox_image: str) -> str:
-    """The configuration of containerd. The sandbox image is on the node already, and registries only ever refuse."""
+    """The configuration of containerd. The sandbox image is on the node already, and registries do nothing but
+    refuse.
+    """
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody can lower the score that pods get by default.
     return f"""\
 version = 3
@@ -42,14 +44,16 @@ state = "/run/containerd"
 
 
 def cni(network: Network, number: int) -> dict[str, Any]:
-    """Connects each pod by a virtual cable to its node, which routes: rules for Services miss bridged traffic."""
+    """Connects each pod by a virtual cable to its node, which routes. (On a bridge, rules for Services miss
+    packets.)
+    """
     ranges = [[{"subnet": str(network.pods(number))}]]
     ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni"}
     return {"cniVersion": "1.0.0", "name": "plant", "plugins": [{"type": "ptp", "ipam": ipam}]}
 
 
 def kubelet(network: Network, number: int) -> dict[str, Any]:
-    """The configuration of the kubelet: its cgroups are below the node's, and only a full disk evicts pods."""
+    """The configuration of the kubelet. Its cgroups are below the node's, and only a full disk evicts pods."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

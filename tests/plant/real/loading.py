@@ -1,4 +1,4 @@
-"""Puts images onto a node: the layers by hard links, the rest through containerd."""
+"""Puts images onto a node: the layers as hard links, the rest through containerd."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ def load(socket: Path, lib: Path, image: Image) -> None:
     """Puts an image onto the node whose containerd listens on `socket` and whose /var/lib is `lib`.
 
     Raises:
-        PlantError: containerd refused; the message is its output.
+        PlantError: containerd refused. The message is its output.
     """
     chain = ""
     for folder, diff_id in zip(image.layers, image.diff_ids, strict=True):
@@ -29,7 +29,7 @@ def load(socket: Path, lib: Path, image: Image) -> None:
 
 
 def tag(socket: Path, image: str, name: str) -> None:
-    """Gives a second name to an image of the node whose containerd listens on `socket`."""
+    """Gives a second name to an image on the node whose containerd listens on `socket`."""
     _ctr(socket, "images", "tag", "--force", image, name)
 
 
@@ -53,7 +53,7 @@ def _chain(below: str, diff_id: str) -> str:
 
 
 def _archive(image: Image) -> bytes:
-    """An archive without layers: containerd does not need them, because it already has their snapshots."""
+    """An archive without layers. containerd does not need the layers, because it already has their snapshots."""
     manifest = {
         "mediaType": json.loads(image.manifest).get("mediaType", "application/vnd.oci.image.manifest.v1+json"),
         "digest": f"sha256:{_digest(image.manifest)}",

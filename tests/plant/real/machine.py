@@ -28,7 +28,7 @@ CONTROLLERS = {"cpu", "cpuset", "memory", "pids"}
 
 
 def what_is_lacking() -> str | None:
-    """Why no node can run here, in a few words; None if one can."""
+    """Why no node can run here, in a few words; None if a node can run here."""
     if os.geteuid() != 0:
         return "not root"
     if not {name for option in cgroups.hierarchies() for name in option.split(",")} >= CONTROLLERS:
@@ -44,10 +44,10 @@ def missing(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
 
 
 def install_missing(wanted: Mapping[str, str] = PACKAGES) -> None:
-    """Installs what is missing, and says so.
+    """Installs missing packages, and prints their names.
 
     Raises:
-        PlantError: it cannot be installed.
+        PlantError: They cannot be installed.
     """
     if not (packages := sorted(missing(wanted).values())):
         return

@@ -1,8 +1,8 @@
-"""The network of the nodes: a virtual switch in a namespace of its own, with one virtual cable to this machine.
+"""The network of the nodes: a virtual switch in its own namespace, with one virtual cable to this machine.
 
-This machine's own network keeps its rules and settings; it gets one device, with the address at which the nodes
-reach the API server and the cluster's DNS, and the routes to the pods. When the switch's process ends, the device and
-the routes are gone too.
+This machine's own network keeps its rules and settings. It gets one device, with the address at which the nodes reach
+the API server and the cluster's DNS, and the routes to the pods. When the switch's process ends, the device and the
+routes disappear, too.
 """
 
 import subprocess
@@ -27,7 +27,8 @@ SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && 
 
 @dataclass(frozen=True)
 class Network:
-    """The addresses of one plant. Node n, from 1 on, has its pods in the n-th /24 and its own address in the 0th.
+    """The addresses of one plant. Node n, counted from 1, has its pods in the n-th /24 and its own address in the
+    0th.
 
     device            this machine's end of the cable, in /sys
     switch_namespace  the network namespace of the switch
@@ -53,17 +54,17 @@ class Network:
         return list(self.addresses.subnets(new_prefix=self.PREFIX))[number]
 
     def routes(self, numbers: range, except_for: int = 0) -> str:
-        """Commands for `ip` that add the routes to the pods of these nodes, except `except_for`."""
+        """Commands for `ip` that add the routes to the pods of these nodes, except for the node `except_for`."""
         ways = [f"route add {self.pods(to)} via {self.node(to)}" for to in numbers if to != except_for]
         return "\n".join(ways)
 
 
 @contextmanager
 def start_network(programs: Programs, nodes: int) -> Iterator[Network]:
-    """Makes the switch and this machine's cable to it, with routes to `nodes` nodes; removes them at exit.
+    """Creates the switch and this machine's cable to it, with routes to `nodes` nodes; removes them at the end.
 
     Raises:
-        PlantError: no device can be made, because there are too many plants or the rights are missing.
+        PlantError: No device can be created, because there are too many plants or the rights are missing.
     """
     program = programs.start("switch", "unshare", "--net", "sh", "-c", SWITCH)
     try:
@@ -81,7 +82,7 @@ def ip(commands: str, namespace: Path = Path("/proc/self/ns/net")) -> None:
     """Runs commands of ip, one per line, in a network namespace.
 
     Raises:
-        PlantError: a command failed; the message is the output of `ip`.
+        PlantError: A command failed. The message is the output of `ip`.
     """
     command = ["nsenter", f"--net={namespace}", "ip", "-batch", "-"]
     done = subprocess.run(command, input=commands, capture_output=True, text=True, check=False)
@@ -90,7 +91,7 @@ def ip(commands: str, namespace: Path = Path("/proc/self/ns/net")) -> None:
 
 
 def _plug_in(namespace: Path) -> Network:
-    """Takes the first free device name, which stands for a range of addresses: the kernel gives a name only once."""
+    """Takes the first free device name, which stands for a range of addresses. The kernel gives a name only once."""
     for number in range(MOST_PLANTS):
         device = f"{DEVICE}{number}"
         try:

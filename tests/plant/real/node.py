@@ -1,4 +1,4 @@
-"""A node: namespaces with containerd, kubelet and kube-proxy inside, which live as long as their first process."""
+"""A node: namespaces with containerd, kubelet and kube-proxy inside. They live as long as their first process."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Node:
     """One node of a plant.
 
     number     its number, counted from 1
-    directory  the files that it keeps while it is down, with /var/lib and /var/log
+    directory  the files that it keeps while it is down, including /var/lib and /var/log
     """
 
     plant: Plant = field(repr=False)
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether the node runs: it has been started, and not killed since."""
+        """Whether the node runs: it has been started, and not killed since then."""
         return self.program is not None
 
     @property
@@ -57,16 +57,18 @@ class Node:
 
     @property
     def socket(self) -> Path:
-        """The socket on which its containerd listens, as a path outside the node."""
+        """The socket on which the node's containerd listens, as a path outside the node."""
         return Path(f"/proc/{self._first().pid}/root/run/containerd/containerd.sock")
 
     @property
     def registries(self) -> Path:
-        """A directory that containerd reads. It has a folder for each registry that is not where its name says."""
+        """A directory that containerd reads. It has a folder for each registry that is not at the host in its
+        name.
+        """
         return self.lib / files.REGISTRIES
 
     def start(self) -> None:
-        """Starts it again after it was killed, as after a power cut. Does nothing if it is running."""
+        """Starts the node again after it was killed, as after a power cut. Does nothing if it is running."""
         if not self.is_running:
             self.boot()
             self.start_program("kubelet")
@@ -95,7 +97,7 @@ class Node:
         self.plant.wait(f"containerd on {self.name}", self._containerd_listens)
 
     def start_program(self, name: str) -> None:
-        """Starts the kubelet, for the first time or after it was killed, or containerd again."""
+        """Starts the kubelet, for the first time or after it was killed; or starts containerd again."""
         self._first().send_signal(STARTED_BY[name])
         self.plant.wait(f"{name} on {self.name}", lambda: self._running(name))
 
@@ -105,14 +107,14 @@ class Node:
             process.kill()
 
     def tag(self, image: str, name: str) -> None:
-        """Gives one of its images a second name."""
+        """Gives a second name to one of the node's images."""
         loading.tag(self.socket, image, name)
 
     def _running(self, name: str) -> list[psutil.Process]:
         return [process for process in self._first().children(recursive=True) if process.name() == name]
 
     def kill(self) -> None:
-        """Node loss: everything that runs there ends immediately and without notice, and its network is gone."""
+        """Imitates node loss: everything on the node ends immediately and without notice, and its network is gone."""
         if self.program:
             self.plant.programs.running.pop(self.name, None)
             self.program.kill()
@@ -120,11 +122,11 @@ class Node:
         cgroups.remove(self._cgroup)
 
     def unplug(self) -> None:
-        """Pulls its cable: everything on it keeps running, but it reaches nobody and nobody reaches it."""
+        """Unplugs the node's cable: everything on the node keeps running, but no packets go in or out."""
         ip(f"link set {self.name} down", self.network.switch_namespace)
 
     def plug_in(self) -> None:
-        """Puts its cable back."""
+        """Puts the node's cable back."""
         ip(f"link set {self.name} up", self.network.switch_namespace)
 
     def pids(self) -> list[int]:
@@ -141,7 +143,7 @@ class Node:
         return f"route add default via {self.network.host}\n{others}"
 
     def _first(self) -> psutil.Process:
-        """The first process in the namespaces: the child of the process that created them."""
+        """The first process in the namespaces, which is the child of the process that created them."""
         if not self.program:
             raise RuntimeError(f"{self.name} is not running")
         return psutil.Process(self.program.process.pid).children()[0]

@@ -20,7 +20,7 @@ from .network import Network, start_network
 from .node import Node
 
 NODES = build.CACHE / "nodes"
-"""The folder of the nodes, on the same disk as the images, whose layers the nodes share by hard links."""
+"""The folder of the nodes. It is on the same disk as the images, because nodes share their layers as hard links."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RealPlant(Machines):
     network: Network
 
     def load(self, *names: str) -> None:
-        """Puts images of the store onto all running nodes."""
+        """Puts images from the store onto all running nodes."""
         images = [read_image(name) for name in names]
 
         def onto(node: Node) -> None:
@@ -50,15 +50,15 @@ def start_real(
     node_grace_seconds: int = 8,
     pod_groups: bool = False,
 ) -> Iterator[RealPlant]:
-    """A cluster with nodes node-1, node-2, …, which is ready, and stopped at exit.
+    """Starts a cluster with nodes node-1, node-2, …, waits until it is ready, and stops it when the block ends.
 
     flags               more flags of kube-apiserver
     images              images that are on the nodes from the start, besides a small one with Python
     node_grace_seconds  after how long a silent node counts as lost
-    pod_groups          whether the scheduler places groups of pods, and the API server has them
+    pod_groups          whether the scheduler places groups of pods, and the API server supports them
 
     Raises:
-        PlantError: something is missing or did not start; the message has the end of the log that matters.
+        PlantError: Something is missing or did not start. The message contains the relevant end of a log.
     """
     if {OPERATOR, TRAINER} & {*images}:
         check_images()

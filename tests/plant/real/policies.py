@@ -1,6 +1,6 @@
 """Enforces NetworkPolicies on a node, ingress only, because no network plugin that does so is available here.
 
-Each node runs this program. It asks the API server twice a second, and configures the kernel's packet filter.
+Each node runs this program. It queries the API server twice a second, and configures the kernel's packet filter.
 """
 
 import json
@@ -98,10 +98,10 @@ def _chain(name: str, rules: list[str]) -> str:
 
 
 def main(server: str, node: str, authority: Path, identity: Path) -> None:
-    """Keeps the node's packet filter as the policies say, until the node ends."""
+    """Makes the node's packet filter follow the policies, until the node ends."""
     context = ssl.create_default_context(cafile=authority)
     context.load_cert_chain(identity)
-    # One connection for all requests: a handshake for each would cost both sides more than the request itself.
+    # One connection serves all requests, because a handshake for each would cost both sides more than the request.
     connection = HTTPSConnection(urlsplit(server).netloc, context=context, timeout=10)
 
     def items(path: str) -> list[Any]:
