@@ -1,1 +1,1 @@
-"""What `make test`, `make test-full` and `make test-changed` run, stage after stage, and what they say of it."""
+"""The stages that `make test`, `make test-full` and `make test-changed` run, and the report on them."""

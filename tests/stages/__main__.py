@@ -1,4 +1,4 @@
-"""By hand: `python -m tests.stages`, with `--full` for all tests, or with names of stages for those alone."""
+"""Run by hand: `python -m tests.stages`, with `--full` for all tests, or with names of stages to run only these."""
 
 import argparse
 import signal
@@ -22,10 +22,11 @@ from .table import STAGES, Stage
 
 @dataclass(frozen=True)
 class Choice:
-    """Which tests are to run: of all stages or of some, of all rooms or of those that changed, with the full ones?
+    """Selects the tests to run: which stages, which rooms, and whether to include tests that are marked as full.
 
-    rooms    tests that a change concerns, files and folders; None: all
-    changed  files that are not given a second run
+    stages   names of the stages; empty for all
+    rooms    files and folders with the tests that a change concerns; None for all
+    changed  files whose failed tests do not get a second run
     """
 
     stages: Collection[str]
@@ -34,19 +35,19 @@ class Choice:
     changed: Collection[str]
 
     def runs(self, stage: Stage) -> list[list[str]]:
-        """The arguments of each run of pytest in a stage that has any of these tests."""
+        """The arguments of each run of pytest in a stage that contains any of these tests."""
         marked = [] if self.full else ["-m", "not full"]
         chosen = [([part for test in run.tests for part in self._concerned(test)], run.flags) for run in stage.runs]
         return [[*tests, *flags, *marked] for tests, flags in chosen if tests]
 
     def _concerned(self, test: str) -> list[str]:
-        """A file or folder, or those parts of it that are concerned."""
+        """The file or folder itself, or those parts of it that the change concerns."""
         if self.rooms is None or any(f"{test}/".startswith(f"{room}/") for room in self.rooms):
             return [test]
         return sorted(room for room in self.rooms if room.startswith(f"{test}/"))
 
     def has(self, stage: Stage) -> bool:
-        """Whether anything of a stage is to run."""
+        """Whether anything in a stage has to run."""
         if stage.full and not self.stages and (not self.full or self.rooms is not None):
             return False
         return bool(stage.make or self.runs(stage)) and (not self.stages or stage.name in self.stages)
@@ -61,19 +62,20 @@ class Done:
     record: Record = field(default_factory=Record)
     verdict: Verdict = field(default_factory=lambda: Verdict([], []))
     broken: bool = False
-    """It did not come to judge single tests: a target that failed, or tests that could not be collected."""
+    """Whether the stage ended before single tests could be judged: a make target failed, or tests could not be
+    collected."""
 
     @property
     def row(self) -> str:
-        """Of the table."""
+        """The stage's row in the table."""
         return row(self.record.tests, self.cost)
 
 
 def main() -> int:
-    """Runs the stages and says what came of them."""
+    """Runs the stages and reports their results."""
     choice = _choice(sys.argv[1:])
     adopt_orphans()
-    # Ctrl-C is for what runs; that it ended so is seen here by its exit code.
+    # Ctrl-C is meant for the programs that run. Their exit codes show here that they were interrupted.
     signal.signal(signal.SIGINT, lambda *_: None)
     done: list[Done] = []
     for stage in filter(choice.has, STAGES):
@@ -107,7 +109,7 @@ def _choice(words: Sequence[str]) -> Choice:
 
 
 def _make(stage: Stage) -> Done:
-    """A target: what of it is tests is recorded, too."""
+    """Runs a make target. Tests that it runs are recorded, too."""
     with tempfile.TemporaryDirectory() as folder:
         (code,), cost = run(["make", "--no-print-directory", stage.make, f"RECORD={' '.join(flags(Path(folder)))}"])
         record = Record.read(Path(folder))
@@ -131,7 +133,7 @@ def _pytest(stage: Stage, choice: Choice) -> Done:
 
 
 def _recorded(*runs: list[str]) -> tuple[list[int], Record, Cost]:
-    """Runs pytest, once for each list of arguments: their exit codes, what they wrote down, and what they took."""
+    """Runs pytest once for each list of arguments. Returns the exit codes, the record, and the cost."""
     with tempfile.TemporaryDirectory() as folder:
         codes, cost = run(*(command(Path(folder), arguments) for arguments in runs))
         return codes, Record.read(Path(folder)), cost

@@ -1,4 +1,4 @@
-"""What has changed, by git."""
+"""Finds out from git what has changed."""
 
 import subprocess
 from collections.abc import Collection
@@ -8,12 +8,13 @@ from .table import FAULTS, NEAR, NODES, ROOMS
 
 
 def changed_files(base: str | None = None) -> set[str]:
-    """Files that differ from where this branch left `base`, committed or not; without a base, from the commit before.
+    """Files that differ from the commit where this branch left `base`, committed or not. Without a base, from HEAD's
+    parent.
 
-    Empty where git cannot tell, as in an archive without its history.
+    Empty if git has no history, as in an archive.
 
     Raises:
-        ValueError: there is no such base.
+        ValueError: There is no such base.
     """
     if base is not None:
         if not (since := _git("merge-base", "HEAD", base)):
@@ -23,7 +24,7 @@ def changed_files(base: str | None = None) -> set[str]:
 
 
 def concerned(files: Collection[str]) -> set[str]:
-    """The tests that a change of these files concerns: files and folders."""
+    """The tests that a change of these files concerns, as files and folders."""
     tests: set[str] = set()
     for file in files:
         tests.update(*(told for room, told in ROOMS.items() if file.startswith(room)))
@@ -34,7 +35,9 @@ def concerned(files: Collection[str]) -> set[str]:
 
 
 def near(files: Collection[str]) -> set[str]:
-    """The few of them that say most in minutes, and all files of tests among these files; none with real nodes."""
+    """Those of the concerned tests that find most mistakes in minutes, and all changed test files; none with real
+    nodes.
+    """
     rooms = concerned(files)
     few = {test for room, tests in NEAR.items() if rooms & {room, "tests"} for test in tests}
     changed = {file for file in files if file.startswith("tests/") and Path(file).name.startswith("test_")}

@@ -1,4 +1,4 @@
-"""Where the time of tests goes: by folder, and the slowest."""
+"""Where the tests spend their time: by folder, and the slowest tests."""
 
 import json
 from collections import Counter, defaultdict
@@ -11,17 +11,19 @@ from .recorder import Ran
 
 SLOWEST = 30
 KEPT = Path(".tests_cache/costs.json")
-"""Of each test in the last run."""
+"""The costs of each test in the last run."""
 
 
 def folder_of(test: str) -> str:
-    """The folder of a test as people speak of it: tests/local, tests/unit/engine."""
+    """The folder of a test in the usual form: tests/local, tests/unit/engine."""
     folders = Path(test.partition("::")[0]).parts[:-1]
     return "/".join(folders[: 3 if folders[:2] == ("tests", "unit") else 2])
 
 
 def table(tests: Iterable[Ran], left: Iterable[str]) -> Iterator[str]:
-    """A line for each folder, with how many of its tests are left to `make test-full`; and the slowest tests."""
+    """Yields a line for each folder, with the number of its tests that only `make test-full` runs; then the slowest
+    tests.
+    """
     folders: dict[str, list[Ran]] = defaultdict(list)
     for test in tests:
         folders[folder_of(test.test)].append(test)
@@ -38,13 +40,13 @@ def table(tests: Iterable[Ran], left: Iterable[str]) -> Iterator[str]:
 
 
 def row(tests: Sequence[Ran], cost: Cost) -> str:
-    """The numbers of a line."""
+    """The numbers in a line of the table."""
     minutes, seconds = divmod(round(cost.wall), 60)
     skipped = sum(test.skipped for test in tests)
     return f"{len(tests) or '':>7}{skipped or '':>9}{f'{minutes}:{seconds:02}':>8}{cost.cpu:>8.1f}"
 
 
 def keep(tests: Iterable[Ran]) -> None:
-    """Writes down what each took."""
+    """Writes the cost of each test to a file."""
     KEPT.parent.mkdir(exist_ok=True)
     KEPT.write_text("".join(f"{json.dumps(asdict(test))}\n" for test in tests))

@@ -1,4 +1,4 @@
-"""What only `make test-full` runs, in one table: `python -m tests.stages.full`."""
+"""Prints a table of the tests that only `make test-full` runs: `python -m tests.stages.full`."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ class Marked:
         self.counts: Counter[tuple[str, str]] = Counter()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Once all tests are known."""
+        """Called by pytest when it has collected all tests."""
         for item in session.items:
             if mark := item.get_closest_marker("full"):
                 self.counts[item.location[0], mark.args[0]] += 1

@@ -1,4 +1,4 @@
-"""Programs with all that they start, and the CPU time that all of it took."""
+"""Runs programs, and measures the CPU time of everything that they start."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Cost:
-    """What a program took: seconds by the clock, and seconds of the cores."""
+    """What a program used: seconds on the clock, and CPU seconds."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -28,16 +28,18 @@ class Cost:
 
 
 def adopt_orphans() -> None:
-    """From now on processes whose parents end come to this one, which can thus count what they took (Linux)."""
+    """Makes this process the parent of orphaned processes from now on, so that it can count their CPU time (Linux
+    only).
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run(*commands: Sequence[str]) -> tuple[list[int], Cost]:
-    """Runs programs beside each other until all have ended: their exit codes, and what they cost together.
+    """Runs programs at the same time until all have ended. Returns their exit codes, and what they used together.
 
-    What the first one says is shown at once; what another one says, when it has ended.
-    What they leave behind is buried as soon as it ends, as init would do it, and is counted where it ends in time.
+    The output of the first program is shown immediately, that of the others when they have ended. Processes that they
+    leave behind are reaped as soon as they end, as init would do, and are counted if they end before the programs.
     """
     begun, used = time.monotonic(), _cpu()
     with contextlib.ExitStack() as files:

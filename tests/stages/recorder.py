@@ -1,6 +1,6 @@
-"""A plugin of pytest's that writes down each test, what it took and why it failed: `-p tests.stages.recorder`.
+"""A pytest plugin that records each test, its cost and why it failed: `-p tests.stages.recorder`.
 
-Each pytest writes a file of its own into the folder that `--record` names.
+Each pytest process writes its own file into the folder that `--record` names.
 """
 
 import json
@@ -18,16 +18,17 @@ import pytest
 
 LEFT = "left"
 COST = "cost"
-"""A property of a test: seconds by the clock and of the cores, from its setup to its teardown, with what it started
-and ended meanwhile."""
+"""The name of a test property: seconds on the clock and CPU seconds, from the test's setup to its teardown, including
+processes that it has started and that have ended by then."""
 
 FIRST_LINES, LAST_LINES, MOST_OF_LINE = 2, 6, 200
-"""Of what the end of a run says of each failure: what was asserted stands first, the end of a log last."""
+"""Which lines of a failure's message are shown at the end of a run: its beginning contains the assertion, its end the
+end of a log."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A test that was run or skipped: its id for pytest, and its seconds by the clock and of the cores."""
+    """A test that was run or skipped: its ID for pytest, its seconds on the clock, and its CPU seconds."""
 
     test: str
     skipped: bool
@@ -37,14 +38,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Failure:
-    """A test that failed, or a file whose tests could not be collected: its id for pytest, and all that was said."""
+    """A test that failed, or a file whose tests could not be collected: its ID for pytest, and the whole output."""
 
     test: str
     output: str
 
     @property
     def why(self) -> list[str]:
-        """The lines that pytest marks as the error; without any, the first that were said."""
+        """The lines that pytest marks as the error. If there are none, the first lines of the output."""
         lines = [line for line in self.output.splitlines() if line.strip()]
         marked = [line[1:] for line in lines if re.match(r"E\s+(?!Use -v )\S", line)]
         unmarked = [line for line in lines if not re.fullmatch(r"\((setup|call|teardown)\)|\[gw\d+\] .*", line)]
@@ -54,16 +55,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class Record:
-    """What came of a pytest."""
+    """The results of a run of pytest."""
 
     tests: tuple[Ran, ...] = ()
     failures: tuple[Failure, ...] = ()
     left: tuple[str, ...] = ()
-    """Tests that a mark left out."""
+    """Tests that were left out because of a mark."""
 
     @classmethod
     def read(cls, folder: Path) -> "Record":
-        """All that was written into a folder."""
+        """Reads everything that was written into a folder."""
         documents = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
         return cls(
             tuple(Ran(**test) for document in documents for test in document["tests"]),
@@ -73,17 +74,19 @@ class Record:
 
 
 def flags(folder: Path) -> list[str]:
-    """What has a pytest record. The ids of tests are relative to the directory: so they can be given to it again."""
+    """The flags that make pytest write a record. IDs of tests are relative to the present directory, so that they can
+    be passed to pytest again.
+    """
     return [f"--rootdir={Path.cwd()}", "-p", "tests.stages.recorder", f"--record={folder}"]
 
 
 def command(folder: Path, arguments: Sequence[str]) -> list[str]:
-    """pytest, with a record."""
+    """The command line of pytest with a record."""
     return [sys.executable, "-m", "pytest", *flags(folder), *arguments]
 
 
 class Recorder:
-    """Hears of each test, also of those that run in other processes."""
+    """Receives the report on each test, even if the test runs in another process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -92,7 +95,7 @@ class Recorder:
         self._left: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A test's setup, its call or its teardown."""
+        """Called after a test's setup, its call and its teardown."""
         if report.failed:
             self._said[report.nodeid] += [f"({report.when})", report.longreprtext]
             self._said[report.nodeid] += [f"--- {title}\n{text}" for title, text in report.sections]
@@ -104,22 +107,24 @@ class Recorder:
             self._tests[report.nodeid] = Ran(report.nodeid, skipped=True, wall=0.0, cpu=0.0)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file without its tests: with several processes, pytest ends as if one of its tests had failed."""
+        """Called for each file. If its tests cannot be collected, pytest-xdist ends as if one of its tests had
+        failed.
+        """
         if report.failed:
-            self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process tells the same.
+            self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process reports the same.
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """By a mark; where several processes run tests, each of them tells it at its end."""
+        """Called for tests that a mark leaves out. With several processes, each reports them when it ends."""
         self._left.update(item.nodeid for item in items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """A process of pytest-xdist's."""
+        """Called when a process of pytest-xdist has ended."""
         self._left.update(getattr(node, "workeroutput", {}).get(LEFT, ()))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """The file is there only once pytest has come to its end."""
+        """Writes the file, which therefore exists only if pytest has reached its end."""
         failures = tuple(Failure(test, "\n".join(words)) for test, words in self._said.items())
         record = Record(tuple(self._tests.values()), failures, tuple(self._left))
         (self._folder / f"{os.getpid()}.json").write_text(json.dumps(asdict(record)))
@@ -129,24 +134,26 @@ class Meter:
     """Measures tests, in the process that runs them."""
 
     def __init__(self, output: dict[str, Any]) -> None:
-        """output: what the process that hears of all tests is told at the end."""
+        """`output` is passed at the end to the process that receives the reports on all tests."""
         self._begun = (0.0, 0.0)
         self._output = output
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """By a mark."""
+        """Called for tests that a mark leaves out."""
         self._output.setdefault(LEFT, []).extend(item.nodeid for item in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Before all that the test needs is made."""
+        """Called before the fixtures that the test needs are created."""
         self._begun = _now()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[Any]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """After its teardown: the report takes the properties that a test has by then."""
+        """Adds the property after the teardown, because the report contains the properties that the test has at that
+        time.
+        """
         if call.when == "teardown":
             item.user_properties.append((COST, [now - begun for now, begun in zip(_now(), self._begun, strict=True)]))
         return (yield)
@@ -158,12 +165,12 @@ def _now() -> tuple[float, float]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to."""
+    """Adds the option for the folder."""
     parser.addoption("--record", type=Path, metavar="FOLDER", help="writes down tests, their costs and failures")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Each process measures; the one that hears of all tests writes."""
+    """Every process measures its tests. Only the process that receives all reports writes the record."""
     config.pluginmanager.register(Meter(getattr(config, "workeroutput", {})))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(config.getoption("record")))

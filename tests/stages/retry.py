@@ -1,8 +1,9 @@
-"""A failed test runs once more, alone: what a busy machine broke passes then, and is printed as FLAKY.
+"""Runs a failed test once more, alone. If it fails only because the machine is busy, it passes then, and is FLAKY.
 
-Each of them is a bug to cure, not a pass: the second run hides what fails only in company. So the first failure is
-shown whole, and a line is printed for the list of flaky tests, which is committed. There may be only a few; where
-nothing depends on the machine's load no test has a second run, and none that stands in the list twice.
+Each flaky test is a bug to fix, not a success: the second run hides failures that occur only beside other tests. So
+the output of the first failure is shown in full, and a line is printed for the list of flaky tests, which is
+committed. Only a few tests may be flaky. Tests that do not depend on the machine's load have no second run, nor do
+tests that are in the list twice.
 """
 
 import datetime as dt
@@ -21,22 +22,22 @@ TWICE = 2
 
 @dataclass
 class Verdict:
-    """Which of the failed tests are flaky, and which failed for good."""
+    """Which of the failed tests are flaky, and which count as failed."""
 
     flaky: list[Failure]
     failed: list[Failure]
 
     @property
     def is_red(self) -> bool:
-        """Whether the run has failed: by one test that did twice, or by too many that did once."""
+        """Whether the run has failed: a test has failed twice, or too many tests have failed once."""
         return bool(self.failed) or len(self.flaky) > MOST_FLAKY
 
 
 def judge(failures: Collection[Failure], changed: Collection[str], passes_alone: Callable[[str], bool]) -> Verdict:
     """Runs failed tests again, as long as that can still change the verdict.
 
-    changed       files of tests that the commit itself changes: these have to pass at once
-    passes_alone  runs one test by its id, alone
+    changed       test files that the commit itself changes: their tests must pass in the first run
+    passes_alone  runs one test by its ID, alone
     """
     verdict = Verdict([], [])
     hopeless = len(failures) > MOST_FLAKY
@@ -52,11 +53,11 @@ def _may_run_again(test: str, changed: Collection[str]) -> bool:
 
 
 def line(failure: Failure) -> str:
-    """What is to be added to the list."""
+    """The line to add to the list."""
     return f"| {dt.datetime.now(dt.UTC).date()} | `{failure.test}` | not known yet |"
 
 
 def _listed() -> Counter[str]:
-    """How often each test stands in the list."""
+    """How often each test is in the list."""
     rows = LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []
     return Counter(row.split("`")[1] for row in rows if row.count("`") > 1)

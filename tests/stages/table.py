@@ -1,4 +1,4 @@
-"""The stages, and which tests a changed room concerns: data."""
+"""Data: the stages, and which tests a changed room concerns."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class Tests:
     """One run of pytest.
 
     tests  files and folders
-    flags  how they go beside each other
+    flags  how the tests run in parallel
     """
 
     tests: tuple[str, ...]
@@ -17,11 +17,11 @@ class Tests:
 
 @dataclass(frozen=True)
 class Stage:
-    """What goes beside each other. The next stage follows once all of it has come to its end.
+    """Runs that take place at the same time. The next stage begins when all of them have ended.
 
-    make  a target that is the whole stage; without its success nothing else is tried
-    runs  where it is pytest's
-    full  whether only all tests together have it, or its own name
+    make  a make target that is the whole stage; if it fails, no later stage is run
+    runs  the runs of pytest, for any other stage
+    full  whether the stage runs only if all tests are run, or if it is named
     """
 
     name: str
@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def tests(self) -> list[str]:
-        """Files and folders of all its runs."""
+        """The files and folders of all runs of the stage."""
         return [test for run in self.runs for test in run.tests]
 
 
@@ -46,7 +46,8 @@ STAGES = (
         "processes",
         runs=(
             Tests(
-                # A page is one test, and some take a minute: first, so that none is left alone at the end.
+                # A page is one test, and some pages take a minute. They come first, so that none is left to run alone
+                # at the end.
                 (
                     "tests/docs",
                     "tests/training",
@@ -61,27 +62,27 @@ STAGES = (
                 ),
                 ("--numprocesses=3", "--dist=worksteal"),
             ),
-            # An API server takes many seconds of a core to come up, so few processes start any. tests/cluster has 2:
-            # one process would go on alone for ten minutes after all others.
+            # An API server takes many seconds of a core to start, so only few processes start one. tests/cluster has
+            # 2 processes: a single one would run for ten minutes after all others have ended.
             Tests(("tests/cluster",), ("--numprocesses=2", "--dist=worksteal", f"--ignore={SPEED}")),
             Tests(
                 ("tests/chart", "tests/plant", "tests/scheduling", "tests/faults"),
                 tuple(f"--ignore={apart}" for apart in (FAULTS, *NODES)),
             ),
-            # One cluster of real nodes: its tests wait for more than they compute.
+            # These share one cluster of real nodes, and wait more than they compute.
             Tests(NODES),
         ),
     ),
-    # Plans go on beside each other in one process, on one plant.
+    # Fault plans run concurrently in one process, on one plant.
     Stage("faults", runs=(Tests((FAULTS,)),)),
-    # Speed has the cores to itself.
+    # Tests of speed have the cores to themselves.
     Stage("speed", runs=(Tests((SPEED,)),), full=True),
-    # The tests of the real nodes again, on a cluster as users have: on nodes of kind.
+    # The tests of the real nodes again, on nodes of kind, which is a cluster that users have, too.
     Stage("kind", make="e2e-kind", full=True),
 )
 
 NEVER_RETRIED = ("tests/model/", "tests/faults/")
-"""What fails here once is a fault: nothing in it depends on how busy the machine is."""
+"""A failure in these tests is always a bug, because nothing in them depends on how busy the machine is."""
 
 OPERATOR = "operator/ddpjob_operator"
 ROOMS = {
@@ -115,7 +116,7 @@ ROOMS = {
     "requirements/": ("tests",),
     "pyproject.toml": ("tests",),
 }
-"""Which tests a change of a room concerns, beside those in the folder that is itself changed."""
+"""Which tests a change of a room concerns, in addition to the tests in a folder that is itself changed."""
 
 NEAR = {
     "tests/model": ("tests/model/test_gang.py", "tests/model/test_histories.py", "tests/model/test_largest.py"),
@@ -140,4 +141,4 @@ NEAR = {
         "tests/training/test_supervising.py",
     ),
 }
-"""What of a room's tests `make test-near` runs: those that notice most in a minute or two; none has real nodes."""
+"""Which of a room's tests `make test-near` runs: those that notice most in a minute or two. None has real nodes."""

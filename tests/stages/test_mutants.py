@@ -1,4 +1,4 @@
-"""`make mutants` for real, in a small project of its own."""
+"""Runs `make mutants` in a small project of its own."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The stages for real: pytest started by them, and what they say of tests that fail."""
+"""Runs real stages: they start pytest, and report tests that fail."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_meets():
 
 
 def tried(file: Path, body: str, *flags: str, beside: str = "") -> subprocess.CompletedProcess[str]:
-    """A stage of one file, or two; `seen(name)` in it tells whether it was called before."""
+    """Runs a stage of one or two files. In the file, `seen(name)` returns whether it has been called before."""
     seen = f"import pathlib, pytest\ndef seen(name):\n    file = pathlib.Path({str(file.parent)!r}, name)\n"
     file.write_text(f"{seen}    return file.exists() or file.touch()\n{body}")
     command = [sys.executable, "-c", ONLY_ONE, *flags, ",".join(filter(None, [file.name, beside]))]
