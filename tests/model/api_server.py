@@ -1,6 +1,6 @@
-"""An API server that is made up, for one job however large: what the operator's connection sends, and gets back.
+"""A simulated API server for one job of any size. It answers what the operator's connection sends.
 
-It answers in a thread of its own, in bytes, so that the event loop does what it does beside a real one, and no more.
+It answers in its own thread, with bytes, so that the event loop has the same work as with a real server.
 """
 
 import asyncio
@@ -21,10 +21,12 @@ GRACE_SECONDS = 30
 
 
 class Server:
-    """Stands in for a `Connection`. At first there is what there is at a moment of the job."""
+    """Replaces a `Connection`. At first it contains the objects that exist at one moment of the job."""
 
     def __init__(self, moment: Moment, until: Mapping[tuple[str, str], int]) -> None:
-        """`until`: methods and kinds of objects, and how often each is asked for when it is `enough`."""
+        """`until` gives methods and kinds of objects, with the number of requests for each after which `enough` is
+        set.
+        """
         self._until = until
         self.enough = asyncio.Event()
         self.asked: Counter[tuple[str, str]] = Counter()
@@ -37,25 +39,25 @@ class Server:
         self._pods = {pod.name: self._manifest(pod) for pod in snapshot.pods}
         self.services = snapshot.owned[SERVICE]
         self.ended: list[bytes] = []
-        """Pods that are gone, of which a watch has still to tell."""
+        """Pods that are gone, but whose deletion has not been reported by a watch yet."""
         self._thread = ThreadPoolExecutor(1, "API server")
 
     @property
     def clock(self) -> "Server":
-        """Of the connection."""
+        """The clock of the connection."""
         return self
 
     def now(self) -> datetime:
-        """The moment's."""
+        """The time of the moment."""
         return self._now
 
     def read(self) -> Reading:
-        """The same, and it is certain."""
+        """A reading of this time, without any uncertainty."""
         return Reading(self._now, self._now, self._now)
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The job's, as it was last written."""
+        """The job's status as it was last written."""
         status: Mapping[str, Any] = self._job["status"]  # type: ignore[assignment]
         return status
 
@@ -67,7 +69,7 @@ class Server:
         check: Any,
         **more: Any,
     ) -> tuple[int, bytes, None]:
-        """As `Connection.send`."""
+        """Works like `Connection.send`."""
         check()
         kind, *name = path.partition(f"/namespaces/{self._namespace}/")[2].split("/")
         words = (method, kind, name, data or b"", more["params"] or {})
@@ -78,11 +80,11 @@ class Server:
         return 200, answer, None
 
     def job(self) -> bytes:
-        """The job."""
+        """The job, encoded."""
         return msgspec.json.encode(self._versioned(self._job))
 
     def service(self, name: str) -> bytes:
-        """A Service of its master."""
+        """The Service of the job's master, encoded."""
         own = {"name": name, "namespace": self._namespace, "uid": "service", "ownerReferences": self._owners}
         labels = {Label.JOB_NAME: self._name}
         return msgspec.json.encode({"metadata": {**own, "resourceVersion": "1", "labels": labels}})
@@ -103,7 +105,7 @@ class Server:
         return self.job()
 
     def _created(self, data: bytes) -> bytes:
-        """A pod as it was asked for, with what the API server adds: its spec is large, and no business of ours."""
+        """Stores a pod as requested, with what the API server adds. Its spec stays encoded, because it is large."""
         pod = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(pod["metadata"])
         made = self._versioned({"metadata": metadata, "spec": pod["spec"], "status": {"phase": "Pending"}})
@@ -112,7 +114,7 @@ class Server:
         return content
 
     def _deleted(self, name: str) -> bytes:
-        """A pod that ends at once, though it has a while to be gone."""
+        """Deletes a pod. Its containers end immediately, although it still has a grace period."""
         pod = msgspec.json.decode(self._pods.pop(name), type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(pod["metadata"])
         gone_by = (self._now + timedelta(seconds=GRACE_SECONDS)).isoformat()
@@ -134,7 +136,7 @@ class Server:
         return {**document, "metadata": metadata}
 
     def _manifest(self, pod: Pod) -> bytes:
-        """A pod as a kubelet speaks of it."""
+        """A pod as a kubelet describes it."""
         labels = {Label.MANAGED_BY: MANAGER, Label.JOB_NAME: self._name, Label.JOB_UID: self._uid}
         labels |= {Label.NODE: str(pod.node), Label.INCARNATION: str(pod.incarnation)}
         own: dict[str, Any] = {"name": pod.name, "namespace": self._namespace, "uid": pod.uid}

@@ -1,7 +1,7 @@
-"""The supervisors of a job as they really are, beside what their coordinator knows of them.
+"""The actual state of a job's supervisors, in contrast to what their coordinator knows of them.
 
-A link keeps the order of what is said on it; nothing is known of the order between two links. A link breaks, and what
-was under way is lost; each side learns of that in its own time.
+A link keeps the order of its messages. There is no order between messages on two links. When a link breaks, messages
+that are on their way are lost, and each side notices the break at a time of its own.
 """
 
 from collections import deque
@@ -38,19 +38,19 @@ BEGIN = 1_700_000_000.0
 
 @dataclass(eq=False)
 class Link:
-    """A connection, seen from above."""
+    """A connection, as an outside observer sees it."""
 
     node: int
     to_coordinator: deque[Message] = field(default_factory=deque)
     to_member: deque[Message] = field(default_factory=deque)
     closed: bool = False
-    """Nothing more is said on it; what was said before still arrives."""
+    """Whether nothing more can be sent. Messages that were sent before still arrive."""
 
     broken: bool = False
-    """What was under way is lost."""
+    """Whether messages that were on their way are lost."""
 
     def cut(self) -> None:
-        """Ends it, with what is under way."""
+        """Breaks the link, so that messages on their way are lost."""
         self.closed = self.broken = True
         self.to_coordinator.clear()
         self.to_member.clear()
@@ -65,46 +65,47 @@ class Ranks:
     began: float
     order: tuple[int, ...] | None = None
     ends: list[End] = field(default_factory=list)
-    """Of those that have failed so far."""
+    """The ends of the ranks that have failed so far."""
     stepped: bool = False
     stopped: bool = False
     stuck: bool = False
-    """Whether it does not end although it was killed."""
+    """Whether the ranks do not end although they were killed."""
 
 
 @dataclass
 class Supervisor:
-    """One pod's, as gang/membership.py has it."""
+    """The supervisor of one pod, simulated after gang/membership.py."""
 
     node: int
     incarnation: int
     attempt: int
     domain: str | None = None
-    """Where it is; None: ranks do not follow placement, or its version knows nothing of that."""
+    """The supervisor's topology domain; None if ranks do not follow placement, or its version does not support
+    that."""
     process: int = 0
-    """Its rank in the present attempt."""
+    """The supervisor's rank in the present attempt."""
     past: Past = field(default_factory=Past)
     ranks: Ranks | None = None
     link: Link | None = None
     leaving: bool = False
     alone: bool = False
     done: bool = False
-    """Whether its ranks have ended, and well."""
+    """Whether its ranks have ended without a failure."""
     exit_code: int | None = None
-    """None while it lives."""
+    """The exit code; None while the supervisor runs."""
 
     @property
     def lives(self) -> bool:
-        """Whether it is still there."""
+        """Whether the supervisor still runs."""
         return self.exit_code is None
 
     def tell(self, message: Message) -> None:
-        """Says something to the coordinator, if there is one."""
+        """Sends a message to the coordinator, if there is a connection."""
         if self.link is not None and not self.link.closed:
             self.link.to_coordinator.append(message)
 
     def hear(self, message: Message, now: float) -> None:
-        """Does what the coordinator says."""
+        """Carries out a message from the coordinator."""
         match message:
             case Start(attempt, past=past, check=check, order=order):
                 assert self.ranks is None, f"{self} is to start attempt {attempt} while another one runs"
@@ -124,14 +125,14 @@ class Supervisor:
                     self.exit(0 if self.done else 205)
 
     def fail(self, end: End) -> None:
-        """One of its ranks fails."""
+        """Makes one of the supervisor's ranks fail."""
         assert self.ranks is not None
         self.ranks.ends.append(end)
         if not self.ranks.stopped:
             self.tell(Failed(self.attempt))
 
     def end_ranks(self, code: int, now: float) -> None:
-        """No rank runs any more: those that had not failed end with this code."""
+        """Ends all ranks. Those that had not failed end with this code."""
         ranks = self.ranks
         assert ranks is not None
         self.ranks = None
@@ -146,7 +147,7 @@ class Supervisor:
             self.exit(ends[0].exit_code or 205)
 
     def exit(self, code: int) -> None:
-        """It goes; what it has said still arrives."""
+        """Ends the supervisor. What it has sent before still arrives."""
         self.exit_code, self.ranks = code, None
         if self.link is not None:
             self.link.closed = True
@@ -154,50 +155,52 @@ class Supervisor:
 
 @dataclass
 class ObservedAttempt:
-    """What the coordinator has been told of an attempt."""
+    """What the coordinator has learned about an attempt."""
 
     attempt: int
     check: bool
     began: float
     order: tuple[int, ...] = ()
-    """The nodes by their ranks."""
+    """The nodes in the order of their ranks."""
     failed: bool = False
-    """Whether a rank failed by itself."""
+    """Whether a rank failed, and was not killed by its supervisor."""
     excused: bool = False
-    """Whether a supervisor went or was to go."""
+    """Whether a supervisor left or was told to stop."""
     lost: dict[int, int] = field(default_factory=dict)
-    """By node, the incarnation of one that went without a word before."""
+    """The incarnations, by node, of supervisors that disappeared without announcing it."""
     stepped: bool = False
     ended: float | None = None
 
 
 class Gang:
-    """All nodes of a job, and its coordinator if it lives."""
+    """All nodes of a job, and its coordinator if there is one at present."""
 
     def __init__(self, nodes: int, limits: Limits, *, check: bool, domains: Sequence[str | None] = (None,)) -> None:
-        """`domains` are where its pods are, again from the first when there are more of them."""
+        """`domains` are the topology domains of its pods. If there are more pods, they begin again with the first
+        domain.
+        """
         self.nodes, self.limits = nodes, limits
         self._domains = cycle(domains)
         self.check = self.asked_to_check = check
-        """Whether the machines are still to be tried."""
+        """Whether the machines still have to be tested."""
         self.now = BEGIN
         self.begun = 0
-        """The last attempt that any coordinator began."""
+        """The last attempt that any coordinator started."""
         self.supervisors: dict[int, Supervisor] = {}
         self.links: dict[int, Link] = {}
-        """The coordinator's."""
+        """The coordinator's links."""
         self.coordinator: Coordinator | None = None
         self.observed: ObservedAttempt | None = None
         self.restarts: list[float] = []
         self.fruitless = 0
         self.over = False
-        """Whether a coordinator has decided that there is no other attempt."""
+        """Whether a coordinator has decided that there will be no other attempt."""
         self.told: list[tuple[Supervisor, Link]] = []
-        """Who has been sent its last words."""
+        """The supervisors to which the coordinator has sent its last message."""
         self.dismissed: set[int] = set()
-        """Nodes to which the present coordinator has said farewell."""
+        """Nodes to which the present coordinator has sent Farewell."""
         self.zombies: list[Supervisor] = []
-        """Whose pod the operator has replaced although it lives, somewhere out of reach."""
+        """Supervisors that still run somewhere out of reach, although the operator has replaced their pods."""
         for node in range(nodes):
             self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains))
         self._new_coordinator()
@@ -209,18 +212,18 @@ class Gang:
 
     @property
     def living(self) -> list[Supervisor]:
-        """Supervisors that are there, also those that should not be."""
+        """The supervisors that run, including those that should not."""
         return [one for one in (*self.supervisors.values(), *self.zombies) if one.lives]
 
     @property
     def _open(self) -> list[Link]:
-        """Connections to the coordinator, also those that have not been welcomed yet."""
+        """Connections to the coordinator, including those that have not been answered with Welcome yet."""
         return [*self.links.values(), *(one.link for one in self.living if one.link)]
 
     # What the coordinator does.
 
     def tell_coordinator(self, happens: Callable[[Coordinator], None]) -> None:
-        """Something happens to the coordinator, and it acts."""
+        """Passes an event to the coordinator, and sends the messages that follow from it."""
         coordinator = self.coordinator
         assert coordinator is not None
         known, phase = coordinator.past.incidents, coordinator.phase
@@ -246,7 +249,7 @@ class Gang:
         self._may_end()
 
     def _may_end(self) -> None:
-        """Rank 0's supervisor is the coordinator's process, which goes once all is said."""
+        """Ends the coordinator when everything has been sent, because it is part of rank 0's supervisor."""
         first = self.supervisors[0]
         if (
             self.coordinator is None
@@ -282,7 +285,7 @@ class Gang:
         return observed.stepped or ended - observed.began >= LONG_SECONDS
 
     def _check_start(self, coordinator: Coordinator, start: Start) -> None:
-        """Two attempts never run at once, and none is without an end that is accounted for."""
+        """Checks that two attempts never run at the same time, and that the end of the last attempt is explained."""
         assert set(coordinator.members) == set(range(self.nodes))
         for node, member in coordinator.members.items():
             one = self.supervisors[node]
@@ -306,7 +309,7 @@ class Gang:
         self.begun, self.observed = start.attempt, ObservedAttempt(start.attempt, start.check, self.now, order)
 
     def _check_order(self, coordinator: Coordinator, start: Start) -> None:
-        """Ranks follow what the coordinator knows of placement, if all supervisors can."""
+        """Checks that ranks follow the placement that the coordinator knows of, if all supervisors support this."""
         domains = [coordinator.members[node].domain for node in range(self.nodes)]
         assert (start.order is None) == (start.check or None in domains), f"{start.order} for {domains}"
         if start.order is not None:
@@ -314,7 +317,7 @@ class Gang:
             assert len([*groupby(start.order[1:], key=domains.__getitem__)]) <= len({*domains[1:]})
 
     def _check_accounts(self, coordinator: Coordinator, observed: ObservedAttempt, *, passed: bool) -> None:
-        """The end of an attempt has one reason, and it is known."""
+        """Checks that the end of an attempt has exactly one reason, and that it is recorded."""
         recorded = any(incident.attempt == observed.attempt for incident in coordinator.past.incidents)
         assert recorded or not observed.failed, f"a rank failed in {observed}, and that is no incident"
         assert recorded or observed.excused or passed, f"nothing tells why {observed} ended"
@@ -324,7 +327,7 @@ class Gang:
             self.fruitless = 0
 
     def ending(self) -> None:
-        """Notes when the coordinator ends an attempt."""
+        """Records when the coordinator ends an attempt."""
         if (
             self.coordinator
             and self.observed
@@ -336,13 +339,13 @@ class Gang:
     # What happens to links.
 
     def connect(self, one: Supervisor) -> None:
-        """A supervisor finds the coordinator."""
+        """Connects a supervisor to the coordinator."""
         one.link = Link(one.node)
         hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0", domain=one.domain)
         one.link.to_coordinator.append(hello)
 
     def to_coordinator(self, link: Link) -> None:
-        """The next message of a link arrives."""
+        """Delivers the next message on a link to the coordinator."""
         message = link.to_coordinator.popleft()
         if self.coordinator is None:
             return
@@ -368,7 +371,7 @@ class Gang:
         self.ending()
 
     def _note(self, node: int, message: Message) -> None:
-        """Keeps account of what the coordinator hears."""
+        """Keeps account of the messages that the coordinator receives."""
         observed = self.observed
         coordinator = self.coordinator
         if coordinator is None or observed is None or node not in coordinator.members:
@@ -396,7 +399,7 @@ class Gang:
             observed.lost[node] = coordinator.members[node].incarnation
 
     def lost_by_coordinator(self, link: Link) -> None:
-        """The coordinator finds a connection dead."""
+        """Makes the coordinator notice that a connection is dead."""
         if self.coordinator is None:
             return
         del self.links[link.node]
@@ -405,13 +408,16 @@ class Gang:
         self.ending()
 
     def to_member(self, one: Supervisor) -> None:
-        """The coordinator's next message arrives."""
+        """Delivers the coordinator's next message to a supervisor."""
         assert one.link is not None
         one.hear(one.link.to_member.popleft(), self.now)
         self._may_end()
 
     def lost_by_member(self, one: Supervisor) -> None:
-        """A supervisor finds its connection dead; without a coordinator no rank runs, unless it has said farewell."""
+        """Makes a supervisor notice that its connection is dead.
+
+        Without a coordinator its ranks are stopped, unless the coordinator has sent Farewell.
+        """
         one.link = None
         if one.ranks is not None and not one.alone:
             one.ranks.stopped = True
@@ -422,12 +428,12 @@ class Gang:
     # What happens to pods.
 
     def ends(self, one: Supervisor, code: int) -> None:
-        """The ranks of a node end."""
+        """Ends the ranks of a node."""
         one.end_ranks(code, self.now)
         self._may_end()
 
     def dies(self, one: Supervisor, code: int = 137) -> None:
-        """A pod ends at once."""
+        """Ends a pod immediately."""
         one.exit_code, one.ranks = code, None
         if one.link is not None:
             one.link.cut()
@@ -437,7 +443,9 @@ class Gang:
                 link.cut()
 
     def replace(self, node: int, asked: Callable[[list[Supervisor]], list[Supervisor]]) -> None:
-        """The operator makes a new pod; rank 0's asks some of the living for the past."""
+        """Replaces a pod, as the operator does. A new pod of rank 0 asks some of the running supervisors for the
+        history.
+        """
         former = self.supervisors[node]
         if former.lives:
             self.zombies.append(former)

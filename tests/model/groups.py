@@ -1,4 +1,4 @@
-"""A job's PodGroups and Workloads as they really are, and how a scheduler that has them places pods."""
+"""The actual state of a job's PodGroups and Workloads, and how a scheduler that supports them places pods."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,47 +14,47 @@ class RealGroup:
 
     name: str
     least: int
-    """So many of its pods are placed together, or none."""
+    """At least this many of its pods are placed together; otherwise none is placed."""
     placed: bool = False
-    """Whether that has been done: from then on its pods are placed one by one."""
+    """Whether the pods have been placed together. From then on, pods of the group are placed one by one."""
     waiting: Waiting | None = None
-    """What the scheduler says, while it has no room."""
+    """The scheduler's message while it has no room for the group."""
     deleting: bool = False
 
 
 @dataclass
 class Groups:
-    """All of them."""
+    """All PodGroups and Workloads of the job."""
 
     served: bool = False
-    """Whether the cluster has such objects, and its scheduler heeds them."""
+    """Whether the cluster has such objects, and its scheduler uses them."""
     there: dict[str, RealGroup] = field(default_factory=dict)
     workloads: frozenset[str] = frozenset()
 
     def copy(self) -> "Groups":
-        """The same ones, which go their own way from now on."""
+        """A copy that changes independently from now on."""
         return replace(self, there={name: replace(group) for name, group in self.there.items()})
 
     @property
     def unplaced(self) -> list[RealGroup]:
-        """Those whose pods the scheduler has still to place."""
+        """The groups whose pods the scheduler has not placed yet."""
         return [group for group in self.there.values() if not group.placed]
 
     def seen(self) -> dict[OwnedKind, tuple[Any, ...]]:
-        """What an operator sees of them."""
+        """The groups as an operator sees them."""
         if not self.served:
             return {}
         groups = (PodGroup(group.name, group.waiting, group.deleting) for group in self.there.values())
         return {POD_GROUP: tuple(groups), WORKLOAD: tuple(self.workloads)}
 
     def key(self, pods: list[RealPod]) -> Any:
-        """What tells them from others."""
+        """A key that is equal only for equal groups."""
         self.let_go(pods)
         groups = {(group.name, group.placed, group.deleting) for group in self.there.values()}
         return frozenset(groups), self.workloads
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """A Workload or a PodGroup is made, unless it is there."""
+        """Creates a Workload or a PodGroup, unless it exists."""
         name, spec = manifest["metadata"]["name"], manifest["spec"]
         if manifest["kind"] == "Workload":
             self.workloads |= {name}
@@ -63,17 +63,17 @@ class Groups:
             self.there.setdefault(name, RealGroup(name, least))
 
     def delete(self, name: str) -> None:
-        """A PodGroup is deleted, by whomsoever: it stays until none of its pods may run any more."""
+        """Deletes a PodGroup. Whoever deletes it, it remains until none of its pods can run any more."""
         if name in self.there:
             self.there[name].deleting = True
 
     def let_go(self, pods: list[RealPod]) -> None:
-        """Those that were deleted and have no such pod are gone."""
+        """Removes groups that were deleted and have no such pods."""
         held = {pod.group for pod in pods if pod.exit is None}
         self.there = {name: group for name, group in self.there.items() if not group.deleting or name in held}
 
     def placed_with(self, pod: RealPod, pods: list[RealPod]) -> list[RealPod]:
-        """The pods that the scheduler places when it places this one; none while its group lacks some."""
+        """The pods that the scheduler places together with this pod; empty while its group lacks pods."""
         if pod.group is None or not self.served:
             return [pod]
         group = self.there.get(pod.group)

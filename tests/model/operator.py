@@ -18,11 +18,11 @@ LONG = timedelta(days=1000)
 
 @dataclass
 class Operator:
-    """Looks, writes, acts; may die after any step, and remembers nothing that matters."""
+    """Reads the state, writes the status, and acts. It may die after any step, and remembers nothing that matters."""
 
     world: World
     seen: int = 0
-    """The job's version at the last look."""
+    """The job's version when the operator last read it."""
     decision: Decision = field(default_factory=Decision)
     to_do: list[Action] = field(default_factory=list)
     refused: bool = False
@@ -30,7 +30,7 @@ class Operator:
     refusal: Refusal | None = None
 
     def look(self) -> None:
-        """Decides about what is there now."""
+        """Decides from the present state."""
         if self.world.deleted:
             self.die()
             return
@@ -54,7 +54,7 @@ class Operator:
             assert later.empty, f"wakes at {wake_at}, before which there is to be done {kinds}, said: {later.status}"
 
     def write(self) -> None:
-        """Writes the status that was decided on; refused where the job has changed since the look."""
+        """Writes the status that was decided on. The write is refused if the job has changed since it was read."""
         status = self.decision.status
         if status is None:
             return
@@ -71,18 +71,18 @@ class Operator:
         action = self.to_do.pop(0)
         if not self.world.carry_out(action, self.seen):
             self.refused = True
-            if not isinstance(action, OF_PODS):  # Nothing is made without what comes before it.
+            if not isinstance(action, OF_PODS):  # What comes first has not been created, so nothing else is.
                 self.to_do.clear()
         if not self.to_do:
             retry_at = self.world.now + RETRY
             self.refusal = Refusal("QuotaExceeded", "exceeded quota", retry_at) if self.refused else None
 
     def die(self) -> None:
-        """Forgets everything."""
+        """Forgets everything, as a new process would."""
         self.decision, self.to_do, self.refusal = Decision(), [], None
 
     def round(self) -> None:
-        """A whole round without a fault."""
+        """Runs a whole round without a fault."""
         self.look()
         self.write()
         while self.to_do:

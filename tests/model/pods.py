@@ -1,4 +1,4 @@
-"""A pod as it really is, beside what an operator can see of it."""
+"""The actual state of a pod, in contrast to what an operator can see of it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from tests.support.variables import variables_of
 
 @dataclass
 class RealPod:
-    """A pod of the job, wherever it runs or does not."""
+    """A pod of the job, whether it runs or not."""
 
     name: str
     uid: str
@@ -21,17 +21,18 @@ class RealPod:
     master: str
     world_size: int
     start: int
-    """Which start of the whole gang it was made in: the smallest incarnation of its ranks."""
+    """The start of the whole gang for which the pod was created, identified by the smallest incarnation of its
+    ranks."""
     attempt: int
-    """The attempt that it was told of."""
+    """The attempt in the pod's environment."""
     reserve: bool
-    """Whether it only holds a place, and its trainer never starts."""
+    """Whether the pod only holds a place, so that its trainer never starts."""
     group: str | None
-    """The PodGroup that it names."""
+    """The PodGroup that the pod names."""
     selector: dict[str, str]
-    """Which nodes it may run on."""
+    """The labels of nodes on which the pod may run."""
     ruled_out: frozenset[str]
-    """Names of nodes that it may not run on."""
+    """The names of nodes on which the pod must not run."""
     created_at: datetime
     node: str | None = None
     scheduled_at: datetime | None = None
@@ -39,45 +40,45 @@ class RealPod:
     running: bool = False
     exit: Exit | None = None
     done: bool = False
-    """Whether its trainer ended well before anybody told it to end."""
+    """Whether its trainer ended with 0 before anybody told it to stop."""
     lingering: bool = False
-    """Another container goes on although the trainer has ended."""
+    """Whether another container still runs although the trainer has ended."""
     reason: str = ""
     disruption: Disruption | None = None
     sandbox_lost: bool = False
-    """Its node has lost its sandbox while the trainer ran, and ends that."""
+    """Whether its node has lost its sandbox while the trainer ran, and therefore will end the trainer."""
     stop_by: datetime | None = None
-    """When its kubelet will have ended it, once it is told to stop and to stay."""
+    """When its kubelet will have ended the pod, after it was told to stop but not deleted."""
     told_at: datetime | None = None
-    """When it was deleted."""
+    """When the pod was deleted."""
     gone_by: datetime | None = None
-    """When its kubelet will have ended and removed it, once it is deleted."""
+    """When its kubelet will have ended and removed the pod, after it was deleted."""
     dead: bool = False
-    """Its node is gone, and nobody is left to say so."""
+    """Whether its node is gone, so that nobody reports the pod's end."""
 
     @property
     def live(self) -> bool:
-        """Whether it holds a place: something of it runs or may still come to run."""
+        """Whether the pod holds a place: one of its containers runs, or may still start."""
         return self.exit is None and not self.dead
 
     @property
     def trains(self) -> bool:
-        """Whether its trainer runs or may still come to run."""
+        """Whether its trainer runs or may still start."""
         return self.live and not self.reserve
 
     @property
     def deleting(self) -> bool:
-        """Whether it was deleted."""
+        """Whether the pod was deleted."""
         return self.gone_by is not None
 
     @property
     def told(self) -> bool:
-        """Whether somebody wants it to end."""
+        """Whether anybody wants the pod to end."""
         return self.deleting or self.stop_by is not None or self.disruption is not None or self.sandbox_lost
 
     @property
     def waits(self) -> bool:
-        """Whether it does not run yet, and nobody wants it gone."""
+        """Whether the pod does not run yet, and was not deleted."""
         return self.live and not self.running and not self.deleting
 
     def seen(self) -> Pod:
@@ -106,7 +107,7 @@ class RealPod:
 
 
 def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
-    """The pod that a manifest asks for, in this start of the whole gang."""
+    """The pod that a manifest describes, in this start of the whole gang."""
     labels, containers = manifest["metadata"]["labels"], manifest["spec"]["containers"]
     env = variables_of(containers[0])
     assert env[Env.NODE_RANK] == labels[Label.NODE]

@@ -1,4 +1,4 @@
-"""What must never be, whatever happens: each promise is checked when the operator does what could break it."""
+"""What must never happen. Each promise is checked whenever the operator does something that could break it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -35,45 +35,46 @@ if TYPE_CHECKING:
 
 POD_GROUP = "PodGroup"
 ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
-"""Ends at which all pods stop, whatever cleanPodPolicy says."""
+"""Reasons for an end at which all pods stop, whatever cleanPodPolicy says."""
 
 AT_ONCE = 4
-"""Statuses that may follow from one moment, with nothing done in between; more go in a circle."""
+"""How many statuses may follow from one moment while nothing else happens. More than that would be a circle."""
 
 
 @dataclass
 class Books:
-    """What was spent and done, counted by ourselves."""
+    """What was spent and done, as counted by the test."""
 
     made: dict[str, int] = field(default_factory=dict)
-    """How many pods of a name there have been."""
+    """How many pods with each name have existed."""
     beside: set[tuple[str, str]] = field(default_factory=set)
-    """The Workloads and PodGroups that there have been, by kind and name."""
+    """The Workloads and PodGroups that have existed, by kind and name."""
     group_of: dict[int, str] = field(default_factory=dict)
-    """Their name, for each start of the whole gang."""
+    """The name of the PodGroup for each start of the whole gang."""
     grouped: bool = False
-    """Whether the operator could make them when it last looked."""
+    """Whether the operator could create PodGroups when it last read the state."""
     seen_going: frozenset[str] = frozenset()
-    """Names of the pods that were being deleted when the operator last looked."""
+    """The names of pods that were being deleted when the operator last read the state."""
     queued: bool = False
-    """Whether a queue was to admit the job then,"""
+    """Whether a queue had to admit the job when the operator last read the state."""
     places: tuple[Place, ...] = ()
-    """its places there,"""
+    """The job's places in queues at that time."""
     quota: int | None = None
-    """how many pods there might be by that, None: as many as it liked,"""
+    """How many pods the queue's quota allowed at that time; None for any number."""
     idle: bool = True
-    """and whether there were none that might run."""
+    """Whether no pod of the job could run at that time."""
     ended: set[str] = field(default_factory=set)
-    """Names of the pods that the operator has deleted."""
+    """The names of pods that the operator has deleted."""
     finished: set[str] = field(default_factory=set)
-    """Names of the pods whose trainers ended well before anybody told them to end, be they gone by now."""
+    """The names of pods whose trainers ended with 0 before anybody told them to stop, even if the pods are gone by
+    now."""
     costs: dict[int, RestartAction] = field(default_factory=dict)
-    """What the incident that ended an attempt has cost."""
+    """The price of the incident that ended each attempt."""
     healthy_since: int = 0
-    """The last attempt that ran for a whole window: what attempts before it have cost counts no more."""
+    """The last attempt that ran for a whole window. The prices of earlier attempts no longer count."""
 
     def copy(self) -> "Books":
-        """The same books, to be kept by another."""
+        """A copy that changes independently from now on."""
         made, ended, finished = dict(self.made), set(self.ended), set(self.finished)
         beside, group_of = set(self.beside), dict(self.group_of)
         own = {"made": made, "ended": ended, "finished": finished, "beside": beside, "group_of": group_of}
@@ -81,11 +82,11 @@ class Books:
 
     @property
     def held(self) -> bool:
-        """Whether the job had to wait for its queue, when the operator last looked."""
+        """Whether the job had to wait for its queue when the operator last read the state."""
         return self.quota == 0
 
     def looks(self, world: "World") -> None:
-        """The operator does."""
+        """Records what the operator sees when it reads the state."""
         self.grouped = world.groups.served
         self.seen_going = frozenset(pod.name for pod in world.pods.values() if pod.deleting)
         kueue, created = world.kueue, world.status.is_true(ConditionType.CREATED)
@@ -93,16 +94,21 @@ class Books:
         self.idle = all(pod.exit for pod in world.pods.values())
         if self.queued and kueue.served:
             self.quota = kueue.quota()
-        elif self.queued and not created:  # A gang that exists goes on without Kueue, and its incidents are answered.
+        # A gang that exists continues without Kueue, and its incidents are answered.
+        elif self.queued and not created:
             self.quota = 0
 
     def count(self, action: RestartAction, *, since: int = 0) -> int:
-        """How many incidents were answered so, in attempts from a certain one on."""
+        """How many incidents were answered with this action, in attempts from `since` on."""
         return sum(cost is action and attempt >= since for attempt, cost in self.costs.items())
 
 
 def check_gang(world: "World") -> None:
-    """Pods that train are one gang: of one start, each rank once, one world; without supervisors of one master."""
+    """Checks that the pods that train are one gang.
+
+    They belong to one start, each rank occurs only once, and they have the same world size. Without supervisors they
+    also have the same master.
+    """
     gang = [pod for pod in world.live if pod.trains]
     ranks = [pod.rank for pod in gang]
     assert len(set(ranks)) == len(ranks), f"two live pods of one rank: {ranks}"
@@ -117,7 +123,7 @@ def check_gang(world: "World") -> None:
 
 
 def check_words(snapshot: Snapshot, decision: Decision) -> None:
-    """No decision rests on a word that was written for people."""
+    """Checks that no decision depends on a text that was written for people."""
     other = in_other_words(snapshot)
     said, status = other.job.status, snapshot.job.status
     assert deeds(other, decide(other)) == deeds(snapshot, decision), (
@@ -126,7 +132,7 @@ def check_words(snapshot: Snapshot, decision: Decision) -> None:
 
 
 def check_said(snapshot: Snapshot, decision: Decision) -> None:
-    """Of one moment all is said at once, or nearly: not one thing, then another, then the first again."""
+    """Checks that the status settles quickly while nothing happens, instead of changing back and forth."""
     said: list[DDPJobStatus] = []
     while (status := decision.status) is not None:
         said.append(status)
@@ -136,7 +142,7 @@ def check_said(snapshot: Snapshot, decision: Decision) -> None:
 
 
 def check_creation(world: "World", pod: RealPod) -> None:
-    """No pod comes too many, too early, or again."""
+    """Checks that no pod is created too often, too early, or again."""
     assert not world.status.finished, "a finished job gets no pods"
     assert not world.status.is_true(ConditionType.FAILURE_TARGET), "a job that is to fail gets no pods"
     assert pod.rank not in world.status.completed(), "who has finished is not recreated"
@@ -156,7 +162,11 @@ def check_creation(world: "World", pod: RealPod) -> None:
 
 
 def check_group_creation(world: "World", manifest: Manifest) -> None:
-    """Each start of the whole gang has one PodGroup, and before it a Workload; they go with the job, as pods do."""
+    """Checks the creation of a PodGroup or Workload.
+
+    Each start of the whole gang has one PodGroup and, created before it, one Workload. Both are deleted with the job,
+    as pods are.
+    """
     kind, name = manifest["kind"], manifest["metadata"]["name"]
     owners = [owner["uid"] for owner in manifest["metadata"]["ownerReferences"]]
     assert owners == [world.job.metadata.uid], "it would be left behind when the job is gone"
@@ -168,7 +178,7 @@ def check_group_creation(world: "World", manifest: Manifest) -> None:
 
 
 def check_group_deletion(world: "World", name: str) -> None:
-    """Only those of former attempts go."""
+    """Checks that only PodGroups of former attempts are deleted."""
     assert name != world.books.group_of.get(world.status.bookkeeping.incarnations.default), (
         f"{name} is this attempt's"
     )
@@ -177,10 +187,10 @@ def check_group_deletion(world: "World", name: str) -> None:
 
 
 def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
-    """A gang that is up has its PodGroup and its Workload, and none is left of former attempts.
+    """Checks that a gang that is up has its PodGroup and its Workload, and that none of former attempts are left.
 
-    A job that ends, or is suspended by its user or its queue, keeps what the last attempt had: nothing is
-    made then.
+    A job that ends, or is suspended by its user or its queue, keeps those of the last attempt, because nothing is
+    created at that time.
     """
     view, status, groups = View(snapshot), snapshot.job.status, snapshot.pod_groups
     over = view.winds_down or view.suspended or status.finished
@@ -193,7 +203,7 @@ def check_groups_of_gang(snapshot: Snapshot, decision: Decision) -> None:
 
 
 def check_budget(snapshot: Snapshot, decision: Decision) -> None:
-    """What has not been saved is protected while all pods run, and nothing holds up a drain otherwise."""
+    """Checks that unsaved work is protected while all pods run, and that nothing holds up a drain at other times."""
     view, there = View(snapshot), snapshot.has(DISRUPTION_BUDGET)
     if there is None or snapshot.refusal or not decision.empty:
         return
@@ -205,7 +215,7 @@ def check_budget(snapshot: Snapshot, decision: Decision) -> None:
 
 
 def check_queue_entry(world: "World", manifest: Manifest) -> None:
-    """A job has one place, which goes with it."""
+    """Checks that a job has only one place in queues, which is deleted with the job."""
     owners = [owner["uid"] for owner in manifest["metadata"]["ownerReferences"]]
     assert owners == [world.job.metadata.uid], "it would be left behind when the job is gone"
     others = [one.name for one in world.kueue.places if one.name != manifest["metadata"]["name"]]
@@ -215,13 +225,13 @@ def check_queue_entry(world: "World", manifest: Manifest) -> None:
 
 
 def check_queue_exit(world: "World", name: str) -> None:
-    """Nothing runs without the quota that a queue still counts."""
+    """Checks that nothing runs without the quota that a queue still counts."""
     keeps = any(one.name == name and one.seen.reserved and not one.seen.finished for one in world.kueue.places)
     assert not (keeps and world.books.queued and world.live), f"its quota goes to others while {world.live} run"
 
 
 def check_queue_told(world: "World", action: Tell) -> None:
-    """What a queue is told is true."""
+    """Checks that what the operator writes for a queue is true."""
     said = {kind: value for kind, value, *_ in action.conditions}
     assert not (action.releases and world.live), f"quota is given back while {world.live} may still run"
     assert action.releases == (said.get("QuotaReserved") is False), "and with it what it was admitted with"
@@ -230,7 +240,10 @@ def check_queue_told(world: "World", action: Tell) -> None:
 
 
 def check_queue_size(world: "World", place: Place, action: Resize) -> bool:
-    """Whether Kueue lets that be while it keeps quota; the operator asks for nothing else, as far as it can know."""
+    """Whether Kueue allows this change of size while it reserves quota.
+
+    Checks that the operator requests no other change, as far as it can know.
+    """
     count, least = place.size
     lets = action.nodes <= count and action.least == least and action.nodes >= (least or 1)
     assert lets or place not in world.books.places, f"Kueue never lets that be: {place.size} to {action}"
@@ -239,7 +252,7 @@ def check_queue_size(world: "World", place: Place, action: Resize) -> bool:
 
 
 def check_quiet_queue(world: "World", snapshot: Snapshot, decision: Decision) -> None:
-    """Where nothing is left to do, the job has the place that it is to have, and what the queue knows of it is so."""
+    """Checks a job for which nothing is left to do: it has the right place, and the queue's information is right."""
     status, spec, kueue = snapshot.job.status, snapshot.job.spec, world.kueue
     if snapshot.refusal is not None and snapshot.now < snapshot.refusal.retry_at:
         changes = (action for action in decision.actions if isinstance(action, Create | Patch))
@@ -270,7 +283,9 @@ def check_quiet_queue(world: "World", snapshot: Snapshot, decision: Decision) ->
 
 
 def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
-    """A pod is removed from the API only once its trainer has ended, or cannot be told of."""
+    """Checks that a pod is removed from the API only after its trainer has ended, or if its end cannot be
+    reported.
+    """
     over = world.status.ending or world.status.finished
     may_save = grace is None or (grace == 0 and pod.dead) or not world.books.held or over or not pod.trains
     assert may_save, f"{pod.name} gives its quota back, and has no time to save"
@@ -283,7 +298,7 @@ def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
 
 
 def check_job_deletion(world: "World") -> None:
-    """A job is deleted only after its time, and only when it is finished."""
+    """Checks that a job is deleted only when it has finished and its time is over."""
     status, seconds = world.status, world.job.spec.ttl_seconds_after_finished
     assert status.finished
     assert status.completion_time is not None
@@ -292,7 +307,7 @@ def check_job_deletion(world: "World") -> None:
 
 
 def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """The status goes from one truth to the next."""
+    """Checks that each change of the status leads from one true status to another."""
     _check_counters(world, before, after)
     _check_verdict(before, after)
     _check_success(world, before, after)
@@ -310,7 +325,7 @@ def check_status(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> N
 
 
 def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """An incident is judged once, unless a fact of it turns out to be different."""
+    """Checks that an incident is judged only once, unless a fact about it turns out to be different."""
     then, now = before.last_incident, after.last_incident
     if then is None or now is None or then.attempt != now.attempt:
         return
@@ -319,7 +334,10 @@ def _check_verdict(before: DDPJobStatus, after: DDPJobStatus) -> None:
 
 
 def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """A job succeeds by what has finished: not by what saved and exited with 0 because it was told to stop."""
+    """Checks that a job succeeds only if its ranks have finished.
+
+    Ranks that saved and exited with 0 because they were told to stop do not count.
+    """
     assert not _unfinished(world, after.completed()), f"these have not finished: {after.completed_indexes}"
     decided = after.condition(ConditionType.SUCCESS_CRITERIA_MET)
     if decided is None or before.is_true(ConditionType.SUCCESS_CRITERIA_MET):
@@ -330,14 +348,14 @@ def _check_success(world: "World", before: DDPJobStatus, after: DDPJobStatus) ->
 
 
 def _unfinished(world: "World", ranks: Iterable[int]) -> list[int]:
-    """Of these ranks those whose present pod has not finished."""
+    """Those of these ranks whose present pod has not finished."""
     return [rank for rank in ranks if present_pod_name(world.job, rank) not in world.books.finished]
 
 
 def _check_blame(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """Neither is a job at fault where a node has lost the sandbox of a pod, nor a rank that has finished.
+    """Checks that neither the job is blamed if a node has lost a pod's sandbox, nor a rank that has finished.
 
-    Of supervisors' incidents any may be heard of late.
+    With supervisors, any of their incidents may become known late.
     """
     failure = after.last_incident
     if failure is not None and failure != before.last_incident and not world.supervised:
@@ -357,7 +375,7 @@ def _may_go_on(world: "World", status: DDPJobStatus, pod: RealPod) -> bool:
 
 
 def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """Every restart is an incident's, costs once, and is refunded at most once."""
+    """Checks that every restart belongs to an incident, costs once, and is refunded at most once."""
     attempts = after.attempt - before.attempt
     _check_incarnations(world, before, after)
     assert 0 <= attempts <= (1 if not world.supervised else attempts)
@@ -386,7 +404,11 @@ def _check_counters(world: "World", before: DDPJobStatus, after: DDPJobStatus) -
 
 
 def _check_incarnations(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """Every start of the whole gang has pods of its own, younger than all; what is replaced alone is one younger."""
+    """Checks the incarnations after a restart.
+
+    Every start of the whole gang has new pods with a higher incarnation than all before. If a single pod is replaced,
+    its incarnation rises by one.
+    """
     then, now = before.bookkeeping.incarnations, after.bookkeeping.incarnations
     if now.default != then.default:
         assert (now.default, now.exceptions) == (then.newest + 1, ()), "all pods are new"
@@ -400,7 +422,7 @@ def _check_incarnations(world: "World", before: DDPJobStatus, after: DDPJobStatu
 
 
 def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """Neither counted nor free restarts go beyond their limits within a window."""
+    """Checks that neither counted nor free restarts exceed their limits within a window."""
     restart, books = world.job.spec.restart, world.books
     running = before.condition(ConditionType.RUNNING)
     if running is not None and running.status == "True":
@@ -409,7 +431,8 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
         if until - running.last_transition_time >= timedelta(seconds=restart.window_seconds):
             books.healthy_since = before.attempt
     elif before.last_incident and after.last_incident and after.last_incident.attempt > before.last_incident.attempt:
-        between = after.last_incident.time - before.last_incident.time  # Both were heard of at once.
+        # Both incidents became known at the same time.
+        between = after.last_incident.time - before.last_incident.time
         if world.supervised and between >= timedelta(seconds=restart.window_seconds):
             books.healthy_since = after.last_incident.attempt
     counts = [books.count(action, since=books.healthy_since) for action in RestartAction]
@@ -421,13 +444,15 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
 
 
 def _check_history(after: DDPJobStatus) -> None:
-    """The newest incident is the first; that there are at most ten, the status itself checks when it is read."""
+    """Checks that the newest incident comes first. (That there are at most ten is checked when the status is
+    read.)
+    """
     attempts = [failure.attempt for failure in after.incidents]
     assert attempts == sorted(set(attempts), reverse=True), f"not the newest first: {attempts}"
 
 
 def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """The gang is as large as was asked for or, where it is elastic, smaller within bounds."""
+    """Checks that the gang has the requested size or, if it is elastic, a smaller size within bounds."""
     if after.nodes == before.nodes:
         return
     spec = world.job.spec
@@ -437,7 +462,7 @@ def _check_size(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> No
 
 
 def _check_queued(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """To wait for a queue costs nothing, and no deadline runs meanwhile."""
+    """Checks that waiting for a queue costs nothing, and that no deadline counts down meanwhile."""
     if not world.books.held or before.ending or after.ending or after.finished or not world.kueue.served:
         return
     assert (after.restarts, after.disruptions) == (before.restarts, before.disruptions), "it costs nothing to wait"
@@ -445,7 +470,7 @@ def _check_queued(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
 
 
 def _check_group(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
-    """Each start of the whole gang has a PodGroup of its own where there are any, and keeps it."""
+    """Checks that each start of the whole gang has its own PodGroup, if the cluster has any, and keeps it."""
     if after.bookkeeping.incarnations.default == before.bookkeeping.incarnations.default:
         assert after.pod_group == before.pod_group
     else:

@@ -1,7 +1,7 @@
-"""Every history of a job within bounds: all orders of events, with a crash of the operator between any two steps.
+"""Every history of a job within bounds: all orders of events, and a crash of the operator between any two steps.
 
-A moment is a world, how far the operator has got with its round, and the faults that have happened so far. The search
-visits each moment once: two that differ only in words for people are the same one.
+A moment consists of a world, the operator's position in its round, and the faults that have happened so far. The
+search visits each moment once. Two moments that differ only in texts for people count as the same.
 """
 
 import copy
@@ -30,9 +30,10 @@ from .world import TEMPLATE, World
 WORDS = frozenset(
     {"message", "display", "readyNodes", "time", "lastTransitionTime", "lastCompletedTime", "consequenceNodes"}
 )
-"""Fields of the status that are for people, or tell moments that the searches' decisions do not rest on."""
+"""Fields of the status that are for people, or contain times on which the decisions in these searches do not
+depend."""
 SOON = timedelta(hours=1)
-"""Time jumps to the engine's next alarm, if it is no later than this."""
+"""Time jumps to the engine's next alarm, if that is no later than this."""
 NEVER = {"scheduleTimeoutSeconds": 10_000_000, "finishTimeoutSeconds": 10_000_000}
 
 
@@ -44,19 +45,19 @@ class By(IntEnum):
     OPERATOR = 2
     CRASH = 3
     CHANCE = 4
-    """What may happen, and nobody may wait for: a pod that is not wanted any more finishes without being told to."""
+    """Something that may happen, but that nobody may wait for: a pod that is no longer wanted finishes on its own."""
 
 
 @dataclass
 class Moment:
-    """All that there is at one moment."""
+    """Everything that exists at one moment."""
 
     world: World
     operator: Operator
     faults: tuple[str, ...] = ()
 
     def copy(self) -> "Moment":
-        """The same moment, which goes its own way from now on."""
+        """A copy that changes independently from now on."""
         world = self.world.copy()
         operator = copy.copy(self.operator)
         operator.world, operator.to_do = world, list(operator.to_do)
@@ -79,10 +80,10 @@ class Graph:
     moments: list[Moment] = field(default_factory=list)
     moves: list[list[tuple[By, int]]] = field(default_factory=list)
     came_from: list[tuple[int, str]] = field(default_factory=list)
-    """For each moment the one before it, and what happened."""
+    """For each moment, the moment before it and the move that led to it."""
 
     def history(self, number: int) -> str:
-        """How it came to a moment, in one of the shortest ways."""
+        """One of the shortest sequences of moves that lead to a moment."""
         steps: list[str] = []
         while number:
             number, step = self.came_from[number]
@@ -90,18 +91,18 @@ class Graph:
         return ", ".join(reversed(steps))
 
     def ends(self) -> list[int]:
-        """Moments after which nothing happens by itself."""
+        """Moments after which nothing happens unless there is a fault, a crash or chance."""
         by_itself = {By.WORLD, By.OPERATOR}
         return [number for number, moves in enumerate(self.moves) if not any(by in by_itself for by, _ in moves)]
 
     def crashes(self) -> Iterator[tuple[int, int]]:
-        """Moments at which actions that were authorised are not all carried out, each with the one after a crash."""
+        """Moments at which authorised actions are not all carried out, each with the moment after a crash."""
         for number, moment in enumerate(self.moments):
             if not moment.idle and moment.operator.decision.status is None:
                 yield from ((number, target) for by, target in self.moves[number] if by is By.CRASH)
 
     def reached(self, ends: dict[int, int], without: frozenset[By] = frozenset()) -> list[int]:
-        """For each moment the outcomes that it can lead to, as bits; `ends` gives those of the last moments."""
+        """The outcomes that each moment can lead to, as bits. `ends` has the outcomes of the last moments."""
         before: list[list[int]] = [[] for _ in self.moments]
         for number, moves in enumerate(self.moves):
             for by, target in moves:
@@ -119,10 +120,10 @@ class Graph:
 
 
 class Search:
-    """The histories of one job with at most so many of these faults."""
+    """The histories of one job with at most a given number of these faults."""
 
     def __init__(self, spec: dict[str, Any], faults: tuple[str, ...], at_most: int, **there: Any) -> None:
-        """`there`: what else the world has."""
+        """`there` is what else the world contains."""
         self._start = World({**NEVER, **spec, "template": TEMPLATE}, **there)
         self._start.services = frozenset({name_beside(self._start.job.ref)})
         self._faults = faults
@@ -131,7 +132,7 @@ class Search:
         self._said: dict[int, str] = {}
 
     def explore(self) -> Graph:
-        """All moments and moves."""
+        """Finds all moments and moves."""
         first = Moment(self._start, Operator(self._start))
         graph, numbers = Graph([first], [[]], [(0, "")]), {self._key(first): 0}
         todo = deque([0])
@@ -180,7 +181,7 @@ class Search:
             yield By.OPERATOR, "look", self._look
 
     def _time(self, moment: Moment) -> Iterator[Move]:
-        """Time passes only while nobody is at work: kubelets and the operator take none."""
+        """Yields the passing of time, but only while nobody is at work: kubelets and the operator take no time."""
         wake_at = self._decision(moment.world).wake_at
         at_work = not moment.idle or not self._settled(moment.world) or moment.world.going
         if wake_at is not None and not at_work and wake_at - moment.world.now <= SOON:
@@ -224,19 +225,22 @@ class Search:
     def _decision(self, world: World) -> Decision:
         key = _world_key(world)
         if key not in self._decisions:
-            operator = Operator(world.copy())  # Nobody has looked yet: it is only asked what would be decided.
+            # No operator reads the state here. This only finds out what it would decide.
+            operator = Operator(world.copy())
             operator.look()
             self._decisions[key] = operator.decision
         return self._decisions[key]
 
     def _settled(self, world: World) -> bool:
-        """Whether the operator has nothing to do, and nothing to say to programs."""
+        """Whether the operator has nothing to do, and would change nothing in the status that programs read."""
         decision = self._decision(world)
         silent = decision.status is None or self._status_key(decision) == _said(world.written)
         return silent and not decision.actions
 
     def _key(self, moment: Moment) -> Any:
-        """What the moment is up to the numbering of ranks: they are told apart by what they do."""
+        """A key for the moment that does not depend on the numbering of ranks. Ranks are distinguished by what they
+        do.
+        """
         operator, world = moment.operator, moment.world
         waits_for_status = operator.decision.status is not None
         to_do = operator.decision.actions if waits_for_status else operator.to_do
@@ -258,10 +262,11 @@ class Search:
 
 
 def _of_rank(rank: int, world: World, acts: list[str]) -> str:
-    """What there is of a rank, and what is about to be done to it, without its number."""
+    """The pods of a rank and the pending actions on them, without the rank's number."""
     pods = sorted(_state_of(pod, world) for pod in world.pods.values() if pod.rank == rank)
     mark = f"job-<{rank}>-"
-    apart = rank == 0 and "successPolicy" in world.spec  # Where rank 0 is enough, it is like no other.
+    # If rank 0 alone decides about success, it differs from all other ranks.
+    apart = rank == 0 and "successPolicy" in world.spec
     return str([apart, *pods, *(act.replace(mark, "job-") for act in acts if mark in act)])
 
 
@@ -308,13 +313,13 @@ FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] 
     SANDBOX_LOST: lambda pod: World.lose_sandbox if pod.running and not pod.dead and not pod.told else None,
     DEVICE_FAILED: lambda pod: _exit(1, message=REPORT) if pod.running and not pod.dead and not pod.told else None,
 }
-"""What goes wrong with a pod, where it can."""
+"""What can go wrong with a pod, if the pod is in the right state for it."""
 ANY = tuple(name for name in FAULTS if name not in {SANDBOX_LOST, DEVICE_FAILED})
-"""The others: what these two lead to, none of them changes, and all of them together take long."""
+"""The other faults. What these two lead to does not depend on the others, and all of them together take long."""
 
 
 def _is_over(world: World, pod: RealPod) -> bool:
-    """Whether a pod is not wanted any more, whatever it does."""
+    """Whether a pod is no longer wanted, whatever it does."""
     status = world.status
     former = pod.incarnation < status.bookkeeping.incarnations.default
     return former or status.is_true(ConditionType.FAILURE_TARGET) or bool(world.spec.get("suspend"))
@@ -333,7 +338,9 @@ def _counted(change: Change, fault: str) -> Change:
 
 
 def _act(index: int) -> Change:
-    """Writes of pods go out at once, after all others: any of them may be the last before a crash."""
+    """Carries out one action. Writes of pods are sent at the same time, after all others, so any may be the last
+    before a crash.
+    """
 
     def act(moment: Moment) -> None:
         to_do = moment.operator.to_do
@@ -344,7 +351,7 @@ def _act(index: int) -> Change:
 
 
 def _world_key(world: World) -> Any:
-    """What a decision rests on."""
+    """A key of everything that a decision depends on."""
     pods = frozenset(
         (
             *(pod.uid, pod.running, pod.node, pod.dead, pod.gone_by, pod.stop_by, pod.sandbox_lost),
@@ -356,7 +363,7 @@ def _world_key(world: World) -> Any:
 
 
 def _beside(world: World) -> Any:
-    """What there is beside the pods."""
+    """A key of the objects beside the pods."""
     return world.groups.key([*world.pods.values()]), world.kueue.key()
 
 
@@ -374,7 +381,7 @@ def _said(written: str) -> str:
 
 
 def _marked(said: dict[str, Any]) -> str:
-    """What a status says to programs, with marks where it names nodes."""
+    """The part of a status that is for programs, with marks where it names nodes."""
     status = DDPJobStatus(nodes=said.get("nodes"), completed_indexes=said.get("completedIndexes", ""))
     finished = {"completedIndexes": [{"node": node} for node in sorted(status.completed())]}
     return NUMBERED.sub(r"\1<\2>", json.dumps({**_stripped(said), **finished}, sort_keys=True))

@@ -1,4 +1,4 @@
-"""Supervisors in a job's pods, as far as an operator can hear of them: the gang restarts in place as it likes."""
+"""Supervisors in a job's pods, as far as an operator can learn of them. The gang restarts in place at any time."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -11,27 +11,29 @@ from .pods import RealPod
 
 @dataclass
 class Supervisors:
-    """One gang after the other; a gang is all pods that were made since the job was last started as a whole."""
+    """One gang after the other. A gang consists of all pods that were created since the job last started as a
+    whole.
+    """
 
     start: int = 0
-    """Which gang it is."""
+    """The gang's number."""
     attempt: int = 0
     begun: bool = False
-    """Whether the attempt's number is used up."""
+    """Whether the attempt's number has been used."""
     runs: bool = False
     since: datetime | None = None
     missed: int | None = None
-    """A rank whose supervisor is cut off from rank 0's."""
+    """A rank whose supervisor cannot reach rank 0's."""
     incidents: list[dict[str, Any]] = field(default_factory=list)
     members: set[str] = field(default_factory=set)
-    """Uids of the pods whose supervisors are there."""
+    """The uids of the pods whose supervisors are present."""
 
     def copy(self) -> "Supervisors":
-        """The same gang, which goes its own way from now on."""
+        """A copy that changes independently from now on."""
         return replace(self, incidents=list(self.incidents), members=set(self.members))
 
     def meet(self, pods: list[RealPod], now: datetime) -> bool:
-        """All supervisors that there have to be start the next attempt; False where some are not there."""
+        """Makes the supervisors start the next attempt. Returns False if some of them are missing."""
         gang = self._of_one_start(pods, now)
         if self.missed is not None or not gang or {pod.rank for pod in gang} != set(range(gang[0].world_size)):
             return False
@@ -42,17 +44,17 @@ class Supervisors:
         return True
 
     def fail(self, rank: int, cause: str, now: datetime) -> None:
-        """A rank fails, and the supervisors answer it by a restart in place."""
+        """Makes a rank fail. The supervisors answer with a restart in place."""
         told = {"attempt": self.attempt, "time": now.isoformat(), "node": rank, "cause": cause, "step": self.attempt}
         self.incidents.append({**told, "exitCode": 1, "message": f"in place at {self.attempt}"})
         self.runs, self.since = False, now
 
     def lose(self, rank: int | None, now: datetime) -> None:
-        """Rank 0's supervisor does not hear another one any more."""
+        """Makes rank 0's supervisor lose the connection to another one."""
         self.missed, self.runs, self.since = rank, False, now
 
     def heard(self, pods: list[RealPod], now: datetime, uid: str) -> SupervisorReport | None:
-        """What rank 0's supervisor says, if there is one."""
+        """The report of rank 0's supervisor, if there is one."""
         gang = self._of_one_start(pods, now)
         first = next((pod for pod in gang if pod.rank == 0), None)
         if first is None:
@@ -71,7 +73,7 @@ class Supervisors:
         return parse_report(said, now, uid=uid, pod=first.name)
 
     def _of_one_start(self, pods: list[RealPod], now: datetime) -> list[RealPod]:
-        """The pods of the present gang that run; a pod that goes ends what all are doing."""
+        """The running pods of the present gang. If a pod disappears, the attempt ends."""
         running = [pod for pod in pods if pod.running and not pod.dead and not pod.reserve]
         newest = max((pod.start for pod in running), default=self.start)
         if newest != self.start:

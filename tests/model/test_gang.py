@@ -1,8 +1,8 @@
-"""Random histories of a gang: whatever happens to its supervisors and their links, no two attempts run at once, every
-end is accounted for, and it comes to run again.
+"""Random histories of a gang. Whatever happens to its supervisors and their links, no two attempts run at the same
+time, every end is explained, and the gang runs again.
 
-The coordinator is the real one; supervisors, links and pods are simulated in gang.py, which checks what it does.
-`make search` tries many more.
+The coordinator is the real one. Supervisors, links and pods are simulated in gang.py, which checks what the
+coordinator does. `make search` tries many more histories.
 """
 
 from typing import Any
@@ -27,19 +27,19 @@ FAILURES = {
     "a code of the operator's": (42, "Application", None),
 }
 PLACES = [(None,), ("a", "b"), ("a", "b", "", "a", "b"), ("a", "b", "a", "b", None)]
-"""Topology domains of the pods, in the order in which they are made. None: one of an older version."""
+"""The topology domains of the pods, in the order in which they are created. None stands for an older version."""
 
 QUIET_ROUNDS = 5
-"""Of a second each: longer than the coordinator waits for anything."""
+"""The number of rounds of a second each. Together they are longer than the coordinator waits for anything."""
 
 
 def some(name: str) -> Any:
-    """One of those that there are."""
+    """A precondition: the given property of the history is not empty."""
     return precondition(lambda self: bool(getattr(self, name)))
 
 
 class Histories(RuleBasedStateMachine):
-    """One history."""
+    """One random history."""
 
     @initialize(
         nodes=st.sampled_from([1, 2, 3, 3, 4]),
@@ -144,7 +144,7 @@ class Histories(RuleBasedStateMachine):
             for one in self.searching:
                 self.gang.connect(one)
             for link in self.talking:
-                if link.to_coordinator:  # It may have been cut by what another one said.
+                if link.to_coordinator:  # The link may have been cut because of a message on another link.
                     self.gang.to_coordinator(link)
             for one in self.hearing:
                 self.gang.to_member(one)
@@ -298,7 +298,7 @@ class Histories(RuleBasedStateMachine):
         )
 
     def _round(self) -> bool:
-        """What comes by itself, without any fault; whether anything did."""
+        """Does everything that happens without a fault. Returns whether anything has changed."""
         before = self._traces()
         for node in self.gone:
             self._replace(node, None)
@@ -313,7 +313,7 @@ class Histories(RuleBasedStateMachine):
         for one in self.running:
             assert one.ranks
             if one.ranks.stopped and one.ranks.stuck and one.leaving:
-                self.gang.dies(one)  # Its kubelet does not wait for ever.
+                self.gang.dies(one)  # The pod's kubelet does not wait forever.
                 break
             if one.ranks.stopped and one.ranks.stuck and one.link:
                 self._wait(KILLED_SECONDS)

@@ -1,6 +1,6 @@
-"""Random histories of a job: whatever happens in whatever order, what must never be never is, and it ends well.
+"""Random histories of a job. Whatever happens in whatever order, no promise is broken, and the job ends well.
 
-`make search` tries many more.
+`make search` tries many more histories.
 """
 
 import json
@@ -26,7 +26,7 @@ from .pods import RealPod
 from .promises import check_gang
 from .world import TEMPLATE, World
 
-# Code, the runtime's word, last words.
+# The exit code, the container runtime's reason, and the termination message.
 EXITS: dict[str, tuple[int | None, str, str]] = {
     "an exception": (1, "Error", "ValueError: no"),
     "a code that has a rule": (3, "Error", ""),
@@ -50,7 +50,7 @@ FINAL_EXITS: dict[str, tuple[int | None, str, str]] = {
     "no such program": (128, "StartError", "no such file"),
     "an init container": (None, "InitContainerFailed", "no"),
 }
-# What a kubelet says of a pod that it ended itself: its word, and whether the condition DisruptionTarget is there.
+# How a kubelet reports a pod that it has ended: the reason, and the condition DisruptionTarget's, if there is one.
 BY_KUBELET = {
     "short of memory": ("Evicted", "TerminationByKubelet"),
     "over its own limit": ("Evicted", ""),
@@ -121,14 +121,15 @@ STEPS = {"look": Operator.look, "write": Operator.write, "act": Operator.act, "r
 PATIENT = ["round", "round round", "round round round"]
 HASTY = ["", "look", "look write", "look write act", "look write act act", "write", "act", "write act", "act act"]
 OPERATOR = st.sampled_from(PATIENT * 3 + HASTY)
-"""What the operator gets done before the next thing happens. To look is to forget what was not carried out."""
+"""What the operator does before the next event. When it reads the state, it forgets actions that were not carried
+out."""
 
 which = st.integers(0, 7)
 some = st.integers(1, 2**12 - 1)
 
 
 def happens(*, when: Callable[["Histories"], Any] = bool, **draws: Any) -> Callable[[Callable[..., None]], Any]:
-    """Something that happens to the world, where it can; then the operator gets some way."""
+    """Defines an event of the world, with its precondition. After the event, the operator does some steps."""
 
     def of(change: Callable[..., None]) -> Any:
         def step(self: "Histories", then: str, **drawn: Any) -> None:
@@ -144,7 +145,7 @@ def happens(*, when: Callable[["Histories"], Any] = bool, **draws: Any) -> Calla
 
 
 class Histories(RuleBasedStateMachine):
-    """Pods, nodes, user, clock and operator take turns as they like."""
+    """Pods, nodes, user, clock and operator take turns in any order."""
 
     @initialize(
         spec=SPECS,
@@ -162,7 +163,9 @@ class Histories(RuleBasedStateMachine):
         self.be_admitted(admitted)
 
     def be_admitted(self, nodes: int) -> None:
-        """Where a queue is to admit the job, it does so at once with as many nodes, if any."""
+        """If a queue has to admit the job, makes it do so immediately, with this number of nodes (0 for not at
+        all).
+        """
         if self.world.kueue.queue and nodes:
             self.operate("round round")
             self.world.kueue = self.world.kueue.admits(nodes)
@@ -185,7 +188,7 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def training(self) -> list[RealPod]:
-        """Pods whose trainer may end: it cannot have run on no node."""
+        """Pods whose trainer may end. They must have a node, because otherwise it cannot have run."""
         return [pod for pod in self.world.live if pod.trains and pod.node is not None]
 
     @property
@@ -195,7 +198,7 @@ class Histories(RuleBasedStateMachine):
 
     @property
     def told(self) -> list[RealPod]:
-        """Pods that live and are to end."""
+        """Pods that still run but are to end."""
         ends = (self.world.going, self.world.stopping, (pod for pod in self.running if pod.sandbox_lost))
         return [pod for pods in ends for pod in pods if pod.live]
 
@@ -418,7 +421,7 @@ class Histories(RuleBasedStateMachine):
 
     @happens(taken=st.booleans())
     def service_is_deleted(self, *, taken: bool) -> None:
-        """By somebody who may take its name."""
+        """Deletes the Service. Somebody may take its name."""
         self.world.services, self.world.taken = frozenset(), taken
 
     @happens()
@@ -445,9 +448,9 @@ class Histories(RuleBasedStateMachine):
             check_gang(self.world)
 
     def teardown(self) -> None:
-        """Once the faults stop, the job reaches its end, or its suspension and from there its end.
+        """After the last fault, the job ends, or is suspended and ends after that.
 
-        Then there is nothing left to do, but to delete it in its time.
+        Then nothing is left to do, except to delete the job when its time is over.
         """
         if not hasattr(self, "world"):
             return
@@ -470,7 +473,8 @@ class Histories(RuleBasedStateMachine):
         world, status = self.world, self.world.status
         suspended = world.spec.get("suspend", False) and status.state == "Suspended"
         decision, refusal = self.operator.decision, self.operator.refusal
-        retries = refusal is not None and decision.wake_at == refusal.retry_at  # What a queue is still to be told.
+        # Something has still to be written for the queue.
+        retries = refusal is not None and decision.wake_at == refusal.retry_at
         settled = decision.empty and not world.going and not retries
         return world.deleted or ((status.finished or suspended) and settled)
 
@@ -513,7 +517,7 @@ class Histories(RuleBasedStateMachine):
 
 
 class Supervised(Histories):
-    """The same with supervisors in the pods: a gang that runs restarts in place as well."""
+    """The same with supervisors in the pods, so that a running gang also restarts in place."""
 
     @initialize(
         spec=SPECS,
@@ -533,7 +537,7 @@ class Supervised(Histories):
         self.come_up()
 
     def come_up(self) -> None:
-        """All that is made starts, meets, and is heard."""
+        """Starts all pods. Their supervisors meet, and the operator reads their report."""
         self.operate("round round")
         if self.world.kueue.unreserved:
             self.world.kueue = self.world.kueue.admits()

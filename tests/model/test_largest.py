@@ -1,4 +1,6 @@
-"""However large a job is, a look at it leaves time for all else: the Lease, other jobs, the kubelet's questions."""
+"""However large a job is, handling it leaves the event loop time for the Lease, other jobs, and the kubelet's
+probes.
+"""
 
 import asyncio
 import gc
@@ -26,17 +28,17 @@ from .api_server import Server
 KEY = ("team", "digits")
 LONGEST_SECONDS = 0.05
 REFERENCE_SECONDS = 0.03
-"""What `reference` takes on the core for which LONGEST_SECONDS is promised."""
+"""The time of `reference` on the core for which LONGEST_SECONDS is promised."""
 TRIES = 4
 ALL = range(MAX_NODES)
 LOG = "Traceback (most recent call last):\n" + '  File "train.py", line 1, in main\n' * 100 + "ValueError: nan"
-"""As much of its end as a kubelet passes on, and more."""
+"""A log that is longer than the part of its end that a kubelet passes on."""
 SPEC_BYTES = 1_200_000
-"""What etcd takes of an object is 1.5 MiB; a pod has more than its template."""
+"""etcd accepts objects of up to 1.5 MiB. A pod contains more than its template."""
 
 
 def with_many_variables() -> dict[str, Any]:
-    """As many containers and variables as are allowed, and as large as an object can be."""
+    """A job with as many containers and variables as are allowed, as large as an object can be."""
     value = "x" * (SPEC_BYTES // (2 * MAX_CONTAINERS * MAX_ENV) - 40)
     env = [{"name": f"VARIABLE_{number}", "value": value} for number in range(MAX_ENV)]
     names = ("trainer", *(f"beside-{number}" for number in range(1, MAX_CONTAINERS)))
@@ -46,7 +48,7 @@ def with_many_variables() -> dict[str, Any]:
 
 
 def with_many_parts() -> dict[str, Any]:
-    """As many small parts as an object of that size can have."""
+    """A job with as many small parts as an object of that size can have."""
     mounts = [{"name": "v", "mountPath": f"/{number}"} for number in range(SPEC_BYTES // 34)]
     trainer = {"name": "trainer", "image": "trainer:1", "volumeMounts": mounts}
     return {"template": {"spec": {"containers": [trainer], "volumes": [{"name": "v", "emptyDir": {}}]}}}
@@ -57,7 +59,7 @@ def running(**spec: Any) -> Moment:
 
 
 def with_a_long_past() -> Moment:
-    """All that a status has room for."""
+    """A job with as much in its status as is allowed."""
     moment = running()
     status, words = moment.status, "x" * 512
     failure = Incident(
@@ -80,7 +82,9 @@ def with_a_long_past() -> Moment:
 
 @dataclass(frozen=True)
 class Case:
-    """A moment of a job, and how much of what follows the operator is to do: all of it, or some of what is alike."""
+    """A moment of a job, and how much of what follows the operator has to do: all of it, or some of many equal
+    actions.
+    """
 
     moment: Callable[[], Moment]
     until: dict[tuple[str, str], int]
@@ -118,7 +122,9 @@ CASES = {
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Knows for how long its thread computed without a break: what else there is to do waited so long."""
+    """Measures the longest time for which its thread computed without a break, so that everything else had to
+    wait.
+    """
 
     longest = 0.0
 
@@ -129,7 +135,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
-    """One that has just started, beside such an API server."""
+    """An operator that has just started, with this API server."""
     nobody: Any = SimpleNamespace(
         record=lambda *_: None,
         attend=lambda *_: None,
@@ -158,7 +164,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
 
 
 async def looks(server: Server) -> None:
-    """The operator looks at the job, again and again."""
+    """Makes the operator handle the job again and again."""
     reconciler, keys, store = an_operator(server)
     keys.open()
     keys.mark(KEY)
@@ -172,7 +178,7 @@ async def looks(server: Server) -> None:
 
 
 async def play(server: Server) -> None:
-    """The operator looks at the job until it has asked for enough."""
+    """Makes the operator handle the job until it has sent enough requests."""
     looking, enough = asyncio.ensure_future(looks(server)), asyncio.ensure_future(server.enough.wait())
     done, waiting = await asyncio.wait({looking, enough}, timeout=patience(60), return_when=asyncio.FIRST_COMPLETED)
     for one in waiting:
@@ -182,7 +188,7 @@ async def play(server: Server) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_largest_job_is_looked_at_without_holding_all_else_up(case: Case) -> None:
-    # What shares a core with it makes it slower and never faster: the best of a few counts.
+    # Programs that share a core make this slower, never faster. So the best of a few tries counts.
     longest = LONGEST_SECONDS
     for _ in range(TRIES):
         before = reference()
@@ -194,17 +200,17 @@ def test_the_largest_job_is_looked_at_without_holding_all_else_up(case: Case) ->
 
 
 def reference() -> float:
-    """Seconds of CPU time for a fixed work: neighbours that share a core's caches and units stretch these, too."""
+    """The CPU seconds of a fixed computation. Programs that share a core's caches and units slow it down, too."""
     began = time.thread_time()
     assert len({str(number): number for number in range(100_000)}) == 100_000
     return time.thread_time() - began
 
 
 def the_longest_step(case: Case) -> float:
-    """Seconds of CPU time for which it held up the loop at most."""
+    """The CPU seconds of the longest computation without a break."""
     server = Server(case.moment(), case.until)
     gc.collect()
-    gc.disable()  # What it takes depends on all that other tests have left in this process.
+    gc.disable()  # Otherwise the time would depend on everything that other tests have left in this process.
     try:
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(play(server))

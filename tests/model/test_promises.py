@@ -1,4 +1,4 @@
-"""What watches the histories sees wrong deeds: each is done in a world in which all was right until then."""
+"""Wrong actions are noticed. Each is done in a world in which everything was right until then."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from .world import TEMPLATE, World
 SPEC = {"nodes": 2, "restart": {"maxRestarts": 1, "backoffSeconds": 0}, "template": TEMPLATE}
 
 Deed = Callable[[World, list[Action]], object]
-"""What is done to a gang of two that runs; it is told what the operator has done until then."""
+"""Does something to a running gang of two. The second argument is what the operator has done so far."""
 
 
 def _running() -> tuple[World, list[Action]]:
@@ -106,13 +106,13 @@ def test_what_may_be_done_is_not() -> None:
 
 
 def _deaf(snapshot: Snapshot) -> Decision:
-    """Nothing is done about a pod that has failed."""
+    """Does nothing about a pod that has failed."""
     failed = any(pod.exit and pod.exit.code for pod in snapshot.pods)
     return Decision() if failed else decide(snapshot)
 
 
 def _chatty(snapshot: Snapshot) -> Decision:
-    """Whatever is done depends on words that were written for people."""
+    """Decides depending on texts that were written for people."""
     decision = decide(snapshot)
     return Decision(wake_at=decision.wake_at) if "Noise" in snapshot.job.status.message else decision
 

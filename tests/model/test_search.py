@@ -1,8 +1,8 @@
-"""Every history of small jobs: no order of events and no crash of the operator leads where the faults do not.
+"""Every history of small jobs: no order of events and no crash of the operator leads to an end that faults do not.
 
-Each case visits all moments of its kind, 59,000 in all cases together, and prints how many.
-`HYPOTHESIS_PROFILE=deep` adds larger ones. What differs only in the numbers of ranks, or in words for people, is
-visited once; time passes only while nobody is at work.
+Each case visits all of its moments, 59,000 in all cases together, and prints how many. `HYPOTHESIS_PROFILE=deep` adds
+larger cases. Moments that differ only in the numbers of ranks, or in texts for people, are visited once. Time passes
+only while nobody is at work.
 """
 
 import os
@@ -41,7 +41,7 @@ WELL = "AllRanksSucceeded"
 
 @dataclass(frozen=True)
 class Case:
-    """A job, at most so many of these faults, and the reasons with which it may end."""
+    """A job, the largest number of these faults, and the reasons with which the job may end."""
 
     nodes: int
     faults: tuple[str, ...]
@@ -49,11 +49,11 @@ class Case:
     ends: set[str]
     spec: dict[str, Any] = field(default_factory=dict)
     there: dict[str, Any] = field(default_factory=dict)
-    """What else the world has."""
+    """What else the world contains."""
 
     @cached_property
     def whole_spec(self) -> dict[str, Any]:
-        """The spec, as a user writes it."""
+        """The spec as a user writes it."""
         return {"nodes": self.nodes, **self.spec, "restart": {**no_wait, **self.spec.get("restart", {})}}
 
 
@@ -132,7 +132,7 @@ def test_every_path_ends_as_its_faults_say_whether_the_operator_crashes_or_not(c
 
 
 def _check_end(case: Case, graph: Graph, number: int) -> str:
-    """The reason of an end, which the faults justify."""
+    """The reason of an end, which the faults must justify."""
     status, faults = graph.moments[number].world.status, graph.moments[number].faults
     assert status.finished, f"stuck as {status.state} ({status.message}) after: {graph.history(number)}"
     errors, edits = faults.count("exit 1"), sum(faults.count(edit) for edit in COST_NOTHING)
@@ -152,7 +152,9 @@ def _reason(status: DDPJobStatus) -> str:
 
 
 def _check_crashes(graph: Graph, reasons: dict[int, str]) -> None:
-    """From each moment the job comes to an end, and crashes lead to no end that could not be reached without."""
+    """Checks that each moment leads to an end, and that crashes lead to no end that is not also reached without
+    them.
+    """
     bits = {reason: 1 << index for index, reason in enumerate(sorted(set(reasons.values())))}
     ends = {number: bits[reason] for number, reason in reasons.items()}
     with_crashes, without = graph.reached(ends), graph.reached(ends, CRASH)

@@ -1,6 +1,6 @@
-"""A little Kubernetes for the engine: nodes and pods that do what they like, and a job that is written whole.
+"""A small Kubernetes for the engine. Nodes and pods do what they like, and the job's status is written as a whole.
 
-The world keeps the books of what must never happen (`promises.py`); others only make things happen.
+The world keeps account of what must never happen (`promises.py`); everything else only makes things happen.
 """
 
 import copy
@@ -68,55 +68,55 @@ from .supervisors import Supervisors
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE_SECONDS = 30
 MOST_QUESTIONS = 4
-"""So many times at most a decision needs to know more."""
+"""How many times a decision may request more information."""
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
 
 
 @dataclass
 class World:
-    """All that there is of one job."""
+    """Everything that exists of one job."""
 
     spec: dict[str, Any]
     now: datetime = START
     generation: int = 1
     written: str = "{}"
-    """The status, as JSON: nothing else is remembered between two looks."""
+    """The status as JSON. Nothing else is remembered between two rounds of the operator."""
     version: int = 0
-    """Changes with every write to the job, by whomsoever."""
+    """Changes with every write to the job, whoever makes it."""
     deleted: bool = False
     pods: dict[str, RealPod] = field(default_factory=dict)
     services: frozenset[str] = frozenset()
-    """Names of its Services."""
+    """The names of the job's Services."""
     taken: bool = False
-    """Whether somebody else's has the name that its next one would have."""
+    """Whether somebody else's Service has the name of the job's next one."""
     network_policy: bool = False
     budget: bool | None = None
-    """Whether there is a PodDisruptionBudget; None: the operator may make none."""
+    """Whether there is a PodDisruptionBudget; None if the operator must not create any."""
     secret: bool = False
     groups: Groups = field(default_factory=Groups)
     kueue: Kueue = field(default_factory=Kueue)
     full: bool = False
     """Whether a quota refuses more pods."""
     ahead: Ahead | None = None
-    """Other jobs ahead in the line for nodes."""
+    """Other jobs that come earlier in the line for nodes."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Nodes that are gone, and what the cluster says of each: nothing before it has noticed."""
+    """Nodes that are gone, with the cluster's description of each, which is empty until the cluster has noticed."""
     machines: tuple[str, ...] = ()
-    """All nodes that there are, for a pod each; empty: one for each pod that ever comes."""
+    """All nodes that exist, each with room for one pod; if empty, there is a node for every pod."""
     settings: Settings = field(default_factory=Settings)
     reads_nodes: bool = True
-    """Whether the operator may."""
+    """Whether the operator may read nodes."""
     books: Books = field(default_factory=Books)
     supervised: bool = False
     """Whether there are supervisors in the pods."""
     supervisors: Supervisors = field(default_factory=Supervisors)
     heard: SupervisorReport | None = None
-    """What the operator has heard of them."""
+    """The report that the operator last received from rank 0's supervisor."""
     witness: SupervisorReport | None = None
-    """What another supervisor than rank 0's has said of itself."""
+    """The report of another supervisor about itself."""
 
     def copy(self) -> "World":
-        """The same world, which goes its own way from now on."""
+        """A copy that changes independently from now on."""
         other = copy.copy(self)
         other.pods = {name: copy.copy(pod) for name, pod in self.pods.items()}
         other.lost, other.books = dict(self.lost), self.books.copy()
@@ -125,7 +125,7 @@ class World:
 
     @property
     def status(self) -> DDPJobStatus:
-        """The status as the next look finds it."""
+        """The status as the operator finds it when it next reads the job."""
         return DDPJobStatus.model_validate_json(self.written)
 
     @property
@@ -135,24 +135,24 @@ class World:
 
     @property
     def going(self) -> list[RealPod]:
-        """Pods that their kubelets are to end and remove."""
+        """Pods that their kubelets have to end and remove."""
         return [pod for pod in self.pods.values() if pod.deleting and not pod.dead]
 
     @property
     def stopping(self) -> list[RealPod]:
-        """Pods that their kubelets are to end and keep."""
+        """Pods that their kubelets have to end and keep."""
         return [pod for pod in self.live if pod.stop_by is not None and pod.running]
 
     @property
     def job(self) -> DDPJob:
-        """The job's object. That it can be read is an assertion: its user can only ask for what is valid."""
+        """The job's object. Reading it is also a check, because its user can only request what is valid."""
         metadata = {"name": "job", "uid": "uid", "generation": self.generation}
         whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": self.spec}
         return DDPJob.from_dict({**whole, "status": json.loads(self.written)})
 
     @property
     def owned(self) -> dict[OwnedKind, tuple[Any, ...]]:
-        """What stands beside the pods, as an operator sees it."""
+        """The objects beside the pods, as an operator sees them."""
         beside = (name_beside(self.job.ref),)
         there = {SERVICE: tuple(self.services), NETWORK_POLICY: beside if self.network_policy else ()}
         if self.budget is not None:
@@ -160,7 +160,9 @@ class World:
         return {**there, **self.groups.seen(), **self.kueue.seen}
 
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
-        """What an operator sees now that was refused so, and has asked what a decision needs to know."""
+        """What an operator sees now, after this refusal and with answers to everything that a decision needs to
+        know.
+        """
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
         there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.heard, "ahead": self.ahead}
@@ -195,9 +197,10 @@ class World:
             self.version += 1
 
     def place(self, pod: RealPod) -> None:
-        """The scheduler finds a node that is alive and has nothing else to run, if there is one.
+        """The scheduler looks for a node that is alive and has nothing else to run, and places the pod if there is
+        one.
 
-        None is placed while its group waits.
+        No pod is placed while its group waits.
         """
         placed = self.groups.placed_with(pod, self.live) if pod.node is None else []
         for one in placed:
@@ -206,14 +209,14 @@ class World:
             one.waiting = None if one.node else Waiting("Unschedulable")
 
     def _node_for(self, pod: RealPod) -> str | None:
-        """One that nothing of the job holds, if there is one that the pod may run on."""
+        """A node that no pod of the job holds, if there is one on which the pod may run."""
         if not self.machines:
             return f"node-of-{pod.uid}"
         held = {other.node for other in self.live} | pod.ruled_out
         return next((name for name in self.machines if name not in held), None)
 
     def start(self, pod: RealPod) -> None:
-        """A trainer starts, unless there is none, or no node for it."""
+        """A trainer starts, unless the pod has none or finds no node."""
         self.place(pod)
         if pod.node is not None:
             pod.waiting, pod.running = None, not pod.reserve
@@ -227,9 +230,9 @@ class World:
         pod.reason = "DeadlineExceeded" if pod.stop_by else pod.reason
 
     def delete(self, pod: RealPod, grace: int | None = None) -> None:
-        """A pod is deleted, by whomsoever; a second time can only make it go sooner.
+        """Somebody deletes a pod. A second deletion can only make it disappear sooner.
 
-        The API server waits for a kubelet only where there is one that has something to end.
+        The API server waits for a kubelet only if there is one, and only if it has something to end.
         """
         if grace == 0 or pod.node is None or (pod.exit is not None and not pod.lingering):
             del self.pods[pod.name]
@@ -239,32 +242,32 @@ class World:
         pod.gone_by = wanted if pod.gone_by is None else min(wanted, pod.gone_by)
 
     def remove(self, pod: RealPod) -> None:
-        """A pod is gone."""
+        """A pod disappears."""
         del self.pods[pod.name]
 
     def take_away(self, pod: RealPod, why: str) -> None:
-        """The cluster deletes a pod, and says why."""
+        """The cluster deletes a pod, and gives a reason."""
         pod.disruption = Disruption(why, "said by the cluster")
         self.delete(pod)
 
     def lose_sandbox(self, pod: RealPod) -> None:
-        """A node that is well loses what a pod's containers need, and is to end its trainer."""
+        """A healthy node loses the sandbox of a pod, and has to end its trainer."""
         pod.sandbox_lost = True
 
     def lose(self, node: str) -> None:
-        """A node dies with all that runs there."""
+        """A node dies together with everything that runs there."""
         self.lost[node] = ""
         for pod in self.pods.values():
             pod.dead = pod.dead or pod.node == node
 
     def notice(self, node: str, *, deletes: bool) -> None:
-        """The cluster finds out that a node is lost and, where it is so patient, deletes its pods later."""
+        """The cluster notices that a node is lost. With `deletes`, it also deletes the node's pods."""
         self.lost[node] = "is not ready: Kubelet stopped posting node status."
         for pod in [pod for pod in self.pods.values() if pod.node == node and deletes and not pod.deleting]:
             self.take_away(pod, "DeletionByTaintManager")
 
     def find(self, node: str) -> None:
-        """A lost node comes back: what ran there has ended."""
+        """A lost node comes back. Everything that ran there has ended."""
         del self.lost[node]
         for pod in [pod for pod in self.pods.values() if pod.node == node]:
             pod.dead = False
@@ -276,29 +279,31 @@ class World:
     # Supervisors.
 
     def meet(self) -> bool:
-        """The supervisors start an attempt, if all are there."""
+        """The supervisors start an attempt, if all are present."""
         return self.supervised and self.supervisors.meet(list(self.pods.values()), self.now)
 
     def hear(self) -> None:
-        """The operator asks rank 0's supervisor, if there is one."""
+        """The operator reads the report of rank 0's supervisor, if there is one."""
         heard = self.supervisors.heard(list(self.pods.values()), self.now, "uid") if self.supervised else None
         self.heard = heard or self.heard
 
     def hear_nothing(self) -> None:
-        """The operator asks in vain."""
+        """The operator tries to read the report, but gets no answer."""
         asked = self.seen().answered.supervisor
         if asked is not None:
             self.heard = with_read_error(self.heard, "refused", self.now, pod=asked.pod)
 
     def hear_another(self) -> None:
-        """Where rank 0's supervisor is silent, the operator asks another one, which does not hear it either."""
+        """If rank 0's supervisor does not answer, the operator asks another supervisor, which cannot reach it
+        either.
+        """
         asked, last = self.seen().answered.witness, self.witness
         if asked is not None:
             said = {"uid": "uid", "attempt": 1, "phase": "Gathering", "coordinator": ""}
             self.witness = parse_report(said, self.now, uid="uid", pod=asked.pod, last=last)
 
     def pass_time(self, seconds: float) -> None:
-        """Time goes by, and kubelets keep to it: only on a dead node does a pod outstay its grace period."""
+        """Time passes, and kubelets keep to it. Only on a dead node can a pod exceed its grace period."""
         self.now += timedelta(seconds=seconds)
         for pod in [pod for pod in self.going if pod.gone_by and pod.gone_by <= self.now]:
             del self.pods[pod.name]
@@ -315,7 +320,7 @@ class World:
         check_status(self, before, status)
 
     def carry_out(self, action: Action, version: int) -> bool:
-        """An action is done, or has no effect where it was done before; False where it is refused."""
+        """Carries out an action, which has no effect if it was done before. Returns False if it is refused."""
         self.groups.let_go([*self.pods.values()])
         match action:
             case Create() | Delete() | Patch():
@@ -339,7 +344,7 @@ class World:
         return True
 
     def _change_beside(self, action: Create | Delete | Patch) -> bool:
-        """As `carry_out`, for what stands beside the pods."""
+        """Like `carry_out`, for the objects beside the pods."""
         kind, creates = action.kind, isinstance(action, Create)
         if kind is KUEUE_WORKLOAD:
             return self._change_queued(action)
@@ -359,7 +364,7 @@ class World:
         return True
 
     def _change_groups(self, action: Create | Delete | Patch) -> bool:
-        """As `carry_out`: none can be made where the cluster has no such objects any more."""
+        """Like `carry_out`, for groups. None can be created if the cluster no longer has such objects."""
         groups = self.groups
         if isinstance(action, Create):
             if not groups.served:
@@ -375,7 +380,9 @@ class World:
         return True
 
     def _change_queued(self, action: Create | Delete | Patch) -> bool:
-        """As `carry_out`: Kueue may refuse it, and always does what it cannot let be while it keeps quota."""
+        """Like `carry_out`, for places in queues. Kueue may refuse a change, and always does while it reserves quota
+        for more.
+        """
         kueue = self.kueue
         if not kueue.served or (kueue.refuses and not isinstance(action, Delete)):
             return False
