@@ -1,4 +1,4 @@
-"""What users and fate do to a job, and what is to come of it."""
+"""What users and outside events do to a job, and the state that each should lead to."""
 
 import asyncio
 from contextlib import suppress
@@ -13,21 +13,22 @@ from .witness import Manifest, NeverError, Witness
 
 DEADLINE_SECONDS = 1
 SCHEDULE_SECONDS = SHRINK_SECONDS = 1
-"""So soon that the status never says in between that all pods exist, which can wait for three seconds."""
+"""So short that the status never reports in between that all pods exist, because this can wait for three seconds."""
 FOR_EVER_SECONDS = 1000
 PATIENT_SECONDS = 1800
 """Longer than a life, and shorter than the hour by which a server's clock is wrong."""
 CHANGES, CHANGE_SECONDS = 4, 1.0
-"""So often a user changes something of no account, and so long it takes each time."""
+"""How many times a user changes an unimportant field, and how many seconds pass before each change."""
 HEARING_SECONDS = 5.0
 HEEDING_SECONDS = 60.0
-"""What a user changes is heeded at once, but the machine may be busy."""
+"""How long the operator may take to react to a change by a user. It reacts immediately, but the machine may be
+busy."""
 TRIES = 10
-"""A node that is busy may overhear that a pod is to end, where it has just begun to run it."""
+"""How many times to tell a pod to end: a busy node may miss this if it has just begun to run the pod."""
 
 
 def running(attempt: int, nodes: int) -> Reached:
-    """The gang runs, and no pod beside it."""
+    """The gang runs, and there is no other pod."""
 
     def reached(there: Witness) -> bool:
         status = there.status()
@@ -39,7 +40,7 @@ def running(attempt: int, nodes: int) -> Reached:
 
 
 def looking_out(attempt: int, nodes: int) -> Reached:
-    """The gang runs, one pod more looks out for a place, and nothing is in its way."""
+    """The gang runs, one more pod waits for room, and the job is not blocked."""
 
     def reached(there: Witness) -> bool:
         more = [pod for pod in there.pods() if place_of(pod) == (nodes, attempt)]
@@ -53,22 +54,22 @@ def _blocked(there: Witness) -> bool:
 
 
 def given_back(there: Witness) -> bool:
-    """A second attempt is to come, and nothing is left of the first."""
+    """A second attempt is due, and no pod of the first attempt is left."""
     return there.status().get("attempt") == 2 and not there.pods()
 
 
 def suspended(there: Witness) -> bool:
-    """The job says so."""
+    """The job's state is Suspended."""
     return there.status().get("state") == "Suspended"
 
 
 def succeeded(there: Witness) -> bool:
-    """The job says so, and is marked."""
+    """The job's state is Succeeded, and its metadata says so, too."""
     return there.status().get("state") == there.mark() == "Succeeded"
 
 
 def failed(there: Witness) -> bool:
-    """The job says so, and is marked."""
+    """The job's state is Failed, and its metadata says so, too."""
     return there.status().get("state") == there.mark() == "Failed"
 
 
@@ -76,19 +77,19 @@ OPEN = {"network": {"policy": "Disabled"}}
 
 
 async def submit(user: User) -> None:
-    """A job that starts again at once."""
+    """Creates a job that restarts without backoff."""
     await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}, **OPEN))
 
 
 async def submit_closed(user: User) -> None:
-    """A job with a NetworkPolicy."""
+    """Creates a job with a NetworkPolicy."""
     await user.create("ddpjobs", a_job(NAME, annotations=FOR_LONG, network={"policy": "Enabled"}))
 
 
 async def submit_elastic(user: User) -> None:
-    """A job that wants three nodes of the namespace's own, each to itself, and there is one.
+    """Creates a job that wants three of the namespace's own nodes, one for each pod, while only one exists.
 
-    Its pods are placed one by one: a gang that is placed as a whole has nothing to give back.
+    Its pods are placed one by one, because a gang that is placed as a whole has nothing to give back.
     """
     job = a_job(
         NAME,
@@ -114,7 +115,7 @@ def _on_nodes_of_its_own(user: User) -> Manifest:
 
 
 async def submit_timed(user: User) -> None:
-    """A job of two nodes with all kinds of limits on its time, and one node for it."""
+    """Creates a job of two nodes with all kinds of time limits, while only one node exists."""
     limits = {"finishTimeoutSeconds": PATIENT_SECONDS, "scheduleTimeoutSeconds": PATIENT_SECONDS}
     limits |= {"activeDeadlineSeconds": PATIENT_SECONDS, "startDeadlineSeconds": PATIENT_SECONDS}
     scheduling = {"schedulingPolicy": {"basic": {}}}
@@ -125,8 +126,9 @@ async def submit_timed(user: User) -> None:
 
 
 def held(act: Act) -> Act:
-    """After this act a user changes something of no account again and again: each time the operator looks, writes,
-    and hears what time it is."""
+    """Does `act`. Then a user changes an unimportant field several times: each time the operator reads, writes, and
+    receives the present time.
+    """
 
     async def hold(user: User) -> None:
         await act(user)
@@ -139,49 +141,49 @@ def held(act: Act) -> Act:
 
 
 def _heeds(there: Witness, seconds: int) -> bool:
-    """Whether the status is of a spec that has this time."""
+    """Whether the status belongs to a spec with this time."""
     job = there.job()
     asked = job.get("spec", {}).get("ttlSecondsAfterFinished")
     return asked == seconds and there.status().get("observedGeneration") == job["metadata"]["generation"]
 
 
 async def nothing(_: User) -> None:
-    """Nobody does anything."""
+    """Does nothing."""
 
 
 async def rank_1_finishes(user: User) -> None:
-    """Well."""
+    """Makes rank 1 finish with 0."""
     await _tell(user, rank=1)
 
 
 def half_placed(there: Witness) -> bool:
-    """One pod of the first attempt has its node, one has none, and the status says why."""
+    """One pod of the first attempt has its node, the other has none, and the status gives the reason."""
     phases, said = sorted(_phases(there).values()), there.status()
     known = said["display"]["ready"] == "1/2" and "Unschedulable" in said["message"]
     return phases == ["made", "runs"] and said.get("attempt") == 1 and known
 
 
 def half_done(there: Witness) -> bool:
-    """Rank 1 has finished, rank 0 runs as before, and the status says so."""
+    """Rank 1 has finished, rank 0 still runs, and the status says so."""
     said = there.status()
     known = said.get("attempt") == 1 and said["message"].startswith("1 of 2 nodes finished")
     return _phases(there) == {0: "runs", 1: "succeeded"} and known
 
 
 def _phases(there: Witness) -> dict[int, str]:
-    """What the pods do, by rank."""
+    """The phases of the pods, by rank."""
     return {place[0]: phase_of(pod) for pod in there.pods() if (place := place_of(pod))}
 
 
 async def submit_queued(user: User) -> None:
-    """A job that a queue is to admit."""
+    """Creates a job that a queue has to admit."""
     job = a_job(NAME, annotations=FOR_LONG, restart={"backoffSeconds": 0}, **OPEN)
     job["metadata"]["labels"] = {QUEUE_LABEL: "training"}
     await user.create("ddpjobs", job)
 
 
 async def queue_admits(user: User) -> None:
-    """As Kueue does it: with quota for all, and with what it once said of an eviction taken back."""
+    """Admits the job as Kueue does: with quota for all nodes, and without the earlier eviction."""
     pods = user.witness.queued()["spec"]["podSets"][0]
     given = {"name": pods["name"], "count": pods["count"]}
     said = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
@@ -189,7 +191,7 @@ async def queue_admits(user: User) -> None:
 
 
 async def queue_evicts(user: User) -> None:
-    """As Kueue does it: it wants its quota back, and waits until that is free."""
+    """Evicts the job as Kueue does: it wants its quota back, and waits until the quota is free."""
     await _say(user, {"Evicted": "True"}, reason="Preempted")
 
 
@@ -204,7 +206,7 @@ async def _say(user: User, conditions: dict[str, str], reason: str = "ByTheTest"
 
 
 def queued(there: Witness) -> bool:
-    """The job waits in its queue, which has nothing to do with it yet or has its quota back; nothing of it runs."""
+    """The job waits in its queue, which has not reserved quota or has it back, and no pod of the job exists."""
     place = there.queued()
     reserved = condition_of(place.get("status", {}), "QuotaReserved") == "True"
     waits = there.status().get("state") == "Queued" and not _blocked(there)
@@ -212,7 +214,7 @@ def queued(there: Witness) -> bool:
 
 
 def known_to_run(attempt: int, nodes: int) -> Reached:
-    """The gang runs, and its queue knows its size and that it does."""
+    """The gang runs, and its queue has its size and the fact that it runs."""
 
     def reached(there: Witness) -> bool:
         place = there.queued()
@@ -229,12 +231,12 @@ def out_of_queue(there: Witness) -> bool:
 
 
 def known_to_have_succeeded(there: Witness) -> bool:
-    """The job says so, and its queue knows."""
+    """The job's state is Succeeded, and its queue has been informed."""
     return succeeded(there) and condition_of(there.queued().get("status", {}), "Finished") == "True"
 
 
 def change(**spec: object) -> Act:
-    """The user changes these fields."""
+    """Changes these fields of the job's spec."""
 
     async def act(user: User) -> None:
         await user.merge("ddpjobs", NAME, {"spec": spec})
@@ -243,7 +245,7 @@ def change(**spec: object) -> Act:
 
 
 def make_room(nodes: int, **spec: object) -> Act:
-    """There is room for so many pods, and then the user changes these fields, if any."""
+    """Makes room for this number of pods, and then changes these fields of the job's spec, if any."""
 
     async def act(user: User) -> None:
         await user.make_room(nodes)
@@ -254,23 +256,24 @@ def make_room(nodes: int, **spec: object) -> Act:
 
 
 async def rank_1_fails(user: User) -> None:
-    """By an exit code."""
+    """Makes rank 1 fail with an exit code."""
     await _tell(user, rank=1, exit_code="1")
 
 
 async def all_ranks_finish(user: User) -> None:
-    """Well."""
+    """Makes all ranks finish with 0."""
     await _tell(user)
 
 
 async def let_time_be_over(user: User) -> None:
-    """The job has been active for too long."""
-    await asyncio.sleep(2 * DEADLINE_SECONDS)  # Since it has started, at least; so it is over when it is set.
+    """Sets a deadline that has already passed."""
+    # The job has been active for at least this long, so the deadline has passed when it is set.
+    await asyncio.sleep(2 * DEADLINE_SECONDS)
     await change(activeDeadlineSeconds=DEADLINE_SECONDS)(user)
 
 
 async def _tell(user: User, rank: int | None = None, **how: str) -> None:
-    """The pods that run, or that of one rank, end now."""
+    """Ends the pods that run now, or only the pod of one rank."""
     told = [
         pod["metadata"]
         for pod in user.witness.pods()

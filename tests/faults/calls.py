@@ -1,4 +1,4 @@
-"""Requests to the API server and events of its watches, named as people speak of them."""
+"""Requests to the API server and events of its watches, with names that people use for them."""
 
 import json
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 WRITES = frozenset(VERBS.values())
 EVENT = "event"
 QUEUED = "workloads.kueue.x-k8s.io"
-"""Kueue's Workloads: those of Kubernetes' own scheduler have the same plural."""
+"""Kueue's Workloads. (Those of Kubernetes' own scheduler have the same plural.)"""
 REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews"})
-"""The verb of what a watch tells."""
+"""Resources whose creation is a query about rights."""
 
 Place = tuple[int, int]
 """A pod's rank and incarnation."""
@@ -24,21 +24,23 @@ class Call:
     """One request, or one event of a watch."""
 
     verb: str
-    """get, list, watch, create, update, patch, delete; `event` where a watch tells something."""
+    """get, list, watch, create, update, patch or delete; `event` for an event of a watch."""
     resource: str
     subresource: str = ""
     namespace: str = ""
     name: str = ""
     place: Place | None = None
-    """Of a pod."""
+    """The rank and incarnation of a pod."""
     word: str = ""
-    """What a status says, why an event is written, or what has become of the object that a watch tells of."""
+    """The content of a status, the reason of a Kubernetes event, or what has happened to the object of a watch
+    event."""
     uid: str = ""
-    """Of the object that is meant, or of the owner of one that is made; empty where the request does not say."""
+    """The uid of the object, or of the owner of an object that is created; empty if the request does not contain
+    it."""
 
     @property
     def writes(self) -> bool:
-        """Whether it is to change something of a job."""
+        """Whether the request is to change an object of a job."""
         return self.verb in WRITES and self.resource not in {*REVIEWS, "leases"}
 
     def __str__(self) -> str:
@@ -49,13 +51,13 @@ class Call:
 
 @dataclass
 class Namer:
-    """Names what passes by; remembers which pod has which name."""
+    """Names requests and events, and remembers the names of pods."""
 
     places: dict[str, Place] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
 
     def request(self, method: str, path: str, query: Mapping[str, str], body: bytes) -> Call:
-        """Of a request."""
+        """The call for a request."""
         resource, namespace, name, subresource = _parts(path)
         document = json.loads(body) if body else {}
         verb = VERBS.get(method) or _reading(name, query)
@@ -72,7 +74,7 @@ class Namer:
         )
 
     def told(self, resource: str, event: dict[str, Any]) -> Call:
-        """Of an event of a watch."""
+        """The call for an event of a watch."""
         manifest = event["object"]
         if "metadata" not in manifest or event["type"] in {"BOOKMARK", "ERROR"}:
             return Call(EVENT, resource, word=event["type"].lower())
@@ -101,7 +103,7 @@ class Namer:
 
 
 def place_of(manifest: dict[str, Any]) -> Place | None:
-    """A pod's rank and incarnation by its labels."""
+    """A pod's rank and incarnation, from its labels."""
     labels = manifest["metadata"].get("labels", {})
     if Label.NODE not in labels or Label.INCARNATION not in labels:
         return None
@@ -109,7 +111,7 @@ def place_of(manifest: dict[str, Any]) -> Place | None:
 
 
 def phase_of(pod: dict[str, Any]) -> str:
-    """What a pod does, in a word."""
+    """The phase of a pod, in one word."""
     if "deletionTimestamp" in pod["metadata"]:
         return "ending"
     phase = pod.get("status", {}).get("phase", "Pending")
@@ -119,13 +121,13 @@ def phase_of(pod: dict[str, Any]) -> str:
 
 
 def owner_of(manifest: dict[str, Any]) -> str:
-    """The uid of its owner."""
+    """The uid of an object's owner."""
     owners = manifest["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller")), "")
 
 
 def _parts(path: str) -> tuple[str, str, str, str]:
-    """Resource, namespace, name and subresource; of `/api` and the like, the path as the resource."""
+    """The resource, namespace, name and subresource of a path. For paths such as `/api`, the resource is the path."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if not rest:
@@ -163,18 +165,18 @@ def _status(patch: Any) -> dict[str, Any]:
 
 
 def _said(status: dict[str, Any]) -> str:
-    """`attempt-2-Running-created`: what a status is about, and that all pods exist."""
+    """The content of a status, such as `attempt-2-Running-created`, where `created` means that all pods exist."""
     created = any(one["type"] == "Created" and one["status"] == "True" for one in status.get("conditions", ()))
     return f"attempt-{status.get('attempt', 0)}-{status.get('state', '')}" + ("-created" if created else "")
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> str:
-    """Whether a condition is true; empty where nothing is said."""
+    """The status of a condition; empty if there is no such condition."""
     return next((str(one["status"]) for one in status.get("conditions", ()) if one["type"] == kind), "")
 
 
 def _told(status: dict[str, Any]) -> str:
-    """What a queue is told: `Finished`, `PodsReady`, or that its quota is `free`."""
+    """What a status tells a queue: `Finished`, `PodsReady`, or that its quota is `free`."""
     if condition_of(status, "QuotaReserved") == "False":
         return "free"
     return next((kind for kind in ("Finished", "PodsReady") if condition_of(status, kind) == "True"), "")

@@ -1,6 +1,6 @@
-"""The clock on the wall of an operator's process, which tests set forwards and back; its steady clock goes on.
+"""The wall clock of an operator's process, which tests set forwards and back. Its monotonic clock is not affected.
 
-By Debian's libfaketime, which answers instead of the system and reads a file at each question.
+Debian's libfaketime does this: it answers in place of the system, and reads a file for each answer.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ PACKAGES = {LIBRARY: "libfaketime"}
 
 
 def what_is_lacking() -> str | None:
-    """Why no clock can be set here, in a few words; None if one can."""
+    """Why no clock can be set here, in a few words; None if one can be set."""
     if machine.missing(PACKAGES) and not machine.can_install():
         return "no libfaketime, and no apt-get to install it"
     return None
@@ -24,12 +24,12 @@ def what_is_lacking() -> str | None:
 def install() -> None:
     """Installs what is missing."""
     with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run beside each other need the same packages.
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run at the same time need the same packages.
         machine.install_missing(PACKAGES)
 
 
 def environment(file: Path) -> dict[str, str]:
-    """Of a process whose clock differs from the machine's by what the file says."""
+    """The environment of a process whose clock differs from the machine's by the amount in the file."""
     return {
         "LD_PRELOAD": LIBRARY,
         "FAKETIME_TIMESTAMP_FILE": str(file),
@@ -40,7 +40,7 @@ def environment(file: Path) -> dict[str, str]:
 
 
 def set_clock(file: Path, seconds: int) -> None:
-    """It differs by so much from now on."""
+    """Sets by how many seconds the clock differs from now on."""
     new = file.with_suffix(".new")
     new.write_text(f"{seconds:+d}\n")
     new.replace(file)

@@ -1,4 +1,4 @@
-"""Lets a job live its life under a plan, and tells in what it was not as it should be."""
+"""Runs the life of a job under a plan, and finds out in which respects it was wrong."""
 
 import asyncio
 import math
@@ -26,35 +26,35 @@ from .witness import Manifest, NeverError
 
 LAST_LINES = 80
 A_BUG = re.compile("this is a bug|Traceback|never retrieved|never awaited")
-"""The operator's own words for an error that nobody has foreseen, and Python's."""
+"""The operator's own words for an unforeseen error, and Python's."""
 QUIET_SECONDS = 4.0
 """A status that can wait is written within three seconds."""
 SILENCE_SECONDS = 150.0
-"""A watch that is silent is given up after 70 s by kopf and 90 s by us, and the machine may be busy."""
+"""kopf gives up a silent watch after 70 s, and we do after 90 s. The machine may also be busy."""
 
 LATE_SECONDS = 12.0
-"""What can wait is written ten seconds after the last such status at most, and an operator that began with an old
-view may have to take something back."""
+"""A write that can wait comes at most ten seconds after the last such status. An operator that began with an old view
+may also have to take something back."""
 
 
 @dataclass
 class Outcome:
-    """What came of a plan."""
+    """The result of a plan."""
 
     plan: Plan
     account: Account = field(default_factory=Account)
     seconds: dict[str, float] = field(default_factory=dict)
-    """What each stage took."""
+    """How many seconds each stage took."""
     wrong: list[str] = field(default_factory=list)
-    """In sentences; empty where all is well."""
+    """Everything that was wrong, in sentences; empty if nothing was."""
     story: str = ""
-    """What to look at."""
+    """The requests, changes and logs to look at if something was wrong."""
 
 
 async def live(
     plan: Plan, plant: Plant, upstream: aiohttp.ClientSession, undisturbed: Awaitable[Account] | None
 ) -> Outcome:
-    """A whole life. Without an account of an undisturbed one, this is it."""
+    """Runs a whole life. Without an account of an undisturbed life, this is the undisturbed life."""
     outcome = Outcome(plan)
     with_clock = plan.obstacle is not None and plan.obstacle.clock
     async with a_rig(plant, upstream, *plan.flags, with_clock=with_clock) as rig:
@@ -78,14 +78,15 @@ async def live(
 
 
 async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
-    """The stages of a life; where a job is recreated, that one's life."""
+    """Runs the stages of a life. If the job is recreated, its life starts again."""
     clock = asyncio.get_running_loop()
     life = plan.life.stages
     stages = list(life)
     lives = 1
     while stages:
         stage = stages.pop(0)
-        if stage.name == plan.after and not rig.proxy.remembered:  # Else a moment of its own was planned.
+        # Otherwise the plan has chosen a moment of its own.
+        if stage.name == plan.after and not rig.proxy.remembered:
             await rig.remember()
         hindered = plan.obstacle if plan.obstacle and plan.obstacle.stage == stage.name else None
         if hindered:
@@ -124,20 +125,20 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
 
 
 async def _same_again(rig: Rig, before: Manifest) -> None:
-    """Until a stage has ended as it had before; if it does not, that is found when the ends are compared."""
+    """Waits until the stage has ended as it had before. If it does not, the comparison of the ends will find that."""
     with suppress(NeverError):
         await rig.witness.until("the same again", lambda there: oracle.end_of(there) == before, LATE_SECONDS)
 
 
 async def _struck(rig: Rig) -> None:
-    """Until faults have struck whose moment comes by itself, however soon a life is over: at an event, or a list."""
+    """Waits for faults whose moment comes even after the last stage: at an event, or at a list."""
     waiting = [one for one in rig.proxy.armed if one.fault.on.resource == "events" or one.fault.on.verb == "list"]
     await rig.proxy.until(lambda: all(one.fired for one in waiting), PATIENCE_SECONDS)
-    await rig.proxy.drained()  # What strikes may kill the operator a moment later.
+    await rig.proxy.drained()  # A fault may kill the operator only a moment later.
 
 
 async def _rest(rig: Rig) -> None:
-    """Until two operators who do not know of each other have both come to rest."""
+    """Waits until two operators that do not know of each other have stopped writing."""
     if len(rig.at_work) < 2:
         return
     for _ in range(math.ceil(PATIENCE_SECONDS / QUIET_SECONDS)):
@@ -150,7 +151,7 @@ async def _rest(rig: Rig) -> None:
 
 
 async def _watches_again(rig: Rig) -> None:
-    """Until each watch that was broken has been followed by another one, and not by readings of everything alone."""
+    """Waits until each watch that was broken has been followed by a new watch, and not just by lists."""
     for one in rig.proxy.armed:
         broken = one.fault.on.verb == "watch" or isinstance(one.fault.effect, Gone | Truncate | HalfOpen)
         if broken and one.fired:
@@ -165,10 +166,10 @@ def _is_open(rig: Rig, kind: str, since: float) -> bool:
 
 
 async def _felt(obstacle: Obstacle, rig: Rig) -> None:
-    """Until it is; then it is taken away."""
+    """Waits until an obstacle has had its effect, and then removes it."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not obstacle.felt(rig):  # noqa: ASYNC110  Some are seen in the log of requests alone.
+            while not obstacle.felt(rig):  # noqa: ASYNC110  Some effects are visible only in the log of requests.
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise NeverError(f"nothing is felt of {obstacle}; there is:\n{rig.witness}") from None
@@ -205,7 +206,7 @@ async def _remake(life: Life, rig: Rig) -> None:
 
 
 async def _renew(rig: Rig) -> int:
-    """A new process has looked at a job that needs nothing. Returns its number."""
+    """Starts a new process, and waits until it has handled a job that needs nothing. Returns the process's number."""
     await rig.proxy.drained()
     await rig.stop_operator()
     rig.start_operator()
@@ -215,7 +216,7 @@ async def _renew(rig: Rig) -> int:
 
 
 def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
-    """All oracles."""
+    """Everything that any of the checks in `oracle` finds."""
     log, history = rig.proxy.log, rig.witness.history
     return [
         *oracle.differences(mine, usual, plan.differs),
@@ -234,9 +235,10 @@ def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
 
 
 def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
-    """The writes of an undisturbed life are those of the table, each once; two statuses may come once more.
+    """Checks that the writes of an undisturbed life are those of the table, each once; two statuses may come once
+    more.
 
-    None is refused but a status, and a Secret that is there already.
+    No write may be refused, except for a status, and a Secret that already exists.
     """
     done = [record for record in log if record.call.writes and record.call.resource != "events" and record.done]
     for row in life.writes:

@@ -1,4 +1,4 @@
-"""One plant for all plans, of which several go on at once, each in a namespace of its own."""
+"""One plant for all plans. Several plans run at the same time, each in its own namespace."""
 
 import asyncio
 import gc
@@ -32,14 +32,16 @@ PLAN_SECONDS = 600.0
 
 
 def pytest_sessionfinish() -> None:
-    """Collects the connections of which test_faults speaks: at the end there is no test that could pass them over."""
+    """Collects the connections that test_faults describes, because after the last test nobody would ignore their
+    warnings.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 class Matrix:
-    """Plans that are under way, on a loop of their own; the undisturbed lives are always among them."""
+    """Runs plans on an event loop of its own. The undisturbed lives are always among them."""
 
     def __init__(self, plant: Plant, plans: list[Plan]) -> None:
         self._plant = plant
@@ -54,15 +56,15 @@ class Matrix:
             self._start(plan)
 
     def outcome(self, plan: Plan) -> Outcome:
-        """What came of a plan, once it is over."""
+        """Waits until a plan has ended, and returns its outcome."""
         return self._start(plan).result(PLAN_SECONDS)
 
     def usual_seconds(self, plan: Plan) -> dict[str, float]:
-        """What each stage of the undisturbed life took."""
+        """How many seconds each stage of the undisturbed life took."""
         return self.outcome(undisturbed(plan.life)).seconds
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels all plans that have not ended."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -94,7 +96,7 @@ class Matrix:
 
 @pytest.fixture(scope="session")
 def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
-    """All plans that are to be tested, already under way."""
+    """All plans that have to be tested. They are already running."""
     demand("fake")
     if "FAULT_MATRIX" in os.environ:
         begin(Path(os.environ["FAULT_MATRIX"]))
@@ -113,5 +115,5 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
 
 
 def _is_short(plan: Plan) -> bool:
-    """One with a silent watch is not: it takes longer than any other, so it begins first."""
+    """Whether a plan has no silent watch. Plans with a silent watch take longest, so they begin first."""
     return not any(isinstance(fault.effect, HalfOpen) for fault in plan.faults)

@@ -1,4 +1,4 @@
-"""The dates of answers, as of several API servers behind one address, of which one has a wrong clock."""
+"""The dates of answers from several API servers behind one address, of which one has a wrong clock."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Wrong(StrEnum):
-    """Which answers come from the server that is wrong."""
+    """Which answers come from the server with the wrong clock."""
 
     ANSWERS = "every second answer"
     CONNECTIONS = "every third connection"
@@ -20,19 +20,19 @@ class Wrong(StrEnum):
 
 @dataclass
 class Dates:
-    """What time it is by the servers that answer."""
+    """The dates that the servers send."""
 
     which: Wrong
     error: timedelta
-    """By how much the one is wrong."""
+    """By how much the wrong clock differs."""
     now: Callable[[], float]
-    """Seconds on a steady clock."""
+    """Seconds on a monotonic clock."""
     seconds: float = math.inf
-    """For so long it is, once it has answered."""
+    """For how long the clock is wrong after that server's first answer."""
     last: float = math.inf
-    """The last process of the operator that meets it."""
+    """The last process of the operator that reaches the wrong server."""
     told: int = 0
-    """How often it has answered."""
+    """How many times the wrong server has answered."""
 
     def __post_init__(self) -> None:
         self._until = math.inf
@@ -40,7 +40,7 @@ class Dates:
         self._answers: Counter[Any] = Counter()
 
     def of(self, connection: Any, process: int) -> str:
-        """The date of an answer that goes by this connection to a process."""
+        """The date of an answer to a process on this connection."""
         number = self._connections.setdefault(connection, len(self._connections))
         self._answers[connection] += 1
         wrong = {

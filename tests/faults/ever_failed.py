@@ -1,4 +1,4 @@
-"""Plans that once found a fault of the operator, and what it was: these are tried every time."""
+"""Plans that once found a fault of the operator, with a description of the fault. They are run every time."""
 
 EVER_FAILED = {
     "403-for-a-while-on-queue-free-1": "Refused to give a queue's quota back, the operator asked again and again.",
@@ -33,4 +33,4 @@ MET_A_BOUND = frozenset(
         "two-operators-from-scale-on",
     }
 )
-"""Plans that failed though the operator was right: what is demanded of all was too much there, and was set right."""
+"""Plans that failed although the operator was right, because a check was too strict. The check was corrected."""

@@ -1,4 +1,4 @@
-"""What is broken, as data: which request or event of a watch, and what happens to it."""
+"""Faults, as data: which request or event of a watch is affected, and what happens to it."""
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -6,28 +6,28 @@ from fnmatch import fnmatchcase
 from .calls import Call, Place
 
 ASKED_ONCE_MORE = frozenset({"get", "list", "watch", "delete"})
-"""What has no other effect when it is done twice, HTTP's clients ask once more at once where a connection breaks, as
-RFC 9112 has it in section 9.3.1. Who asks hears of the second time alone."""
+"""Verbs that HTTP clients repeat immediately if a connection breaks, because a repetition has no other effect (RFC
+9112, section 9.3.1). The caller sees only the result of the second request."""
 
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """Which requests, or which events of watches: what stands here, and the n-th of those."""
+    """Selects requests or events of watches: those that match all fields, beginning with the n-th."""
 
     verb: str
     resource: str
     subresource: str = ""
     place: Place | None = None
     word: str = ""
-    """A pattern, as for names of files: `attempt-1-*-created`."""
+    """A pattern, as for file names: `attempt-1-*-created`."""
     nth: int = 1
     times: int = 1
-    """How many in a row, from the n-th on;"""
+    """How many are affected in a row, beginning with the n-th."""
     seconds: float = 0.0
-    """or all, for so long."""
+    """For how many seconds all of them are affected instead."""
 
     def covers(self, call: Call) -> bool:
-        """Whether it is one of those."""
+        """Whether a call matches the fields."""
         return (
             (self.verb, self.resource, self.subresource) == (call.verb, call.resource, call.subresource)
             and self.place in {None, call.place}
@@ -37,7 +37,9 @@ class On:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The operator is killed, and another one started: before the server hears of the request, or after."""
+    """The operator is killed, and another is started: before the server receives the request, or after it has
+    acted.
+    """
 
     after: bool
 
@@ -47,7 +49,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The server does what it is asked, and its answer does not arrive."""
+    """The server does what is requested, but its answer is lost."""
 
     def __str__(self) -> str:
         return "its answer is lost"
@@ -55,13 +57,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The server hears nothing of it; this is the answer."""
+    """This is the answer. The server does not receive the request."""
 
     status: int
     reason: str
     retry_after: int | None = None
     body: str | None = None
-    """Instead of a Status object."""
+    """The body of the answer, in place of a Status object."""
 
     def __str__(self) -> str:
         return "half an answer" if self.body else str(self.status)
@@ -69,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is torn down, and the server hears nothing."""
+    """The connection is reset, and the server receives nothing."""
 
     def __str__(self) -> str:
         return "connection reset"
@@ -77,7 +79,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """The server hears of it late, when nobody may wait for the answer any more."""
+    """The server receives the request late, when nobody waits for the answer any more."""
 
     seconds: float = 20.0
 
@@ -87,7 +89,7 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """This event is never told."""
+    """This event is never delivered."""
 
     def __str__(self) -> str:
         return "never told"
@@ -95,7 +97,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """From this event on, a watch is behind by so many events, or by a moment of silence."""
+    """From this event on, a watch is behind by some events, until nothing has happened for a moment."""
 
     events: int
 
@@ -105,7 +107,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Instead of this event: 410, what you want to hear of is too long ago; then the watch ends."""
+    """In place of this event comes error 410, which means that the requested version is too old. Then the watch
+    ends.
+    """
 
     def __str__(self) -> str:
         return "410 as an event"
@@ -113,7 +117,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Half a line, then the end of the stream."""
+    """Half a line arrives, then the stream ends."""
 
     def __str__(self) -> str:
         return "half a line"
@@ -121,7 +125,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
-    """This event and all later ones are never told, and the connection stays."""
+    """Neither this event nor any later one is delivered, but the connection remains open."""
 
     def __str__(self) -> str:
         return "silent, and stays open"
@@ -129,7 +133,7 @@ class HalfOpen:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """Nothing yet: what is so when this has just been done is what a later process sees."""
+    """Nothing happens now. A later process sees the state as it is just after this request."""
 
     def __str__(self) -> str:
         return "in the middle of a stage"
@@ -140,7 +144,7 @@ Effect = Crash | Lost | Answer | Reset | Hang | Drop | Lag | Gone | Truncate | H
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong."""
+    """One fault: what it affects, and what happens."""
 
     on: On
     effect: Effect
@@ -156,10 +160,10 @@ class Armed:
     fault: Fault
     seen: int = 0
     fired: list[float] = field(default_factory=list)
-    """When, by the clock of the loop."""
+    """When the fault struck, on the event loop's clock."""
 
     def strikes(self, call: Call, now: float) -> bool:
-        """Whether it befalls this one."""
+        """Whether the fault strikes this call."""
         if not self.fault.on.covers(call):
             return False
         self.seen += 1

@@ -1,4 +1,4 @@
-"""Plans in which others, the cluster's rules or the clock stand in a job's way."""
+"""Plans in which other people, the cluster's rules or the clock hinder a job."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,16 +30,16 @@ LOOSE = Differs(
 TIMED_UNDISTURBED = Plan("undisturbed-timed-life", Family.NONE, life=TIMED)
 UNRESTRICTED = ("--pod-security=none",)
 HELD_SECONDS = 6.0
-"""So long some refusals last: long enough to tell who asks again and again."""
+"""How long some refusals last, which is long enough to find operators that retry too often."""
 STARTS = ("run", "restart", "resume", "scale")
-"""Stages in which a gang comes up."""
+"""Stages in which a gang starts."""
 WRONG_DATES = (
     *product((Wrong.ANSWERS, Wrong.CONNECTIONS), ("wait", "linger"), ("ahead", "behind")),
     (Wrong.ALL, "linger", "ahead"),
-    # What is written then has an old date, and is long over when the clock is right again.
+    # What is written during this time has an old date, and expires as soon as the clock is right again.
     (Wrong.ALL, "finish", "behind"),
 )
-"""Which dates are wrong, the stage before which that begins, and in which direction."""
+"""Which dates are wrong, the stage before which this begins, and the direction."""
 
 
 def _plan(name: str, family: Family, obstacle: Obstacle, differs: Differs = ALIKE, *flags: str) -> Plan:
@@ -84,7 +84,7 @@ def _ownership() -> Iterator[Plan]:
 
 
 def _leadership() -> Iterator[Plan]:
-    """All other plans are without a Lease: a process that is started in a killed one's place need not wait for it."""
+    """Plans with a Lease. All others have none, so that a process that replaces a killed one need not wait for it."""
     for what, obstacle in (
         ("killed-leader", obstacles.killed_leader("scale")),
         ("late-renewal", obstacles.late_renewal("restart")),

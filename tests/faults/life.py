@@ -1,4 +1,4 @@
-"""What a life of a job is: stages, by a user or by fate, and what an operator writes in them."""
+"""The parts of a job's life: its stages, each caused by a user or an outside event, and the operator's writes."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ NAME = "life"
 
 
 class User(Protocol):
-    """Who makes, changes and deletes things in the namespace."""
+    """Creates, changes and deletes objects in the namespace."""
 
     witness: Witness
 
     async def create(self, kind: str, body: Manifest) -> None:
-        """Makes something."""
+        """Creates an object."""
 
     async def merge(self, kind: str, name: str, body: Manifest) -> None:
-        """Changes something."""
+        """Changes an object."""
 
     async def make_room(self, nodes: int) -> None:
-        """So many nodes are for this namespace."""
+        """Labels this number of nodes for this namespace."""
 
 
 Act = Callable[[User], Awaitable[None]]
@@ -31,7 +31,7 @@ Reached = Callable[[Witness], bool]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a user or fate does, and what is to come of it."""
+    """What a user or an outside event does, and the state that it must lead to."""
 
     name: str
     act: Act
@@ -40,7 +40,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A write of the operator, and when it is to come."""
+    """A write of the operator, and the stage in which it is expected."""
 
     stage: str
     name: str
@@ -49,11 +49,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What happens in it, and what an operator writes."""
+    """The stages of a life, and the operator's writes."""
 
     name: str
     stages: tuple[Stage, ...]
-    """After the last but one nothing is left to do; the last one takes the job away."""
+    """After the last stage but one, nothing is left to do. The last stage deletes the job."""
     writes: tuple[Row, ...]
     more_statuses: int = 0
-    """So many more may come, since a user changes something of no account."""
+    """How many more statuses may be written, because a user changes unimportant fields."""

@@ -1,13 +1,14 @@
-"""Lives of jobs, and what an operator writes in them: the table of an uneventful life, each row a place for faults.
+"""Lives of jobs, and the operator's writes in them: a table of undisturbed lives, in which each row is a place for
+faults.
 
-In its long life a job of two nodes is made, runs, loses rank 1, restarts, is suspended, resumed, scaled to three
-nodes, finishes, and goes when its time is over. In its brief one it has a NetworkPolicy, is suspended, resumed
-without it, ends at its deadline, and goes. In its elastic one it wants three nodes, finds one and gives it back, is
-suspended, resumed with another NetworkPolicy, goes on with two, grows when there is a third, finishes, and goes.
-In its timed one it finds one node, runs with two, rank 1 finishes, and then rank 0, it is kept, and goes: the time of
-all that has limits, and it comes to none.
-In its life in a queue of Kueue's it waits until it is admitted, is evicted, admitted again, scaled to one node,
-suspended, resumed, admitted a third time, finishes, and goes.
+In the long life, a job of two nodes is created, runs, loses rank 1, restarts, is suspended, resumed, scaled to three
+nodes, finishes, and is deleted when its time is over. In the brief life it has a NetworkPolicy, is suspended, resumed
+without the policy, ends at its deadline, and is deleted. In the elastic life it wants three nodes, finds one and
+gives it back, is suspended, resumed with another NetworkPolicy, continues with two nodes, grows when there is a
+third, finishes, and is deleted. In the timed life it finds one node, runs with two, rank 1 finishes, then rank 0
+does, the job is kept, and is deleted. All of this has time limits, none of which is reached. In the life in a queue
+of Kueue it waits until it is admitted, is evicted, admitted again, scaled to one node, suspended, resumed, admitted a
+third time, finishes, and is deleted.
 """
 
 from . import acts
@@ -17,7 +18,7 @@ from .life import Life, Row, Stage
 from .witness import Witness
 
 WITH_PATIENCE = {"scheduleTimeoutSeconds": 600, "network": {"statusPort": 9999}}
-"""And with another NetworkPolicy, which lets in who asks at the status port."""
+"""Also needs another NetworkPolicy, which permits requests to the status port."""
 
 _STAGES = (
     Stage("run", acts.submit, acts.running(1, 2)),
@@ -73,7 +74,7 @@ def _status(stage: str, name: str, says: str, nth: int = 1) -> Row:
 
 
 def _group(stage: str, nth: int) -> tuple[Row, ...]:
-    """An attempt's Workload, which comes first, and its PodGroup; those of the last attempt go then."""
+    """An attempt's Workload, which comes first, and its PodGroup. Those of the last attempt are deleted then."""
     kinds = ("workload", "podgroup")
     made = (Row(stage, f"create-{kind}-{nth}", On("create", f"{kind}s", nth=nth)) for kind in kinds)
     gone = (Row(stage, f"delete-{kind}-{nth - 1}", On("delete", f"{kind}s", nth=nth - 1)) for kind in kinds)
@@ -81,7 +82,7 @@ def _group(stage: str, nth: int) -> tuple[Row, ...]:
 
 
 _MARK = On("patch", "ddpjobs")
-"""That it has finished, in its metadata."""
+"""The write that marks the job as finished in its metadata."""
 
 _WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
@@ -124,8 +125,9 @@ _WRITES = (
     Row("finish", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
-"""In this order. The Secret is asked for again wherever pods are made, and is refused since it is there: nobody may
-look. A status that says what the pods do meanwhile may come once more, or with the next one."""
+"""The writes in this order. Wherever pods are created, the operator tries to create the Secret again, because it must
+not read Secrets, and is refused because the Secret exists. A status about the pods' progress may be written once
+more, or together with the next status."""
 
 _BRIEF_WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),
@@ -279,4 +281,5 @@ EVENTS = (
     ),
     Row("restart", "event-again", On("patch", "events")),
 )
-"""Kubernetes events: written behind the work's back, the first time that something is said, and again."""
+"""Kubernetes events. They are written in the background: when something is first reported, and when it is
+repeated."""

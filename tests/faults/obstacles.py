@@ -1,4 +1,6 @@
-"""What stands in the way of one stage of a life, and is taken away once it is felt: others, rules, the clock."""
+"""Obstacles for one stage of a life, which are removed after they have had an effect: other people, rules, the
+clock.
+"""
 
 import asyncio
 import math
@@ -29,13 +31,14 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NOT_TODAY = "no pods today"
 HOUR = 3600
 A_WHILE_SECONDS = 8.0
-"""For so long all answers are wrong."""
+"""How long all answers are wrong."""
 WRONG_DATES = 3
-"""At least so many must have been told."""
+"""At least this many wrong answers must have been sent."""
 MOMENT = re.compile(r"^(\d\d):(\d\d):(\d\d) ", re.MULTILINE)
-"""With which each line of the operator's log begins."""
+"""The time at the beginning of each line of the operator's log."""
 LATE_SECONDS = 4.5
-"""Sooner than a leader gives up its renewal, and so late that it may lead for hardly a moment more."""
+"""The renewal's delay. It is too short for the leader to give up, and so long that it may lead only a moment
+longer."""
 FIRST, SECOND = 1, 2
 """The numbers of two processes."""
 
@@ -43,12 +46,13 @@ NEVER_PLACED = {
     "containers": [{"name": "other", "image": "other"}],
     "schedulingGates": [{"name": "example.com/never"}],
 }
-"""A pod on a node would be ended late by kwok, which asks for no uid: its successor's name is the same."""
+"""The pod must never get a node. kwok would end a pod with a node late and without comparing uids, and so end its
+successor, which has the same name."""
 PLACED_ONE_BY_ONE = {"schedulingPolicy": {"basic": {}}}
 
 
 async def _nothing(_: Rig) -> None:
-    """It stays, or has gone by itself."""
+    """Does nothing, because the obstacle remains or disappears without help."""
 
 
 def _at_once(_: Rig) -> bool:
@@ -57,7 +61,7 @@ def _at_once(_: Rig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """It is there from before the stage until it is felt."""
+    """An obstacle that exists from before the stage until it has had an effect."""
 
     stage: str
     what: str
@@ -65,18 +69,18 @@ class Obstacle:
     felt: Felt
     lift: Act
     clock: bool = False
-    """Whether the operator's clock has to be one that can be set."""
+    """Whether the operator needs a clock that can be set."""
     held: float = 0.0
-    """For so many seconds after it is felt it stays."""
+    """How many seconds the obstacle remains after it has had an effect."""
     proved: Felt = _at_once
-    """Whether it has happened at all, at the end of the life."""
+    """Whether the obstacle has had an effect at all, at the end of the life."""
 
     def __str__(self) -> str:
         return self.what
 
 
 def _blocked(reason: str) -> Felt:
-    """The job says so."""
+    """The job's condition Blocked has this reason."""
 
     def felt(rig: Rig) -> bool:
         conditions = rig.witness.status().get("conditions", ())
@@ -86,10 +90,10 @@ def _blocked(reason: str) -> Felt:
 
 
 def quota(stage: str) -> Obstacle:
-    """Met in the middle of a gang. No ConfigMap is allowed either: by that is seen when the quota counts.
+    """A quota that is reached in the middle of a gang. It also forbids ConfigMaps, which shows when it takes effect.
 
-    One pod more than others have is allowed: once these ended, there would be room for the gang, so it waits.
-    Kubernetes may admit another, where it counts anew just as pods are made.
+    It allows one pod more than others have. If these ended, there would be room for the gang, so the gang waits.
+    Kubernetes may admit another pod, if it counts again just while pods are created.
     """
     name, others = "few", [f"other-{number}" for number in range(4)]
 
@@ -115,7 +119,7 @@ def quota(stage: str) -> Obstacle:
 
 
 def pod_security(stage: str, level: str) -> Obstacle:
-    """The namespace admits only such pods, from now on; those of a job are."""
+    """From now on, the namespace admits only pods of this level. A job's pods are of this level."""
 
     async def put(rig: Rig) -> None:
         await _enforce(rig, level)
@@ -124,7 +128,7 @@ def pod_security(stage: str, level: str) -> Obstacle:
 
 
 def pod_security_violated(stage: str) -> Obstacle:
-    """The namespace admits restricted pods only, which an operator with `--pod-security=none` does not make."""
+    """The namespace admits only restricted pods, which an operator with `--pod-security=none` does not create."""
 
     async def put(rig: Rig) -> None:
         await _enforce(rig, "restricted")
@@ -136,7 +140,7 @@ def pod_security_violated(stage: str) -> Obstacle:
 
 
 def limit_range(stage: str) -> Obstacle:
-    """Pods get what they did not ask for."""
+    """Pods get limits that they did not request."""
     limit = {"type": "Container", "default": {"cpu": "1", "memory": "1Gi"}}
 
     async def put(rig: Rig) -> None:
@@ -150,7 +154,7 @@ def limit_range(stage: str) -> Obstacle:
 
 
 def denying_webhook(stage: str) -> Obstacle:
-    """A validating webhook says no to pods."""
+    """A validating webhook refuses pods."""
 
     async def put(rig: Rig) -> None:
         url = await _serve_no(rig)
@@ -162,7 +166,7 @@ def denying_webhook(stage: str) -> Obstacle:
 
 
 def dead_webhook(stage: str) -> Obstacle:
-    """A validating webhook that pods cannot do without does not answer."""
+    """A validating webhook that is required for pods does not answer."""
 
     async def put(rig: Rig) -> None:
         await _hook(rig, "https://127.0.0.1:1/")
@@ -171,7 +175,7 @@ def dead_webhook(stage: str) -> Obstacle:
 
 
 def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
-    """Somebody else's pod has the name of one to come."""
+    """Somebody else's pod has the name of a pod that is to be created."""
 
     async def put(rig: Rig) -> None:
         await rig.create("pods", _named(_pod_name(rig, rank, incarnation), spec=NEVER_PLACED))
@@ -180,7 +184,7 @@ def foreign_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
 
 
 def foreign_group(stage: str, incarnation: int) -> Obstacle:
-    """Somebody else's PodGroup has the name of one to come."""
+    """Somebody else's PodGroup has the name of a PodGroup that is to be created."""
 
     async def put(rig: Rig) -> None:
         await rig.create("podgroups", _named(_group_name(rig, incarnation), spec=PLACED_ONE_BY_ONE))
@@ -192,7 +196,7 @@ def foreign_group(stage: str, incarnation: int) -> Obstacle:
 
 
 def deleted_place(stage: str) -> Obstacle:
-    """Somebody deletes the job's place in its queue, and it takes another."""
+    """Somebody deletes the job's place in its queue, and the job takes another one."""
 
     async def put(rig: Rig) -> None:
         former = rig.witness.queued()["metadata"]
@@ -207,7 +211,7 @@ def deleted_place(stage: str) -> Obstacle:
 
 
 def disowned_service(stage: str) -> Obstacle:
-    """Somebody takes the owner reference from the job's Service: it is nobody's then."""
+    """Somebody removes the owner reference from the job's Service, so that it no longer belongs to the job."""
 
     async def put(rig: Rig) -> None:
         await _disown(rig, "services", _service_name(rig))
@@ -219,7 +223,7 @@ def disowned_service(stage: str) -> Obstacle:
 
 
 def disowned_policy(stage: str) -> Obstacle:
-    """Somebody takes the owner reference from the job's NetworkPolicy: it is nobody's then."""
+    """Somebody removes the owner reference from the job's NetworkPolicy, so that it no longer belongs to the job."""
 
     async def put(rig: Rig) -> None:
         await _disown(rig, "networkpolicies", _policy_name(rig))
@@ -231,7 +235,7 @@ def disowned_policy(stage: str) -> Obstacle:
 
 
 def disowned_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
-    """Somebody takes the owner reference from a pod: it is nobody's then, and so it is gone for the job."""
+    """Somebody removes the owner reference from a pod, so that the job has lost this pod."""
 
     async def put(rig: Rig) -> None:
         await _disown(rig, "pods", _pod_name(rig, rank, incarnation))
@@ -243,14 +247,14 @@ def disowned_pod(stage: str, rank: int, incarnation: int) -> Obstacle:
 
 
 def second_operator(stage: str) -> Obstacle:
-    """Another operator works beside the first, and neither knows of the other."""
+    """Another operator works at the same time, and neither knows of the other."""
 
     async def put(rig: Rig) -> None:
         rig.start_operator()
         await rig.until_it_watches()
 
     def both_write(rig: Rig) -> bool:
-        """Or try to, and are refused because the other was first."""
+        """Whether both write, or try to write and are refused because the other one was first."""
         log = rig.proxy.log
         began = next(record.began for record in log if record.process == SECOND)
         writes = (one for one in log if one.call.writes and one.call.resource != "events")
@@ -260,7 +264,7 @@ def second_operator(stage: str) -> Obstacle:
 
 
 def killed_leader(stage: str) -> Obstacle:
-    """A replica stands by, the leader is killed, and the other one leads once the Lease is over."""
+    """A second replica waits, the leader is killed, and the second one leads when the Lease has expired."""
 
     async def put(rig: Rig) -> None:
         await _stand_by(rig)
@@ -273,9 +277,11 @@ def killed_leader(stage: str) -> Obstacle:
 
 
 def late_renewal(stage: str) -> Obstacle:
-    """A replica stands by. The leader's Lease is renewed, it hears so late, and no later request for it arrives.
+    """A second replica waits. The leader's Lease is renewed, but the answer is late, and no later request for it
+    arrives.
 
-    If it led for its whole time from the answer on, the other one would lead beside it. All else of both arrives.
+    If the leader led for the Lease's whole duration from the answer on, the other one would lead at the same time.
+    All other requests of both arrive.
     """
 
     async def put(rig: Rig) -> None:
@@ -300,12 +306,12 @@ async def _stand_by(rig: Rig) -> None:
 
 
 def _asks(rig: Rig, process: int) -> bool:
-    """Whether it has looked who leads."""
+    """Whether a process has found out who leads."""
     return any((one.process, one.call.resource, one.status) == (process, "leases", 200) for one in rig.proxy.log)
 
 
 def _second_writes(rig: Rig) -> bool:
-    """And not before it leads: what else both write is judged by `oracle.two_leaders`."""
+    """Whether the second process writes. (`oracle.two_leaders` checks that it does not write before it leads.)"""
     return any(one.process == SECOND and one.call.writes for one in rig.proxy.log)
 
 
@@ -316,7 +322,7 @@ def clock_step(stage: str, hours: int) -> Obstacle:
         rig.set_clock(hours * HOUR)
 
     def told(rig: Rig) -> bool:
-        """The last line of the operator's log is of another hour."""
+        """Whether the last line of the operator's log is dated to another hour."""
         moments = MOMENT.findall(rig.operators[-1].log)
         there = datetime.now().astimezone() + timedelta(hours=hours)
         last = there.replace(**dict(zip(("hour", "minute", "second"), map(int, moments[-1]), strict=True)))
@@ -327,9 +333,11 @@ def clock_step(stage: str, hours: int) -> Obstacle:
 
 
 def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obstacle:
-    """The clock of one API server is wrong, for the operator at work or, with `restart`, for one that starts then.
+    """The clock of one API server is wrong, for the running operator or, with `restart`, for an operator that starts
+    then.
 
-    The process after it meets one that is ahead, too. One that is behind it does not: else it would wait for an hour.
+    If the clock is ahead, the next process meets this server, too. If it is behind, the next process does not:
+    otherwise it would wait for an hour.
     """
 
     async def put(rig: Rig) -> None:
@@ -339,7 +347,8 @@ def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obsta
         if restart:
             await rig.crash()
             await rig.until_it_watches()
-        await rig.proxy.until(lambda: told(rig), PATIENCE_SECONDS)  # Else it may act by what it heard before.
+        # Otherwise the operator might act on an earlier date.
+        await rig.proxy.until(lambda: told(rig), PATIENCE_SECONDS)
 
     def told(rig: Rig) -> bool:
         return rig.proxy.dates is not None and rig.proxy.dates.told >= WRONG_DATES
@@ -375,7 +384,7 @@ def _deletes_pod(rank: int, incarnation: int) -> Act:
 
 
 async def _enforce(rig: Rig, level: str) -> None:
-    """From now on the namespace admits only such pods: one that wants the node's network is refused."""
+    """Makes the namespace admit only pods of this level. A pod that wants the node's network must be refused."""
     await _label_namespace(rig, level)
     pod = _named("probe", spec={"hostNetwork": True, "containers": [{"name": "probe", "image": "any"}]})
     await _until_refused(rig, rig.witness.url("pods"), pod, "violates PodSecurity")
@@ -387,7 +396,7 @@ async def _label_namespace(rig: Rig, level: str | None) -> None:
 
 
 async def _serve_no(rig: Rig) -> str:
-    """A server that denies every request, for as long as the rig lives."""
+    """Starts a server that denies every request, for as long as the rig exists."""
     pair = rig.plant.authority.server("webhook", reached_as={"127.0.0.1"})
     files = [rig.plant.directory / "pki" / f"{rig.witness.namespace}.{kind}" for kind in ("crt", "key")]
     for file, text in zip(files, (pair.certificate, pair.key), strict=True):
@@ -408,7 +417,7 @@ async def _serve_no(rig: Rig) -> str:
 
 
 async def _hook(rig: Rig, url: str) -> None:
-    """Pods of the namespace are shown to it first."""
+    """Makes the API server show the namespace's pods to this webhook first."""
     namespace = rig.witness.namespace
     hook = {
         "name": "pods.test.ddpjob.dev",
@@ -442,10 +451,10 @@ def _deletes(kind: str, name: str) -> Act:
 
 
 async def _until_refused(rig: Rig, url: str, body: Manifest, words: str) -> None:
-    """The server tells nobody when what is to refuse begins to count."""
+    """Waits until the server refuses a request: it does not announce when a new rule takes effect."""
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await _is_refused(rig, url, body, words):  # noqa: ASYNC110  It is another process.
+            while not await _is_refused(rig, url, body, words):  # noqa: ASYNC110  This happens in another process.
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise NeverError(f"the server never says {words!r} to {url}") from None

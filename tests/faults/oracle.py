@@ -1,4 +1,6 @@
-"""What is demanded of every life: the end and the objects of an undisturbed one, and what never may be."""
+"""The demands on every life: the same end and objects as in an undisturbed life, and things that must never
+happen.
+"""
 
 import json
 import math
@@ -17,18 +19,19 @@ from .witness import Change, Manifest, Witness
 
 WINDOW_SECONDS = 5.0
 MOST_PER_WINDOW = 10
-"""Requests for the same thing of one object. What fails is tried again after 0.2, 0.4, 0.8 s and so on, so five times
-in five seconds; lists are asked for by kopf and by us."""
+"""How many requests for the same thing and object are allowed. A failure is retried after 0.2, 0.4, 0.8 s and so on,
+so five times in five seconds. Lists are requested by kopf and by us."""
 MOST_STATUSES = 40
-"""In all. A whole life writes the status 18 times, and a job that is recreated has two."""
+"""How many statuses are allowed in all. A whole life writes the status 18 times, and a job that is recreated has
+two."""
 MOST_EVENTS = 40
-"""Whatever they say."""
+"""How many events are allowed, whatever they say."""
 CREATES_EVENT = ("create", "events")
 BY_TWO = {"ddpjobs", "pods"}
-"""What kopf lists beside us, and what we list for a single job beside a whole list."""
+"""The resources that kopf lists as well as we do, or that we also list for a single job."""
 REFUSED = {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}
 AT_ONCE_SECONDS = 1.0
-"""What a request brings with it follows so soon."""
+"""How soon a request follows that another request causes."""
 
 PASSING = frozenset(
     {
@@ -47,36 +50,36 @@ PASSING = frozenset(
         "until",
     }
 )
-"""What no two lives have in common: moments, uids, and where pods are put. That there is one, they have."""
+"""Fields that differ between any two lives: times, uids, and the nodes of pods. Only their presence is compared."""
 WAITS = re.compile(r"\bin \d+\.\d s\b")
-"""How long the next attempt waits is told, and has jitter."""
+"""The text for how long the next attempt waits, which has jitter."""
 GIVEN_BACK = re.compile(r'"(Waiting in the queue: )?(Preempted|Pending)"')
-"""What the queue says of an eviction, and what it says as soon as it has its quota back: a status that can wait tells
-that, up to ten seconds later."""
+"""The reasons of an eviction, and those that follow as soon as the queue has its quota back: a status that can wait
+reports the latter up to ten seconds later."""
 CREATED = re.compile(r"^Created: (\d+ nodes?) created$")
 OF_PODS = re.compile(r"\b(life-\d+)-[a-z0-9]{5}\b")
 
 
 @dataclass
 class Account:
-    """What a life came to."""
+    """The results of a life."""
 
     said: set[str] = field(default_factory=set)
-    """Its Kubernetes events, in what two lives have in common."""
+    """The life's Kubernetes events, without the parts that differ between any two lives."""
     ends: dict[str, Manifest] = field(default_factory=dict)
-    """The status at the end of each stage, in what two lives have in common."""
+    """The status at the end of each stage, without the parts that differ between any two lives."""
     made: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
 
 
 def events_of(log: Iterable[Record]) -> set[str]:
-    """The Kubernetes events that were written, by their reasons and words."""
+    """The Kubernetes events that were written, with their reasons and texts."""
     made = (json.loads(one.body) for one in log if one.done and (one.call.verb, one.call.resource) == CREATES_EVENT)
     return {"{reason}: {message}".format(**lasting(body)) for body in made}
 
 
 def end_of(there: Witness) -> Manifest:
-    """How a stage has ended: what the status says, and what pods there are."""
+    """The end of a stage: the job's status, and which pods exist."""
     pods = Counter(
         f"{_named(Change(0.0, 'pods', '', pod))} {phase_of(pod)}" for pod in there.pods() if phase_of(pod) != "ending"
     )
@@ -87,7 +90,7 @@ def end_of(there: Witness) -> Manifest:
 
 
 def objects(history: Sequence[Change], job: str) -> tuple[Counter[str], Counter[str]]:
-    """What belonged to a job when it was made, and what of it is gone."""
+    """The objects that belonged to a job when they were created, and those of them that are gone."""
     own = {change.uid for change in history if change.what == "ADDED" and job in {change.uid, change.owner}}
     made: Counter[str] = Counter()
     gone: Counter[str] = Counter()
@@ -99,13 +102,13 @@ def objects(history: Sequence[Change], job: str) -> tuple[Counter[str], Counter[
 
 
 def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterator[str]:
-    """In what a life differs from an undisturbed one and may not, in sentences."""
+    """Sentences about the differences from an undisturbed life that are not allowed."""
     for stage, end in mine.ends.items():
         usual = undisturbed.ends[stage]
         for key in sorted(end.keys() | usual.keys()):
             if end.get(key) != usual.get(key) and not (key in differs.ends and _is_over(key, end.get(key))):
                 yield f"after {stage}: {key} is {end.get(key)}, undisturbed {usual.get(key)}"
-    if not mine.made:  # It did not come so far.
+    if not mine.made:  # The life did not get this far.
         return
     for what, counts, usual_counts in (
         ("made", mine.made, undisturbed.made),
@@ -118,7 +121,7 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
 
 
 def two_of_one_rank(history: Iterable[Change]) -> Iterator[str]:
-    """Never do two pods of one job have the same rank and incarnation, nor do two of one rank live."""
+    """No two pods of a job have the same rank and incarnation, and no two pods of one rank live."""
     living: dict[str, tuple[str, Place]] = {}
     for change in history:
         if change.place is None:
@@ -134,9 +137,9 @@ def two_of_one_rank(history: Iterable[Change]) -> Iterator[str]:
 
 
 def former_uids(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
-    """Nothing is made or changed in the name of what was gone before the request was made.
+    """Nothing is created or changed for an object that was gone before the request was made.
 
-    What hung on its way is no fault of the operator's. Events tell of what was, and may tell late.
+    Requests that hung on their way are not the operator's fault. Events describe the past, and may come late.
     """
     gone = {change.uid: change.time for change in history if change.what == "DELETED"}
     for record in log:
@@ -147,7 +150,7 @@ def former_uids(history: Iterable[Change], log: Iterable[Record]) -> Iterator[st
 
 
 def unconditional(log: Iterable[Record]) -> Iterator[str]:
-    """No write can hit another object that has taken the name of the one that is meant, nor undo what is newer."""
+    """No write can hit another object that has taken the intended object's name, or undo a newer change."""
     for record in log:
         call = record.call
         if not call.writes or call.verb == "create" or call.resource == "events":
@@ -162,7 +165,7 @@ def unconditional(log: Iterable[Record]) -> Iterator[str]:
 
 
 def two_leaders(log: Iterable[Record]) -> Iterator[str]:
-    """Where a Lease says who leads, no process changes anything once a later one has. Events tell of what was."""
+    """If a Lease decides who leads, no process changes anything after a later one has. (Events describe the past.)"""
     leader = 0
     for record in log:
         if record.call.writes and record.done and record.call.resource != "events":
@@ -172,13 +175,14 @@ def two_leaders(log: Iterable[Record]) -> Iterator[str]:
 
 
 def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterator[str]:
-    """Nothing is asked again and again, by all processes together.
+    """No request is repeated too often, by all processes together.
 
-    at_once  how soon what a request brings with it follows, by the patience that a busy machine needs
+    at_once  how soon a request follows that another request causes, which takes longer on a busy machine
     """
     asked: defaultdict[str, list[Record]] = defaultdict(list)
     for record in _by_itself(log, at_once):
-        # A question about rights is asked once per right; statuses that the server itself answers, as a whole.
+        # Each query about rights concerns another right. Statuses that the server answers are counted as a whole
+        # elsewhere.
         own = record.call.subresource == "status" and record.injected is None
         if record.call.resource not in REVIEWS and not own:
             asked[_asked(record.call)].append(record)
@@ -195,10 +199,11 @@ def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterat
 
 
 def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
-    """All but what another request, which is counted, brings with it at once: one that is reset itself, once more; a
-    status that was refused, a look at the job and its pods."""
+    """All requests except those that another, counted request causes immediately: a repetition of a request whose
+    connection was reset; after a status that was refused, a read of the job and its pods.
+    """
     brought: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
-    """Until when each of those that are to follow does."""
+    """Until when each of the expected requests may follow."""
     for record in log:
         call, process = record.call, record.process
         due = [until for until in brought.pop((process, _asked(call)), ()) if until >= record.began]
@@ -215,8 +220,9 @@ def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
 
 
 def quarrels(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
-    """A status is refused because somebody else has changed the job: no more often than that; nor is it written for
-    ever."""
+    """A status is refused only because somebody else has changed the job, so not more often than that; and the status
+    is not written without end.
+    """
     statuses = [one for one in log if (one.call.resource, one.call.subresource) == ("ddpjobs", "status")]
     written = Counter(record.process for record in statuses if record.done)
     refused = Counter(record.process for record in statuses if record.status in REFUSED and record.injected is None)
@@ -230,9 +236,9 @@ def quarrels(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
 
 
 def needless(log: Iterable[Record], process: int, changed: float = math.inf) -> Iterator[str]:
-    """What a process has written so far that found nothing to do, until it deletes the job because its time is over.
+    """The writes of a process that found nothing to do, until it deletes the job because its time is over.
 
-    Once a user has changed the job, its status says that this is known.
+    After a user has changed the job, the operator may write a status with the new generation.
     """
     for record in log:
         call = record.call
@@ -245,15 +251,16 @@ def needless(log: Iterable[Record], process: int, changed: float = math.inf) -> 
 
 
 def ended(said: Iterable[str]) -> Iterator[str]:
-    """No process ends by itself."""
+    """No process ends without being told to."""
     for words in said:
         yield f"the operator ended by itself: {words}"
 
 
 def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:
-    """Every event of an undisturbed life is told, though an answer was lost.
+    """Every event of an undisturbed life is written, even if an answer was lost.
 
-    That all pods run says that they were created, too: so it is told where they run before the operator looks again.
+    The event that all pods run includes that they were created. It suffices if they run before the operator looks
+    again.
     """
     for words in sorted(undisturbed.said - mine.said):
         if CREATED.sub(r"Running: \1 running", words) not in mine.said:
@@ -261,7 +268,9 @@ def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:
 
 
 def impatient(log: Iterable[Record]) -> Iterator[str]:
-    """Whom the server asks to wait waits; some lists are asked for by two who do not know of each other."""
+    """If the server asks a client to wait, it waits. (Some lists are requested by two clients that ignore each
+    other.)
+    """
     until: dict[tuple[int, str], float] = {}
     for record in log:
         key = (record.process, _asked(record.call))
@@ -277,13 +286,13 @@ def impatient(log: Iterable[Record]) -> Iterator[str]:
 
 
 def _asked(call: Call) -> str:
-    """What two requests have in common of which the second one asks again."""
+    """A key that a request shares with its repetition."""
     name = "" if call.resource == "events" else call.name
     return f"{call.verb} {call.resource}/{call.subresource} {name}"
 
 
 def _is_over(key: str, end: Any) -> bool:
-    """Whether what may be told otherwise is told well: that it was blocked, and no longer is."""
+    """Whether a difference that is allowed is also right: a job that was blocked is no longer blocked."""
     return key != "conditions.Blocked" or end is None or end["status"] == "False"
 
 
@@ -292,7 +301,7 @@ def _named(change: Change) -> str:
 
 
 def lasting(said: Any) -> Any:
-    """What is said, in what two lives have in common."""
+    """The parts of a text or document that do not differ between any two lives."""
     if isinstance(said, dict):
         return {key: "some" if key in PASSING else lasting(value) for key, value in said.items()}
     if isinstance(said, list):

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.page DIRECTORY`: writes what a whole run has recorded into the page."""
+"""`python -m tests.faults.page DIRECTORY`: writes the results of a whole run into the page."""
 
 import json
 import sys
@@ -22,22 +22,22 @@ PAGE = REFERENCE / "fault-matrix.md"
 PART = "faults"
 
 BEGAN = "began"
-"""The file that is as old as a run."""
+"""The file whose age is the age of the run."""
 
 NAMED = 3
-"""Of plans that are alike, so many are named."""
+"""How many of several similar plans are named."""
 
 Group = tuple[str, str]
-"""Family and place."""
+"""A family and a place."""
 
 
 def begin(directory: Path) -> None:
-    """A run begins."""
+    """Marks the beginning of a run."""
     (directory / BEGAN).touch()
 
 
 def record(directory: Path, outcome: "Outcome", usual: Mapping[str, float]) -> None:
-    """Keeps how much longer than undisturbed the slowest stage of a life took, or what was wrong."""
+    """Records how much longer the slowest stage of a life took than undisturbed, or what was wrong."""
     wrong, seconds = (directory / f"{outcome.plan.name}.{kind}" for kind in ("txt", "json"))
     for file in (wrong, seconds):
         file.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ def record(directory: Path, outcome: "Outcome", usual: Mapping[str, float]) -> N
 
 
 def recorded(directory: Path) -> dict[str, float]:
-    """What a run has recorded: seconds by plan.
+    """The seconds of each plan that a run has recorded.
 
     Raises:
         SystemExit: A plan is missing.
@@ -71,7 +71,7 @@ def groups() -> dict[Group, list[Plan]]:
 
 
 def circumstances(directory: Path) -> str:
-    """How many plans a run has tried, when, where, and how long that took."""
+    """How many plans a run has tried, when, on which machine, and how long this took."""
     end = max(file.stat().st_mtime for file in directory.glob("*.json"))
     minutes = (end - (directory / BEGAN).stat().st_mtime) / 60
     until = datetime.fromtimestamp(end, UTC)
@@ -79,7 +79,7 @@ def circumstances(directory: Path) -> str:
 
 
 def told(seconds: Mapping[str, float], circumstances: str) -> list[str]:
-    """The table, what may differ, and what was found and mended."""
+    """The table, the allowed differences, and the faults that were found and fixed."""
     lines = [
         circumstances,
         "",
@@ -97,20 +97,20 @@ def told(seconds: Mapping[str, float], circumstances: str) -> list[str]:
 
 
 def cells(row: Group, plans: Sequence[Plan]) -> tuple[str, ...]:
-    """A row of the table, but for how long it took."""
+    """A row of the table, without the time that it took."""
     family, place = row
     return str(family), place, str(len(plans)), "; ".join(dict.fromkeys(plan.injected for plan in plans))
 
 
 def _names(why: str) -> str:
-    """The plans that differ for a reason, at most a few of them by name."""
+    """The plans that may differ for a given reason. Only a few of them are named."""
     names = [f"`{plan.name}`" for plan in PLANS if plan.differs.why == why]
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     return ", ".join([*names[:NAMED], *more])
 
 
 def main() -> None:
-    """Writes it."""
+    """Writes the page."""
     directory = Path(sys.argv[1])
     write(PAGE, PART, ["", *told(recorded(directory), circumstances(directory)), ""])
     sys.stdout.write(f"written: {PAGE}\n")

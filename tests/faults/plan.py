@@ -1,4 +1,4 @@
-"""What a plan is: what goes wrong in one life, and in what that life may differ from an undisturbed one."""
+"""A plan: what goes wrong in one life, and in what that life may differ from an undisturbed one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from .obstacles import Obstacle
 
 
 class Family(StrEnum):
-    """Kinds of faults, as the page tells them."""
+    """The families of faults, as the page names them."""
 
     NONE = "Undisturbed"
     CRASH = "Crash"
@@ -29,7 +29,7 @@ class Family(StrEnum):
 
 
 class Happening(StrEnum):
-    """What else can befall a life, between two of its stages."""
+    """Events that can happen between two stages of a life."""
 
     RESTART = "the operator is killed and started again"
     TRAVEL_BACK = "the operator is killed, and what it lists at its start is what was so before"
@@ -39,13 +39,13 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """In what a life may differ from the undisturbed one, and why."""
+    """The allowed differences of a life from an undisturbed one, and the reason for them."""
 
     why: str = ""
     more: Mapping[str, int] = field(default_factory=dict)
-    """So many more of these may be made and go: `pods 0/1`."""
+    """How many more objects of each kind may be created and deleted: `pods 0/1`."""
     ends: frozenset[str] = frozenset()
-    """Fields of the status, or `conditions.TYPE`, in which it may end otherwise."""
+    """Fields of the status, or `conditions.TYPE`, whose final values may differ."""
 
 
 ALIKE = Differs()
@@ -59,14 +59,14 @@ class Plan:
     name: str
     family: Family
     place: str = ""
-    """Where it strikes, in the words of the table of writes."""
+    """Where the fault strikes, in the words of the table of writes."""
     faults: tuple[Fault, ...] = ()
     after: str = ""
-    """The stage after which something happens,"""
+    """The stage after which `happens` takes place."""
     happens: Happening | None = None
-    """and what."""
+    """What happens after that stage."""
     obstacle: Obstacle | None = None
-    """What stands in the way of a stage."""
+    """An obstacle for one stage."""
     flags: tuple[str, ...] = ()
     """More flags of the operator."""
     differs: Differs = ALIKE
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def lacks(self) -> str | None:
-        """What this machine lacks for it."""
+        """What this machine lacks for the plan; None if it lacks nothing."""
         return clock.what_is_lacking() if self.obstacle and self.obstacle.clock else None
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""All plans: what is broken where, in which way."""
+"""All plans: what is broken, where, and in which way."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -40,7 +40,7 @@ BRIEFLY = tuple(
     or (row.on.verb, row.on.resource) == ("patch", "pods")
     or row.name in {"status-failing", "status-failed"}
 )
-"""Writes that no long life has."""
+"""Writes that do not occur in the long life."""
 ELASTICALLY = tuple(
     row
     for row in ELASTIC.writes
@@ -57,7 +57,7 @@ ELASTICALLY = tuple(
         "delete-reserve",
     }
 )
-"""Writes that neither of these has."""
+"""Writes that occur neither in the long nor in the brief life."""
 
 UNDISTURBED = {
     LONG.name: Plan("undisturbed", Family.NONE),
@@ -76,13 +76,14 @@ ANSWERS: Mapping[str, Effect] = {
     "hang": Hang(),
 }
 AGAIN = frozenset({429, 500, 503})
-"""What befalls three requests in a row: a server that is busy or broken is so for a while."""
+"""Statuses that are answered three times in a row, because a server is busy or broken for a while."""
 TWICE = (Lost, Reset)
-"""What befalls two requests in a row where an HTTP client asks once more by itself: the operator is to hear of it."""
+"""Effects that strike twice in a row if an HTTP client repeats the request, so that the operator notices them."""
 BEFORE_IT_GROWS_SECONDS = 17.0
-"""Longer than the operator waits for an answer, and sooner than a gang grows for which it has asked again."""
+"""Longer than the operator waits for an answer, and shorter than the time until the gang grows after a retry."""
 OUTAGE_SECONDS = 6.0
-"""For so long some plans break every request of a kind: long enough to tell who asks again and again."""
+"""How long some plans break all requests of a kind, which is long enough to find an operator that retries too
+often."""
 
 ERRORS_OF_READS = {name: effect for name, effect in ANSWERS.items() if name not in {"409", "422"}}
 HALF_A_LIST = Answer(200, "", body='{"kind": "List", "items": [{"metadata": {"na')
@@ -120,28 +121,28 @@ KIND_OF_WRITE = {
     "create-event": On("create", "events"),
     "change-event": On("patch", "events"),
 }
-"""One of each kind of write, where it matters most."""
+"""One write of each kind, where it matters most."""
 
 GROUPS = ("workloads", "podgroups")
 KINDS = ("ddpjobs", "pods", "services", "networkpolicies", *GROUPS)
 POD_RUNS = On(EVENT, "pods", place=(1, 2), word="runs")
 """An event of a watch in the middle of a life."""
 RESERVE = (2, 4)
-"""The pod that looks out for a place in the elastic life."""
+"""The pod that waits for room in the elastic life."""
 RESERVE_MADE = On("create", "pods", place=RESERVE)
 POLICY_MADE = On(EVENT, "networkpolicies", word="changed-1")
 WORKLOAD_MADE = On(EVENT, "workloads", word="changed-1")
 GROUP_MADE = On(EVENT, "podgroups", word="changed-1")
 
 OWN_STATUSES = sum(row.on.subresource == "status" and "created" not in row.name for row in LONG.writes)
-"""So many come for certain: that pods exist may be said with the next thing."""
+"""The number of statuses that are certain to come. (That pods exist may be written together with something else.)"""
 PODS_BECOME = {
     (0, 1): ("ending", "gone"),
     (1, 1): ("failed",),
     **{(rank, incarnation): ("ending", "gone") for incarnation in (2, 3) for rank in (0, 1)},
     **{(rank, 4): ("succeeded",) for rank in (0, 1, 2)},
 }
-"""By rank and incarnation: what each pod of a long life becomes when it has run, as long as there is the job."""
+"""The phases of each pod of the long life after it has run, while the job exists. By rank and incarnation."""
 
 UNSEEN = {
     **{f"job-{number}": On(EVENT, "ddpjobs", word=f"changed-{number}") for number in range(1, 6)},
@@ -159,28 +160,28 @@ UNSEEN = {
         for word in ("made", "placed", "runs", *became)
     },
 }
-"""Events that watches tell of a long life: all that come for certain."""
+"""Events of watches in the long life: all that are certain to come."""
 UNSEEN_BRIEFLY = {"policy": POLICY_MADE, "policy-gone": replace(POLICY_MADE, word="gone")}
 UNSEEN_ELASTICALLY = {
     f"reserve-{word}": On(EVENT, "pods", place=RESERVE, word=word) for word in ("made", "placed", "runs", "gone")
 }
-"""What no long life has."""
+"""Events that do not occur in the long life."""
 
 
 def undisturbed(life: Life) -> Plan:
-    """A life in which nothing goes wrong."""
+    """The plan of a life in which nothing goes wrong."""
     return UNDISTURBED.get(life.name, queued.UNDISTURBED)
 
 
 def _writes() -> Iterator[tuple[Row, Life]]:
-    """Each write, and a life that has it."""
+    """Each write, with a life in which it occurs."""
     yield from ((row, LONG) for row in (*LONG.writes, *EVENTS))
     yield from ((row, BRIEF) for row in BRIEFLY)
     yield from ((row, ELASTIC) for row in ELASTICALLY)
 
 
 def _crashes() -> Iterator[Plan]:
-    """The operator dies with a write before it, and with it done."""
+    """The operator is killed just before a write, or just after it."""
     for row, life in _writes():
         for side in ("before", "after"):
             fault = Fault(row.on, Crash(after=side == "after"))
@@ -188,13 +189,13 @@ def _crashes() -> Iterator[Plan]:
 
 
 def _lost_answers() -> Iterator[Plan]:
-    """The operator never hears that a write was done."""
+    """The operator never receives the answer to a write."""
     for row, life in _writes():
         yield Plan(f"lost-answer-{row.name}", Family.LOST, _what(row.on), (_fault(row.on, Lost()),), life=life)
 
 
 def _lost_while_behind() -> Iterator[Plan]:
-    """Nor does it see in time that the write was done: it does it again without knowing."""
+    """The operator also does not see in time that the write was done, so it unknowingly repeats the write."""
     places, kinds = {(1, 1), (0, 2), (2, 4)}, ("pods", "services", *GROUPS)
     for row in LONG.writes:
         of_group = row.on.resource in GROUPS and row.stage == "restart"
@@ -204,7 +205,9 @@ def _lost_while_behind() -> Iterator[Plan]:
 
 
 def _what(on: On) -> str:
-    """Kind of request, for the page. A Workload comes and goes with its PodGroup, and is told of with it."""
+    """The kind of request, for the page. A Workload is counted with its PodGroup, because they come and go
+    together.
+    """
     resource = "podgroups" if on.resource in GROUPS else on.resource
     return f"{on.verb} {resource}" + (f"/{on.subresource}" if on.subresource else "")
 
@@ -247,7 +250,7 @@ def _error(name: str, on: On, effect: Effect) -> Plan:
 
 
 def _fault(on: On, effect: Effect) -> Fault:
-    """One that is heard of, and lasts as long as its kind does."""
+    """A fault that the operator notices, and that lasts as long as such faults usually do."""
     if isinstance(effect, Answer) and effect.status in AGAIN:
         return Fault(replace(on, times=3), effect)
     twice = isinstance(effect, TWICE) and on.verb in ASKED_ONCE_MORE
@@ -255,7 +258,7 @@ def _fault(on: On, effect: Effect) -> Fault:
 
 
 def _watches() -> Iterator[Plan]:
-    """A watch is refused at its begin; one ends in the middle of a life, and the next one is refused."""
+    """A watch is refused at its beginning. Or a watch ends in the middle of a life, and the next one is refused."""
     refusals = ERRORS_OF_READS | {"410": EXPIRED}
     for kind in KINDS:
         for name, effect in refusals.items():
@@ -293,7 +296,7 @@ UNDONE = {
     "suspending": ("suspend", "resume"),
     "start-4": ("scale", "finish"),
 }
-"""Statuses by which much is to be done at once, and the stages after which a process starts that knows no more."""
+"""Statuses after which much has to be done, and the stages after which a process starts that has no newer state."""
 
 
 def _stale() -> Iterator[Plan]:
@@ -352,15 +355,16 @@ ALWAYS = frozenset(
 
 
 def shown(plan: Plan) -> set[object]:
-    """What of a plan is to be seen in `make test`: its row of the page, and each thing that goes wrong."""
+    """What a plan shows in `make test`: its row of the page, and each thing that goes wrong."""
     return {(plan.family, plan.place), *map(str, plan.faults), plan.happens, str(plan.obstacle)}
 
 
 @cache
 def chosen() -> frozenset[str]:
-    """Plans of `make test`, by name: what ever failed, and as few others as show each row and each thing once.
+    """The plans of `make test`, by name: those that ever failed, and a few that show each row and each fault once.
 
-    The next is always the one that shows most that is still lacking; among equals a lot decides, always the same.
+    The next plan is always one that shows most of what is still lacking. Among equal plans a hash decides, so that
+    the choice is always the same.
     """
     shows = {plan.name: shown(plan) for plan in PLANS}
     names = set(ALWAYS)

@@ -1,9 +1,9 @@
-"""A proxy between an operator and the API server: it names every request, keeps a log, and breaks what a plan says.
+"""A proxy between an operator and the API server. It names and logs every request, and breaks what a plan says.
 
-Plain HTTP towards the operator. `http://127.0.0.1:PORT/NUMBER` is the server of the operator's process NUMBER, so
-that what a killed one still had under way is known, and comes to nothing.
+It speaks plain HTTP with the operator. `http://127.0.0.1:PORT/NUMBER` is the API server of the operator's process
+NUMBER, so that requests of a killed process are recognized and have no effect.
 
-Writes go through one at a time: what is done when a process dies is then a beginning of what it wanted to do.
+Writes pass one at a time. So the writes that are done when a process dies are the first of those that it wanted.
 """
 
 import asyncio
@@ -41,9 +41,10 @@ NOT_PASSED_ON = frozenset(
     {"authorization", "host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
 )
 LISTS_AT_START = dict.fromkeys(KINDS, 1) | {"ddpjobs": 2}
-"""The operator lists each kind before it begins to work, and kopf lists jobs before it watches them."""
+"""How many lists are old. The operator lists each kind before it starts, and kopf lists jobs before it watches
+them."""
 SILENCE_SECONDS = 1.0
-"""A watch that lags tells what it holds back once nothing has come for so long."""
+"""If nothing has happened for this long, a watch that lags delivers the events that it holds back."""
 
 
 @dataclass
@@ -55,13 +56,13 @@ class Record:
     began: float
     body: bytes
     status: int = 0
-    """The server's answer; 0 where it never heard of it."""
+    """The status of the server's answer; 0 if the server did not receive the request."""
     injected: Effect | None = None
     answered: float = 0.0
 
     @property
     def done(self) -> bool:
-        """Whether the server did as it was asked."""
+        """Whether the server did what was requested."""
         return 200 <= self.status < 300
 
     def __str__(self) -> str:
@@ -71,33 +72,33 @@ class Record:
 
 @dataclass
 class Proxy:
-    """One operator's way to the API server."""
+    """One operator's connection to the API server."""
 
     upstream: aiohttp.ClientSession
     armed: list[Armed] = field(default_factory=list)
     log: list[Record] = field(default_factory=list)
     told: list[tuple[float, Call]] = field(default_factory=list)
-    """What watches would have told, undisturbed."""
+    """The events that watches would have delivered without a fault."""
     process: int = 0
     """The number of the operator's newest process."""
     watching: set[tuple[int, str]] = field(default_factory=set)
-    """Processes, and the resources of which they have an open watch."""
+    """Processes with an open watch, each with the watched resource."""
     remembered: dict[str, bytes] = field(default_factory=dict)
-    """Lists as they once were."""
+    """Lists of each kind as they once were."""
     port: int = 0
     dates: Dates | None = None
-    """What time it is by the servers behind it; None: the right one."""
+    """The dates of the servers behind the proxy; None if they are right."""
     last_words: dict[tuple[int, str], float] = field(default_factory=dict)
-    """By process and resource: the next change is done at once and answered so many seconds after the look before it,
-    and nothing that is asked later ever arrives."""
+    """Requests whose answer is delayed, by process and resource: the next update is done immediately, but answered
+    this many seconds after the read before it, and no later request of that kind arrives."""
     cut_off: set[tuple[int, str]] = field(default_factory=set)
-    """Processes, and the resources of which nothing that they ask arrives any more."""
+    """Processes, each with a resource about which its requests no longer arrive."""
 
     def __post_init__(self) -> None:
         self.crash: Callable[[], Awaitable[None]]
         """Kills the operator and starts another one."""
         self.remember: Callable[[], Awaitable[None]]
-        """Keeps lists of what is so now."""
+        """Keeps lists of the present state."""
         self._old_lists: dict[tuple[int, str], int] = {}
         self.names = Namer()
         self._changed = asyncio.Condition()
@@ -106,7 +107,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[web.StreamResponse]] = set()
 
     async def start(self) -> web.ServerRunner:
-        """Listens; whoever asked cleans up."""
+        """Starts to listen. The caller has to clean up."""
         server = web.Server(self._serve, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=5.0)
         await runner.setup()
@@ -116,30 +117,30 @@ class Proxy:
         return runner
 
     def url(self, process: int) -> str:
-        """Where an operator's process finds its API server."""
+        """The URL of the API server for an operator's process."""
         return f"http://127.0.0.1:{self.port}/{process}"
 
     def arm(self, *faults: Armed) -> None:
-        """From now on these faults wait for their moment."""
+        """Adds faults that wait for their moment."""
         self.armed += faults
 
     def hang_up(self, process: int) -> None:
-        """This process is gone, and nobody listens to its watches any more."""
+        """Marks a process as gone, so that its requests and watches end."""
         self._ended[process].set()
 
     def travel_back(self) -> None:
-        """The first lists of the next process tell what was so when it was remembered."""
+        """Makes the first lists of the next process show the remembered state."""
         self._old_lists = {(self.process + 1, kind): LISTS_AT_START[kind] for kind in self.remembered}
 
     def untold(self) -> Iterator[str]:
-        """Kinds of which nobody has been told yet what once was, though it was planned."""
+        """Kinds whose remembered state should have been shown, but was not."""
         return (kind for (_, kind), left in self._old_lists.items() if left == LISTS_AT_START[kind])
 
     async def until(self, so: Callable[[], bool], seconds: float) -> None:
-        """Waits for something to be so of what has passed by.
+        """Waits until a condition on the requests and events so far is true.
 
         Raises:
-            NeverError: it was not.
+            NeverError: It did not become true in time.
         """
         try:
             async with asyncio.timeout(seconds), self._changed:
@@ -149,7 +150,7 @@ class Proxy:
             raise NeverError(f"not within {seconds:.0f} s; open watches: {self.watching}\n{log}") from None
 
     async def drained(self) -> None:
-        """Until nothing is under way any more, were it for 20 s."""
+        """Waits until all requests have been answered, even those that take 20 s."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -177,7 +178,7 @@ class Proxy:
             return made_up
         if call.verb == "watch":
             return await self._watch(request, path, record)
-        # What was begun is ended, whether or not somebody still waits for it.
+        # A request that has begun is completed even if nobody waits for it any more.
         task = asyncio.create_task(self._answer(request, path, record))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -203,7 +204,7 @@ class Proxy:
         return _torn(request) if isinstance(effect, Lost) else answer
 
     def _instead(self, request: web.BaseRequest, effect: Effect | None) -> web.StreamResponse | None:
-        """What is answered without the server, if it is not to be asked."""
+        """An answer that is sent without asking the server, if there is one."""
         match effect:
             case Answer():
                 return self._made_up(effect)
@@ -238,7 +239,7 @@ class Proxy:
             return web.Response(status=answer.status, body=content, content_type="application/json", headers=headers)
 
     def _is_old(self, record: Record, request: web.BaseRequest) -> bool:
-        """Whether a list tells of the past; one of a single job's pods is a live look."""
+        """Whether a list has to show the past. A list of a single job's pods always shows the present."""
         key = (record.process, record.call.resource)
         left = self._old_lists.get(key, 0)
         if not left or Label.JOB_UID in request.query.get("labelSelector", ""):
@@ -281,7 +282,7 @@ class Proxy:
             self.watching.discard(key)
 
     async def _tell(self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, record: Record) -> None:
-        """Passes a watch's lines on until it ends, or a fault ends it."""
+        """Passes the lines of a watch on until it ends, or a fault ends it."""
         held: list[bytes] = []
         lag = 0
         while line := await self._next_line(upstream, response, record, held):
@@ -309,7 +310,7 @@ class Proxy:
     async def _next_line(
         self, upstream: aiohttp.ClientResponse, response: web.StreamResponse, record: Record, held: list[bytes]
     ) -> bytes:
-        """The next line, empty at the end; while nothing comes, what is held back is told after all."""
+        """The next line; empty at the end. If none comes for a while, delivers the lines that are held back."""
         reading = asyncio.ensure_future(upstream.content.readline())
         ended = asyncio.ensure_future(self._ended[record.process].wait())
         try:
@@ -338,7 +339,7 @@ class Proxy:
 
 
 def _torn(request: web.BaseRequest) -> web.Response:
-    """No answer: the connection is reset."""
+    """Resets the connection, so that there is no answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

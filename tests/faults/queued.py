@@ -1,7 +1,7 @@
-"""Plans in which something goes wrong where a job meets its queue: at each write that Kueue is to hear of.
+"""Plans in which something goes wrong between a job and its queue, at each write that is meant for Kueue.
 
-Kueue itself does not run: the acts of the life say what it would (`acts.py`). With the real one, and an operator that
-is killed again and again, jobs live in `tests/scheduling/test_kueue_crashes.py`.
+Kueue itself does not run: the acts of the life write what Kueue would write (`acts.py`). Jobs with the real Kueue,
+and an operator that is killed again and again, are in `tests/scheduling/test_kueue_crashes.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,23 +27,23 @@ ONE_OF_EACH = frozenset(
         "queue-Finished-1",
     }
 )
-"""Of each kind of write."""
+"""One write of each kind."""
 ANSWERS: Mapping[str, Effect] = {
     "403": Answer(403, "Forbidden"),
     "409": Answer(409, "Conflict"),
     "422": Answer(422, "Invalid"),
-    # So the server answers where Kueue does not, whose webhook turns one version of its kinds into the other.
+    # The server's answer if Kueue's webhook, which converts between the versions of its kinds, does not answer.
     "500": Answer(500, "InternalError"),
     "hang": Hang(),
 }
 REFUSALS = frozenset({"403", "422"})
 FOR_A_WHILE_SECONDS = 6.0
-"""Long enough to tell who asks again and again."""
+"""Long enough to find an operator that retries too often."""
 UNSEEN = {
     "admitted": On(EVENT, QUEUED, word="seen", nth=1),
     "evicted": On(EVENT, QUEUED, word="seen", nth=3),
 }
-"""Between them the operator has said that all pods are ready."""
+"""Events of a watch on the job's place. Between these two, the operator has written that all pods are ready."""
 
 
 def _plan(name: str, family: Family, on: On, effect: Effect, differs: Differs = ALIKE) -> Plan:

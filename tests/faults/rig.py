@@ -1,4 +1,4 @@
-"""A test rig for one life: a namespace with an operator behind a proxy, a witness, and what a user does there."""
+"""A test rig for one life: a namespace, an operator behind a proxy, a witness, and the actions of a user."""
 
 import asyncio
 import json
@@ -20,17 +20,18 @@ from .witness import KINDS, Manifest, NeverError, Witness
 
 RESYNC_SECONDS = 5
 PATIENCE_SECONDS = 90.0
-"""For anything that is to come: most comes at once, but a request may hang for 20 s, and the machine be busy."""
+"""The limit for anything that must happen. Most things happen immediately, but a request may hang for 20 s, and the
+machine may be busy."""
 POLL_SECONDS = 0.1
 LEADS = "ddpjob_leader"
 LOOKS = 'ddpjob_reconciles_total{result="ok"}'
 LISTED_LAST = QUEUED
 AT_REST = {"Suspended", "Succeeded", "Failed"}
-"""A job of which nothing is to be done gets no look when everything is read again."""
+"""The states of a job for which nothing has to be done. It is not handled again at a resync."""
 
 
 def session_of(plant: Plant) -> aiohttp.ClientSession:
-    """An admin's, for proxies, witnesses and users."""
+    """An admin's session, for proxies, witnesses and users."""
     return aiohttp.ClientSession(
         plant.url,
         connector=aiohttp.TCPConnector(ssl=plant.admin(), limit=0),
@@ -41,7 +42,7 @@ def session_of(plant: Plant) -> aiohttp.ClientSession:
 
 @dataclass
 class Rig:
-    """What one life needs, and what can be done to its operator."""
+    """Everything that one life needs, and the actions on its operator."""
 
     plant: Plant
     upstream: aiohttp.ClientSession
@@ -50,26 +51,26 @@ class Rig:
     flags: tuple[str, ...] = ()
     """More flags of the operator."""
     clock: Path | None = None
-    """The file that sets the operator's clock, where it has one that can be set."""
+    """The file that sets the operator's clock; None if its clock cannot be set."""
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """What ends with it."""
+    """Resources that are closed together with the rig."""
     operators: list[Operator] = field(default_factory=list)
-    """Its processes, the present one last."""
+    """The operator's processes. The present one is the last."""
     ended: list[str] = field(default_factory=list)
-    """Last words of those that ended by themselves."""
+    """The last log lines of processes that ended without being told to."""
 
     def __post_init__(self) -> None:
         self.stack = ExitStack()
         self._over: set[int] = set()
-        """Numbers of those whose end is no news."""
+        """The numbers of processes whose end is expected."""
 
     @property
     def at_work(self) -> list[Operator]:
-        """Processes that live."""
+        """The processes that still run."""
         return [one for one in self.operators if one.program.process.poll() is None]
 
     def start_operator(self) -> None:
-        """Another process."""
+        """Starts another process."""
         number = self.proxy.process = len(self.operators) + 1
         config = self.plant.directory / "kubeconfigs" / f"{self.witness.namespace}-{number}.json"
         config.parent.mkdir(exist_ok=True)
@@ -88,13 +89,13 @@ class Rig:
         self.operators.append(self.stack.enter_context(operator))
 
     def kill_operator(self) -> None:
-        """kill -9."""
+        """Kills the operator with SIGKILL."""
         self._over.add(len(self.operators))
         self.operators[-1].kill()
         self.proxy.hang_up(self.proxy.process)
 
     async def stop_operator(self) -> None:
-        """SIGTERM, also to one that works beside it: they may finish what they have in hand."""
+        """Sends SIGTERM to all processes, so that they may finish what they are doing."""
         for process, operator in enumerate(self.operators, 1):
             works = process not in self._over
             self._over.add(process)
@@ -104,16 +105,18 @@ class Rig:
                 self.ended.append(f"exit code {code} when it was told to stop")
 
     def leave(self, process: int) -> None:
-        """Another one is to lead in this process's place: its end is no news."""
+        """Marks the end of a process as expected, because another one has to lead in its place."""
         self._over.add(process)
 
     async def crash(self) -> None:
-        """kill -9, and what starts such a process elsewhere does so here."""
+        """Kills the operator with SIGKILL, and starts another process."""
         self.kill_operator()
         self.start_operator()
 
     async def keep_operator(self) -> None:
-        """One that ends by itself is started again, as a Deployment does it, unless another has come beside it."""
+        """Restarts an operator that ends without being told to, as a Deployment does, unless another one runs as
+        well.
+        """
         while True:
             await asyncio.sleep(POLL_SECONDS)
             for process, operator in enumerate(self.operators, 1):
@@ -125,7 +128,7 @@ class Rig:
                     await self.crash()
 
     async def until_it_watches(self) -> None:
-        """Until the present process has opened its watches."""
+        """Waits until the present process has opened its watches."""
 
         def watches() -> bool:
             return {(self.proxy.process, kind) for kind in KINDS} <= self.proxy.watching
@@ -133,12 +136,12 @@ class Rig:
         await self.proxy.until(watches, PATIENCE_SECONDS)
 
     async def until_it_leads(self) -> None:
-        """Until the present process does."""
+        """Waits until the present process leads."""
         operator = self.operators[-1]
         await self._until(lambda: operator.metric(LEADS) == 1)
 
     async def until_it_has_looked(self) -> None:
-        """Until the present process has looked at every job, and finds nothing more to do at once."""
+        """Waits until the present process has handled every job, and has nothing more to do immediately."""
         operator = self.operators[-1]
 
         def looked() -> bool:
@@ -147,17 +150,19 @@ class Rig:
         await self._until(looked)
 
     async def _until(self, looked: Callable[[], bool]) -> None:
-        """Until the present process's numbers say so."""
+        """Waits until the present process's metrics satisfy a condition."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while not await asyncio.to_thread(looked):  # noqa: ASYNC110  They are another process's.
+                while not await asyncio.to_thread(looked):  # noqa: ASYNC110  They belong to another process.
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
             log = self.operators[-1].log
             raise NeverError(f"process {self.proxy.process} does not come so far\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
-        """Until the present process has read everything a second time, and then looked at a job that may need it."""
+        """Waits until the present process has listed everything a second time, and then handled a job that may need
+        it.
+        """
         operator, process = self.operators[-1], self.proxy.process
 
         def read() -> bool:
@@ -171,31 +176,31 @@ class Rig:
         await self.until_it_has_looked()
 
     async def remember(self) -> None:
-        """What is so now is what an operator may come to see later."""
+        """Keeps the present state, so that an operator can be shown it later."""
         for kind in KINDS:
             async with self.upstream.get(self.witness.url(kind)) as answer:
                 self.proxy.remembered[kind] = await answer.read()
 
     async def create(self, kind: str, body: Manifest) -> None:
-        """A user makes something."""
+        """A user creates an object."""
         await self.ask("POST", self.witness.url(kind), body)
 
     async def merge(self, kind: str, name: str, body: Manifest) -> None:
-        """A user changes something."""
+        """A user changes an object."""
         await self.ask("PATCH", self.witness.url(kind, name), body)
 
     async def delete(self, kind: str, name: str) -> None:
-        """A user deletes something, as kubectl does by default: what belongs to it follows."""
+        """A user deletes an object, and with it everything that belongs to it, as kubectl does by default."""
         await self.ask("DELETE", self.witness.url(kind, name), {"propagationPolicy": "Background"})
 
     async def make_room(self, nodes: int) -> None:
-        """So many nodes are for this namespace."""
+        """Labels this number of nodes for this namespace."""
         labels = {self.witness.namespace: "true"}
         for index in range(nodes):
             await self.ask("PATCH", f"/api/v1/nodes/node-{index}", {"metadata": {"labels": labels}})
 
     def set_clock(self, seconds: int) -> None:
-        """The operator's clock is wrong by so much from now on."""
+        """Sets by how many seconds the operator's clock is wrong from now on."""
         assert self.clock is not None, "it has none that can be set"
         set_clock(self.clock, seconds)
 
@@ -211,7 +216,7 @@ class Rig:
 async def a_rig(
     plant: Plant, upstream: aiohttp.ClientSession, *flags: str, with_clock: bool = False
 ) -> AsyncIterator[Rig]:
-    """A new namespace with all of it; `with_clock`, the operator's clock can be set."""
+    """A rig in a new namespace. `with_clock` means that the operator's clock can be set."""
     async with AsyncExitStack() as stack:
         namespace = await _new_namespace(upstream)
         witness = await stack.enter_async_context(Witness(upstream, namespace))
@@ -231,7 +236,7 @@ async def a_rig(
 
 
 async def _new_namespace(upstream: aiohttp.ClientSession) -> str:
-    """One in which pods can be made."""
+    """Creates a namespace, and waits until pods can be created in it."""
     body: dict[str, Any] = {"metadata": {"generateName": "life-"}}
     async with upstream.post("/api/v1/namespaces", json=body) as answer:
         name = str((await answer.json())["metadata"]["name"])

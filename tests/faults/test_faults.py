@@ -1,4 +1,4 @@
-"""Every fault, at every place of a job's life: the job comes to the same end, by the same objects."""
+"""For every fault, at every place of a job's life, the job reaches the same end, with the same objects."""
 
 import os
 from pathlib import Path
@@ -17,8 +17,8 @@ from .plans import PLANS, chosen
 IN_FULL = pytest.mark.full("another plan shows the same thing, and another the same place (plans.py: chosen)")
 
 
-# A connection that an operator opens in the moment in which it is killed may be accepted after the proxy has closed:
-# asyncio leaves it to the garbage collector, which says so in whatever test is going on then.
+# If an operator opens a connection in the moment in which it is killed, the connection may be accepted after the
+# proxy has closed. asyncio leaves it to the garbage collector, which warns during whichever test runs at that time.
 UNCLOSED = "Exception ignored in. <(function _SelectorTransport|socket.socket)"
 
 

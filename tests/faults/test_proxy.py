@@ -1,4 +1,4 @@
-"""The proxy breaks what it is told to, and nothing else: what the server hears of it, and what the operator does."""
+"""The proxy breaks exactly what it is told to: which requests reach the server, and what happens to the operator."""
 
 import asyncio
 import json
@@ -16,11 +16,11 @@ from .proxy import Proxy
 
 PODS = "/api/v1/namespaces/team/pods"
 TORN = 0
-"""In place of a status: no answer."""
+"""Stands for a missing answer, in place of a status."""
 
 
 class Server:
-    """An API server in a few lines: it hears of writes, and tells three pods."""
+    """A small API server. It records requests, and its watches report three pods."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -45,7 +45,7 @@ def _labels(rank: int) -> dict[str, str]:
 
 @asynccontextmanager
 async def _between(server: Server, *faults: Fault) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
-    """The proxy before the server, with these faults armed, and somebody who asks it."""
+    """Starts the proxy in front of the server, with these faults, and yields it with a client session."""
     runner = web.ServerRunner(web.Server(server.serve))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,4 +1,6 @@
-"""What there really is in a namespace, and all that ever was there: seen past the proxy, so no fault befalls it."""
+"""What really exists in a namespace, and everything that ever existed. Faults cannot affect it: it bypasses the
+proxy.
+"""
 
 import asyncio
 import json
@@ -21,18 +23,18 @@ KINDS = {
     "podgroups": f"/apis/{SCHEDULING_API}",
     QUEUED: f"/apis/{KUEUE_API}",
 }
-"""Where each kind is served."""
+"""The API path of each kind."""
 
 Manifest = dict[str, Any]
 
 
 class NeverError(Exception):
-    """What was waited for did not come to be. Its text says what was there instead."""
+    """Something that was waited for did not happen. The message describes the state instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object came, changed or went."""
+    """The creation, change or deletion of an object."""
 
     time: float
     kind: str
@@ -42,17 +44,17 @@ class Change:
 
     @property
     def uid(self) -> str:
-        """Of the object."""
+        """The uid of the object."""
         return str(self.manifest["metadata"]["uid"])
 
     @property
     def owner(self) -> str:
-        """The uid of the job that it belongs to."""
+        """The uid of the job to which the object belongs."""
         return owner_of(self.manifest)
 
     @property
     def place(self) -> Place | None:
-        """Of a pod."""
+        """The rank and incarnation, if the object is a pod."""
         return place_of(self.manifest) if self.kind == "pods" else None
 
     def __str__(self) -> str:
@@ -68,7 +70,7 @@ class Witness:
     upstream: aiohttp.ClientSession
     namespace: str
     objects: dict[str, dict[str, Manifest]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
-    """By kind and uid."""
+    """All objects, by kind and uid."""
     history: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,31 +92,29 @@ class Witness:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def url(self, kind: str, name: str = "") -> str:
-        """Where a kind of things is, or one of them."""
+        """The API path of a kind, or of one object."""
         plural = kind.partition(".")[0]
         return f"{KINDS[kind]}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
     def job(self) -> Manifest:
-        """The job that there is; empty where there is none."""
+        """The job; empty if there is none."""
         return max(
             self.objects["ddpjobs"].values(), key=lambda job: int(job["metadata"]["resourceVersion"]), default={}
         )
 
     def status(self) -> Manifest:
-        """Its status."""
         return dict(self.job().get("status", {}))
 
     def mark(self) -> str:
-        """In which state its metadata says that it has finished."""
+        """The final state that the job's metadata contains."""
         annotations: dict[str, str] = self.job().get("metadata", {}).get("annotations", {})
         return annotations.get(FINISHED, "").partition(" ")[0]
 
     def queued(self) -> Manifest:
-        """The job's place in a queue; empty where there is none."""
+        """The job's place in a queue; empty if there is none."""
         return next(iter(self.objects[QUEUED].values()), {})
 
     def pods(self) -> list[Manifest]:
-        """All pods."""
         return list(self.objects["pods"].values())
 
     def nothing(self) -> bool:
@@ -122,10 +122,10 @@ class Witness:
         return not any(self.objects.values())
 
     async def until(self, what: str, reached: Callable[["Witness"], bool], seconds: float) -> None:
-        """Waits for something to be so.
+        """Waits until a condition is true.
 
         Raises:
-            NeverError: it was not.
+            NeverError: It did not become true in time.
         """
         try:
             async with asyncio.timeout(seconds), self._changed:

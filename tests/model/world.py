@@ -380,8 +380,9 @@ class World:
         return True
 
     def _change_queued(self, action: Create | Delete | Patch) -> bool:
-        """Like `carry_out`, for places in queues. Kueue may refuse a change, and always does while it reserves quota
-        for more.
+        """Like `carry_out`, for places in queues.
+
+        Kueue may refuse any change, and refuses some resizes while it reserves quota.
         """
         kueue = self.kueue
         if not kueue.served or (kueue.refuses and not isinstance(action, Delete)):

@@ -1,4 +1,4 @@
-"""One cluster for all fields: a namespace in which nothing acts on jobs, and one with an operator for them."""
+"""One cluster for all fields, with two namespaces: one in which nothing acts on jobs, and one with an operator."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +16,7 @@ from .server import Server
 
 @pytest.fixture(scope="session")
 def plant() -> Iterator[Plant]:
-    """A cluster whose nodes say that they run pods, and whose scheduler places gangs."""
+    """A cluster whose simulated nodes report that they run pods, and whose scheduler places gangs."""
     demand("fake")
     with start_fake(pod_groups=True) as plant:
         install_crd(plant)
@@ -25,7 +25,7 @@ def plant() -> Iterator[Plant]:
 
 @pytest.fixture(scope="session")
 def server(plant: Plant) -> Iterator[Server]:
-    """A namespace without an operator: what is there stays as it is."""
+    """A namespace without an operator, so that objects stay as they are."""
     with closing(Server(plant, plant.new_namespace())) as server:
         yield server
 

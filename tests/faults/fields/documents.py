@@ -1,4 +1,4 @@
-"""Jobs as they are before a field changes, and after."""
+"""Jobs before and after the change of a field."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from .table import FIELDS, FROM_SCHEMA, Change, Field
 
 
 def before(field: Field, name: str = "digits") -> dict[str, Any]:
-    """The job of a field, of two nodes."""
+    """The job of two nodes in which a field is changed."""
     return a_job(name, annotations=dict(field.annotations), **field.job)
 
 
 def changed(leaf: Leaf, change: Change, job: dict[str, Any]) -> dict[str, Any]:
-    """The job with one field changed, and what has to change with it."""
+    """The job after the change of one field, and of other fields that must change with it."""
     field = FIELDS[leaf.path]
     if change is Change.REMOVED:
         spec = take(job["spec"], leaf.path)

@@ -1,4 +1,4 @@
-"""Jobs on a cluster with an operator: what befalls them, and what has become of them."""
+"""Jobs on a cluster with an operator: events that happen to them, and their state afterwards."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ from tests.support.waiting import wait_for
 from .server import Server
 from .table import GONE, Follows, Then
 
-# The longest wait that can be asked for may come out shorter by its jitter; an hour is for the test itself.
+# The longest backoff that can be requested may become shorter because of its jitter. An hour is for the test itself.
 LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """All of them."""
+    """The jobs of one namespace."""
 
     server: Server
     operator: Operator
 
     def until(self, what: str, lacking: Callable[[], Any]) -> None:
-        """Waits until nothing is lacking; else says what is, and shows the operator's log."""
+        """Waits until nothing is lacking. If the wait is too long, prints what is lacking and the operator's log."""
 
         def story() -> str:
             return f"{lacking()}\n{self.operator.program.last_words()}"
@@ -37,7 +37,9 @@ class Jobs:
         wait_for(what, lambda: not lacking(), story=story)
 
     def come_to(self, follows: Mapping[str, Follows]) -> None:
-        """Waits until each of the jobs, by name, has once been as it is to be: what passes is seen of all of them."""
+        """Waits until each job, by name, has been at least once as expected. So a passing state of any job is
+        noticed.
+        """
         left = dict(follows)
 
         def lacking() -> dict[str, list[str]]:
@@ -49,13 +51,13 @@ class Jobs:
         self.until("what follows", lacking)
 
     def unseen(self, name: str) -> bool:
-        """Whether the operator has still to decide on what is asked for now."""
+        """Whether the operator has still to react to the present spec."""
         job = self.server.job(name)
         said = (job or {}).get("status", {}).get("observedGeneration")
         return job is not None and said != job["metadata"]["generation"]
 
     def happens(self, then: Then, name: str, how: dict[str, str]) -> None:
-        """Lets something befall a job."""
+        """Makes something happen to a job."""
         job = self.server.job(name)
         assert job is not None
         match then:
@@ -81,7 +83,7 @@ class Jobs:
         return dict(sorted(found.items()))
 
     def lacks(self, name: str, follows: Follows) -> list[str]:
-        """What is not as it should be, in sentences."""
+        """Everything that is not as expected, in sentences."""
         job = self.server.job(name)
         if job is None or follows == GONE:
             return [] if job is None and follows == GONE else [f"the job is {'gone' if job is None else 'there'}"]
@@ -89,7 +91,7 @@ class Jobs:
         return [f"{what} is {is_so!r}, not {to_be!r}" for what, (is_so, to_be) in facts.items() if is_so != to_be]
 
     def _facts(self, job: dict[str, Any], follows: Follows) -> Iterator[tuple[str, tuple[Any, Any]]]:
-        """What is so, and what is to be."""
+        """Each fact as it is, and as it is expected."""
         status, present = job.get("status", {}), self.present(job)
         pods, trainers = list(present.values()), [_trainer(pod) for pod in present.values()]
         asked = {
@@ -114,13 +116,13 @@ class Jobs:
             yield name, ({trainer.get(name) for trainer in trainers}, {value})
 
     def _grace(self, job: dict[str, Any]) -> int | None:
-        """Of pods that are being deleted."""
+        """The grace period of the job's pods that are being deleted."""
         pods = self.server.pods(job["metadata"]["uid"])
         given = {pod["metadata"].get("deletionGracePeriodSeconds") for pod in pods} - {None}
         return given.pop() if len(given) == 1 else None
 
     def _of_group(self, status: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the present attempt's PodGroup, what is asked about."""
+        """The given fields of the present attempt's PodGroup."""
         spec = self.server.group(status.get("podGroup", ""))
         return {field: spec.get(field) for field in asked}
 
@@ -128,7 +130,7 @@ class Jobs:
         self.server.annotate(self.present(job)[rank]["metadata"]["name"], steered(runs_for="0s", **how))
 
     def _fails_twice(self, name: str) -> None:
-        """Before the second time, all have run for longer than the shortest window."""
+        """Makes rank 1 fail twice. Before the second time, all ranks have run for longer than the shortest window."""
         for attempt in (1, 2):
             self.until("all to run", lambda at=attempt: self.lacks(name, Follows(attempt=at, ready="2/2")))
             job = self.server.job(name)
@@ -148,7 +150,7 @@ def _stays(pod: dict[str, Any]) -> bool:
 
 
 def _trainer(pod: dict[str, Any]) -> dict[str, str]:
-    """The variables of its trainer."""
+    """The variables of a pod's trainer."""
     container = next(one for one in pod["spec"]["containers"] if one["name"] == "trainer")
     return variables_of(container)
 

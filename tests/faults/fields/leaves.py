@@ -1,4 +1,4 @@
-"""Every field of a DDPJob's spec at which a value stands, and the values at the ends of what its schema allows."""
+"""Every field of a DDPJob's spec that has a value, and the least and greatest values that its schema allows."""
 
 import copy
 from collections.abc import Iterator
@@ -11,20 +11,20 @@ from ddpjob_operator.api.crd import crd
 Schema = dict[str, Any]
 
 FOREIGN = ("template", "checkpoint.volume")
-"""Kubernetes' own types: what they mean is Kubernetes' matter, and most is for the pod alone."""
+"""Fields of Kubernetes' own types. Kubernetes defines what they mean, and most of them concern only the pod."""
 
 LARGEST = 2**63 - 1
-"""The largest number that the API server takes where a schema says nothing,"""
+"""The largest number that the API server accepts if the schema does not limit it."""
 LARGEST_SHORT = 2**31 - 1
-"""and where it says int32."""
+"""The largest number that the API server accepts if the schema's format is int32."""
 
 
 @dataclass(frozen=True)
 class Leaf:
     """A field with a value of its own.
 
-    path      where it stands in spec, `[]` for each item of a list: `restart.rules[].action`
-    required  whether it must be there where what holds it is
+    path      its path in spec, with `[]` for each item of a list: `restart.rules[].action`
+    required  whether the field is required if its parent exists
     """
 
     path: str
@@ -33,25 +33,27 @@ class Leaf:
 
     @property
     def foreign(self) -> bool:
-        """Whether Kubernetes, and not DDPJob, says what it is."""
+        """Whether Kubernetes, not DDPJob, defines the field."""
         return self.path.startswith(FOREIGN)
 
 
 def leaves() -> list[Leaf]:
-    """All of them, in the order of the schema."""
+    """All leaves, in the order of the schema."""
     return list(_leaves("", spec_schema(), required=True))
 
 
 @cache
 def spec_schema() -> Schema:
-    """The schema of `spec`, as the API server has it. To make it anew for each of 1,100 fields takes 10 s."""
+    """The schema of `spec`, as the API server has it. (Creating it again for each of 1,100 fields would take 10
+    s.)
+    """
     schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
 
 def _leaves(path: str, schema: Schema, *, required: bool) -> Iterator[Leaf]:
     items = schema.get("items", {})
-    if not schema.get("properties"):  # Of one of several choices, that it stands there is all that it says.
+    if not schema.get("properties"):  # A choice among several has no other content than its presence.
         yield Leaf(path, schema, required)
     if "properties" in items:
         yield from _leaves(f"{path}[]", items, required=True)
@@ -61,7 +63,7 @@ def _leaves(path: str, schema: Schema, *, required: bool) -> Iterator[Leaf]:
 
 
 def least(schema: Schema) -> Any:
-    """The smallest value that the schema allows; of words, the first."""
+    """The smallest value that the schema allows; for an enum, the first word."""
     if "enum" in schema:
         return schema["enum"][0]
     if schema.get("type") == "array":
@@ -71,7 +73,7 @@ def least(schema: Schema) -> Any:
 
 
 def greatest(schema: Schema) -> Any:
-    """The largest value that the schema allows; of words, the last."""
+    """The largest value that the schema allows; for an enum, the last word."""
     if "enum" in schema:
         return schema["enum"][-1]
     if schema.get("type") == "array":
@@ -86,13 +88,15 @@ def _largest(schema: Schema) -> int:
 
 
 def _struct(schema: Schema, of: Any) -> dict[str, Any]:
-    """With what must be there."""
+    """An object that has all required fields."""
     fields = schema.get("properties", {})
     return {name: of(fields[name]) for name in schema.get("required", ()) if name in fields}
 
 
 def wrong(schema: Schema) -> Iterator[tuple[Any, str]]:
-    """Values that the schema alone refuses, and words that tell what would be right."""
+    """Values that the schema refuses without any further rule, and the words with which it says what would be
+    right.
+    """
     kind = schema.get("type", "integer,string")
     of_type = f"must be of type {kind}"
     if "enum" in schema:
@@ -122,7 +126,7 @@ def wrong(schema: Schema) -> Iterator[tuple[Any, str]]:
 
 
 def put(spec: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """The spec with a value at a path; what is missing on the way is made, as small as its schema allows."""
+    """The spec with a value at a path. Missing parts of the path are created, as small as their schema allows."""
     result = copy.deepcopy(spec)
     place, schema = result, spec_schema()
     *way, last = path.split(".")
@@ -144,7 +148,7 @@ def _filled(items: list[Any], schema: Schema) -> list[Any]:
 
 
 def take(spec: dict[str, Any], path: str) -> dict[str, Any]:
-    """The spec without what stands at a path."""
+    """The spec without the field at a path."""
     result = put(spec, path, None)
     *way, last = path.split(".")
     place = result
@@ -156,7 +160,7 @@ def take(spec: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def found(spec: Any, path: str) -> Any:
-    """The value at a path; None where there is none."""
+    """The value at a path; None if there is none."""
     for part in path.split("."):
         name = part.removesuffix("[]")
         spec = spec.get(name) if isinstance(spec, dict) else None

@@ -1,4 +1,4 @@
-"""Many requests to a plant's API server on one connection: a kubectl for each would take minutes."""
+"""Sends many requests to a plant's API server on one connection. A kubectl for each request would take minutes."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ Body = dict[str, Any] | list[Any] | None
 
 
 class Server:
-    """Asked by an admin."""
+    """A plant's API server, as an admin uses it."""
 
     def __init__(self, plant: Plant, namespace: str) -> None:
         host, port = plant.url.removeprefix("https://").split(":")
@@ -29,46 +29,46 @@ class Server:
         self._budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
 
     def close(self) -> None:
-        """No more questions."""
+        """Closes the connection."""
         self._connection.close()
 
     def try_to_create(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """What would come of a new job, and what is said against it; neither is kept."""
+        """What would become of a new job, and the error if it is refused. Nothing is stored."""
         return self._tried("POST", self._jobs, job)
 
     def try_to_replace(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """As `try_to_create`, of a change of one that there is."""
+        """Works like `try_to_create`, for the change of an existing job."""
         return self._tried("PUT", f"{self._jobs}/{job['metadata']['name']}", job)
 
     def create(self, job: dict[str, Any]) -> dict[str, Any]:
-        """A job."""
+        """Creates a job."""
         return self._done("POST", self._jobs, job)
 
     def change(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The job gets the spec of this one, whatever its status is by now."""
+        """Gives the job the spec of `job`, whatever its status is by now."""
         patch = [{"op": "replace", "path": "/spec", "value": job["spec"]}]
         return self._done("PATCH", f"{self._jobs}/{job['metadata']['name']}", patch)
 
     def delete(self, name: str) -> None:
-        """A job; what belongs to it follows."""
+        """Deletes a job, and with it everything that belongs to it."""
         self._done("DELETE", f"{self._jobs}/{name}", {"propagationPolicy": "Background"})
 
     def job(self, name: str) -> dict[str, Any] | None:
-        """The job as it is now."""
+        """The job as it is now; None if it does not exist."""
         status, answer = self._ask("GET", f"{self._jobs}/{name}")
         return answer if status == 200 else None
 
     def pods(self, uid: str) -> list[dict[str, Any]]:
-        """Pods of a job."""
+        """The pods of a job."""
         found = self._done("GET", f"{self._pods}?labelSelector=ddpjob.dev/job-uid%3D{uid}")
         return list(found["items"])
 
     def annotate(self, pod: str, annotations: dict[str, str]) -> None:
-        """Steers a pod."""
+        """Controls a pod with annotations."""
         self._done("PATCH", f"{self._pods}/{pod}", {"metadata": {"annotations": annotations}})
 
     def delete_pod(self, name: str) -> None:
-        """As a person does it."""
+        """Deletes a pod, as a person does."""
         self._done("DELETE", f"{self._pods}/{name}", {})
 
     def policies(self, uid: str) -> int:
@@ -76,7 +76,7 @@ class Server:
         return self._how_many(self._policies, uid)
 
     def budgets(self, uid: str) -> int:
-        """How many PodDisruptionBudgets."""
+        """How many PodDisruptionBudgets a job has."""
         return self._how_many(self._budgets, uid)
 
     def _how_many(self, path: str, uid: str) -> int:
@@ -84,7 +84,7 @@ class Server:
         return len(found["items"])
 
     def group(self, name: str) -> dict[str, Any]:
-        """What a PodGroup asks for; empty where there is none."""
+        """The spec of a PodGroup; empty if it does not exist."""
         return dict(self._ask("GET", f"{self._groups}/{name}")[1].get("spec", {}))
 
     def _tried(self, method: str, path: str, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -100,7 +100,7 @@ class Server:
         try:
             return self._ask_once(method, path, body)
         except (OSError, http.client.HTTPException):
-            self._connection.close()  # Nobody asked anything for a while, so the server has hung up.
+            self._connection.close()  # The server has closed the connection, because nobody used it for a while.
             return self._ask_once(method, path, body)
 
     def _ask_once(self, method: str, path: str, body: Body) -> tuple[int, dict[str, Any]]:

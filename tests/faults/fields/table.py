@@ -1,7 +1,8 @@
-"""For each field of a DDPJob's spec: when it may change, and what follows from its least and greatest value and none.
+"""For each field of a DDPJob's spec: when it may change, and what follows from its least value, its greatest, and
+none.
 
-This is the specification that docs/reference/lifecycle.md tells in words ("What may change when"). What the schema
-says of a field is not repeated here: its bounds, its words, its default.
+This is the specification that docs/reference/lifecycle.md describes in words ("What may change when"). Information
+that the schema contains is not repeated here: a field's bounds, its words, its default.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ class When(StrEnum):
 
 
 class Change(StrEnum):
-    """What is done to a field."""
+    """How a field is changed."""
 
     LEAST = "least"
     GREATEST = "greatest"
@@ -34,7 +35,7 @@ class Change(StrEnum):
 
 
 class Then(Enum):
-    """What happens once the operator has seen the change."""
+    """What happens after the operator has seen the change."""
 
     NOTHING = "nothing"
     RANK_1_FAILS = "rank 1 fails"
@@ -47,15 +48,15 @@ class Then(Enum):
 
 @dataclass(frozen=True)
 class Follows:
-    """What the job comes to. What stands here has to be so; None: whatever it is.
+    """The expected state of the job. Every field that is given must match; None matches anything.
 
-    reason   of the condition that is named as the state
-    message  a part of it
-    variables  of the trainer in the present pods; None: not there
-    grace    of pods that are being deleted
-    waits    whether the next attempt waits for as long as can be asked for
-    pods     of the newest incarnation: the phases of ranks 0, 1, …
-    group    a part of what the present attempt's PodGroup asks for
+    reason     of the condition that is named like the state
+    message    a part of it
+    variables  of the trainer in the present pods; None if the variable must be missing
+    grace      of pods that are being deleted
+    waits      whether the next attempt waits for as long as a job can request
+    pods       of the newest incarnation: the phases of ranks 0, 1, …
+    group      a part of the spec of the present attempt's PodGroup
     """
 
     state: str | None = "Running"
@@ -77,7 +78,7 @@ GOES_ON = Follows(ready="2/2")
 RESTARTS = Follows(attempt=2, ready="2/2")
 ALL_DONE = Follows("Succeeded")
 GONE = Follows(None, None)
-"""No job any more."""
+"""The job no longer exists."""
 ONE_DONE = Follows(message="1 of 2 nodes finished: rank 0")
 NOT_PLACED = Follows("Starting")
 
@@ -96,14 +97,14 @@ FROM_SCHEMA: Any = object()
 
 @dataclass(frozen=True)
 class Field:
-    """One field.
+    """The tests of one field.
 
-    after     what follows from its least value, from its greatest, and from its removal; None: told elsewhere
-    least     and greatest: where the schema alone does not say which these are
-    wrong     values that it refuses beside those that the schema tells, and words that tell what would be right
-    job       fields of the job as it is before the change, which is one of two nodes
-    beside    what has to change with it, since fields must agree
-    refused   changes that a running job of two nodes does not allow, and the words for it
+    after     what follows from its least value, its greatest, and its removal; None if that is tested elsewhere
+    least, greatest  if these values do not follow from the schema alone
+    wrong     values that are refused beyond those that the schema refuses, and words that say what would be right
+    job       fields of the job before the change, which has two nodes
+    beside    what has to change at the same time, because fields must agree
+    refused   changes that a running job of two nodes does not allow, and the words of the refusal
     """
 
     when: When
@@ -126,12 +127,12 @@ def _always(least: Follows | None, greatest: Follows | None, removed: Follows | 
 
 
 def _suspended(least: Follows, greatest: Follows, removed: Follows | None, /, **more: Any) -> Field:
-    """Changed while the job is suspended, which is then resumed."""
+    """A field that is changed while the job is suspended. The job is then resumed."""
     return Field(When.WHILE_SUSPENDED, (least, greatest, removed), Then.IT_IS_RESUMED, begins="Suspended", **more)
 
 
 def _variable(name: str, least: str, greatest: str, removed: str | None, /, **more: Any) -> Field:
-    """Only the next pods learn of it."""
+    """A field that changes a variable of the next pods only."""
     told = (_with(**{name: value}) for value in (least, greatest, removed))
     return Field(When.ALWAYS, tuple(told), Then.RANK_1_FAILS, **more)  # type: ignore[arg-type]
 
@@ -157,7 +158,7 @@ PORTS_DIFFER = "ports must differ"
 
 
 def _topology(how: str) -> Field:
-    """Of a gang that is placed, nothing follows."""
+    """A field that has no effect on a gang that has already been placed."""
     return _always(
         GOES_ON,
         GOES_ON,
@@ -171,12 +172,12 @@ def _topology(how: str) -> Field:
 
 
 def _placed(**group: Any) -> Follows:
-    """The next attempt's PodGroup asks for this."""
+    """The spec of the next attempt's PodGroup contains this."""
     return Follows(attempt=2, ready="2/2", group=group)
 
 
 def _choice(choices: str, **group: Any) -> Field:
-    """One of several, of which one has to be there: it has no value of its own."""
+    """One of several choices, exactly one of which must be present. It has no value of its own."""
     return _always(
         _placed(**group),
         _placed(**group),
@@ -197,7 +198,7 @@ def _rule(**rule: Any) -> dict[str, Any]:
 
 
 FIELDS: dict[str, Field] = {
-    # how many, and whether at all
+    # how many nodes, and whether the job runs at all
     "nodes": _always(Follows(attempt=2, ready="1/1"), None, Follows(attempt=2, ready="1/1")),
     "suspend": _always(GOES_ON, Follows("Suspended"), GOES_ON, job={"suspend": False}),
     "elastic.minNodes": _always(
@@ -207,7 +208,7 @@ FIELDS: dict[str, Field] = {
         None, GOES_ON, GOES_ON, job=IN_ELASTIC, refused={Change.LEAST: "is more than elastic.maxNodes"}
     ),
     "elastic.shrinkAfterSeconds": _always(GOES_ON, GOES_ON, GOES_ON, job=IN_ELASTIC),
-    # where: the next attempt follows
+    # placement: the next attempt follows
     "scheduling.schedulingPolicy.gang.minCount": _always(
         _placed(schedulingPolicy={"gang": {"minCount": 1}}),
         None,
@@ -221,14 +222,14 @@ FIELDS: dict[str, Field] = {
     "scheduling.schedulingPolicy.basic": _choice("basic and gang", schedulingPolicy={"basic": {}}),
     "scheduling.disruptionMode.single": _choice("single and all", disruptionMode={"single": {}}),
     "scheduling.disruptionMode.all": _choice("single and all", disruptionMode={"all": {}}),
-    # whether at any time
+    # disruption at any time
     "disruption": _always(
         Follows(ready="2/2", budget=False),
         Follows(ready="2/2", budget=True),
         Follows(ready="2/2", budget=False),
         job={"disruption": "AfterCheckpoint"},
     ),
-    # time
+    # time limits
     "activeDeadlineSeconds": _always(
         _fails("DeadlineExceeded"), GOES_ON, GOES_ON, job={"activeDeadlineSeconds": 3600}
     ),
@@ -260,7 +261,7 @@ FIELDS: dict[str, Field] = {
     "firstStepTimeoutSeconds": _variable(
         "DDPJOB_FIRST_STEP_TIMEOUT_SECONDS", "1", MOST, None, job={"firstStepTimeoutSeconds": 60, "restart": SOON}
     ),
-    # the end
+    # the end of the job
     "successPolicy": _always(ONE_DONE, ALL_DONE, ONE_DONE, then=Then.RANK_0_FINISHES),
     "cleanPodPolicy": _always(
         Follows("Failed", pods=("Running", "Failed")),
@@ -370,7 +371,7 @@ FIELDS: dict[str, Field] = {
     "preflight": _variable(
         "DDPJOB_PREFLIGHT", "Disabled", "Full", "Fast", job={"preflight": "Disabled", "restart": SOON}
     ),
-    # what pods are made with
+    # the content of pods
     "procsPerNode": _suspended(
         _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
         _with(1, NPROC_PER_NODE="64", WORLD_SIZE="128", RANK=None),
@@ -417,7 +418,7 @@ FIELDS: dict[str, Field] = {
         "DDPJOB_CHECKPOINT_EVERY_SECONDS", None, "Auto", None, job=_saved(interval="Auto")
     ),
     "checkpoint.keep": _new_variable("DDPJOB_CHECKPOINT_KEEP", "1", "1000", "3", job=_saved(keep=7)),
-    # whose it is
+    # who manages the job
     "managedBy": Field(
         When.NEVER,
         least="a/A",
@@ -426,4 +427,5 @@ FIELDS: dict[str, Field] = {
         job={"managedBy": "example.com/other"},
     ),
 }
-"""By the field's path. What Kubernetes defines, the pod template and a volume's source, is not told one by one."""
+"""The table, by the field's path. Fields that Kubernetes defines (the pod template, a volume's source) are not in
+it."""

@@ -1,4 +1,6 @@
-"""What the API server says to each value at the end of what a field may be, beyond it, and to its removal."""
+"""The API server's answers to the least and greatest value of each field, to values beyond them, and to its
+removal.
+"""
 
 from typing import Any
 
@@ -17,7 +19,7 @@ NOT_NOW = {
     When.WHILE_SUSPENDED: "may change only while the job is suspended: set spec.suspend first",
     When.NEVER: "can never be changed: which controller manages a job is decided when it is created",
 }
-"""What is said to a change of a job that runs."""
+"""The error for a change while the job runs."""
 
 
 def suspended(job: dict[str, Any]) -> dict[str, Any]:
@@ -30,13 +32,13 @@ def top(path: str) -> str:
 
 @pytest.fixture(scope="module")
 def live(server: Server) -> dict[str, dict[str, Any]]:
-    """For each field a job that is there and not suspended, as the API server has it."""
+    """For each field, an existing job that is not suspended, as the API server has it."""
     return {leaf.path: server.create(before(FIELDS[leaf.path], _named(leaf))) for leaf in OURS}
 
 
 @pytest.fixture(scope="module")
 def resting(server: Server) -> dict[str, dict[str, Any]]:
-    """For each field one that is suspended."""
+    """For each field, an existing job that is suspended."""
     jobs = {leaf.path: suspended(before(FIELDS[leaf.path], f"{_named(leaf)}-s")) for leaf in OURS}
     return {path: server.create(job) for path, job in jobs.items()}
 
@@ -100,7 +102,7 @@ def test_a_wrong_value_is_refused_with_its_path_and_what_would_be_right(server: 
 
 def test_a_change_that_changes_nothing_is_none(server: Server, live: dict[str, dict[str, Any]]) -> None:
     for job in live.values():
-        stored = server.change(job)  # Until then its status is the type's default, which nobody has stored.
+        stored = server.change(job)  # Before this, its status is the type's default, which nobody has stored.
         answer = server.change(stored)
         kept = {name: value for name, value in answer["metadata"].items() if name != "managedFields"}
         assert kept == {name: value for name, value in stored["metadata"].items() if name != "managedFields"}

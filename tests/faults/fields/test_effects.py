@@ -1,4 +1,4 @@
-"""What follows from a change of a field on a job that lives: what the pages say, and nothing else."""
+"""What follows from the change of a field of an existing job is what the pages say, and nothing else."""
 
 import pytest
 from ddpjob_operator.api.contract import MAX_NODES

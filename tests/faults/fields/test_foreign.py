@@ -1,4 +1,4 @@
-"""The fields that Kubernetes defines, in the pod template and in a volume's source: all 1,000 of them."""
+"""The 1,000 fields that Kubernetes defines, in the pod template and in a volume's source."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ NOT_NOW = "may change only while the job is suspended: set spec.suspend first"
 
 
 def with_value(leaf: Leaf, value: Any) -> dict[str, Any]:
-    """A spec with it, and with a trainer."""
+    """A spec with this value and with a trainer."""
     if leaf.schema.get("additionalProperties") and not value:
         value = {GPU: least(leaf.schema["additionalProperties"])}
     spec = put(SPEC, leaf.path, value)
@@ -43,7 +43,7 @@ def with_value(leaf: Leaf, value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("end", [least, greatest])
 def test_whatever_is_valid_there_can_be_decided_on(end: Callable[[Schema], Any]) -> None:
-    """A fifth of them, others in each run: each lives through two whole lives of a job."""
+    """Tests a fifth of the fields, different ones in each run. Each goes through two whole lives of a job."""
     wrong: dict[str, list[str]] = {}
     tried = 0
     some = random.sample(THEIRS, len(THEIRS) // 5)
@@ -58,14 +58,14 @@ def test_whatever_is_valid_there_can_be_decided_on(end: Callable[[Schema], Any])
 
 
 def _undecided(spec: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a job's life: once until its deadline, once until it is suspended."""
+    """What is wrong with a job's life, until its deadline and until its suspension."""
     try:
         begun = a_scene(**spec).settled()
         ends = {
             "Failed": begun.after(60).decided().gone().settled(),
             "Suspended": begun.asks(suspend=True).settled().gone().settled(),
         }
-    except Exception as error:  # noqa: BLE001  Whatever it is, it would be a bug in the operator's log.
+    except Exception as error:  # noqa: BLE001  Any error here would appear as a bug in the operator's log.
         yield repr(error)
     else:
         yield from (f"{end.status.state}, not {state}" for state, end in ends.items() if end.status.state != state)
@@ -83,7 +83,7 @@ def test_a_running_job_keeps_them_and_a_suspended_one_does_not(server: Server, s
         if spec == SPEC:
             continue
         _, said = server.try_to_replace(made["resting"] | {"spec": spec | {"suspend": True}})
-        if said:  # A value that another rule refuses: what is to be shown of it is shown elsewhere.
+        if said:  # Another rule refuses this value. What has to be shown for it is shown elsewhere.
             continue
         tried += 1
         _, said = server.try_to_replace(made["live"] | {"spec": spec})
@@ -108,5 +108,5 @@ def test_a_value_of_another_type_is_refused_with_its_path(server: Server, place:
 
 
 def _kind(leaf: Leaf) -> str:
-    """As the API server calls it."""
+    """The name of the type in the API server's messages."""
     return "date-time" if leaf.schema.get("format") == "date-time" else str(leaf.schema["type"])
