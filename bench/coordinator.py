@@ -131,9 +131,7 @@ class Gang:
 
 
 async def _lead(nodes: int, port: int, pipe: Connection) -> None:
-    """Runs rank 0's supervisor, with the follower on its own node, and with a status page that receives each
-    report.
-    """
+    """Runs rank 0's supervisor, the follower on its own node, and a status page that receives each report."""
     settings = Settings(
         uid="uid",
         nodes=nodes,

@@ -68,8 +68,9 @@ def _told(seconds: Sequence[float]) -> str:
 
 
 def _lost(gang: Gang, notes: Notes) -> float:
-    """Kills a pod and replaces it immediately. Returns the seconds until each rank has made a step in a new
-    process.
+    """Kills a pod and replaces it immediately.
+
+    Returns the seconds until each rank has made a step in a new process.
     """
     notes.watch(CALM_SECONDS)
     before = notes.pids()

@@ -96,15 +96,14 @@ class Outcome:
 
     @property
     def by_steps(self) -> float:
-        """Goodput by steps: the steps of the disturbed part, relative to its steps at the mean of the undisturbed
-        paces.
-        """
+        """Goodput by steps: the steps of the disturbed part, divided by the steps at the mean undisturbed pace."""
         return self.steps / (statistics.mean(self.paces) * self.plan.seconds)
 
     @property
     def by_time(self) -> float:
-        """Goodput by time: the share of time that faults did not take. It does not depend on the undisturbed
-        paces.
+        """Goodput by time: the share of time that faults did not take.
+
+        It does not depend on the undisturbed paces.
         """
         return 1 - sum(sum(seconds) for seconds in self.lost.values()) / self.plan.seconds
 
@@ -292,8 +291,9 @@ def rows(outcome: Outcome, target: float | None) -> list[Row]:
 
 
 def goodput_row(outcome: Outcome, what: str, target: float) -> Row:
-    """A row with both measures of goodput. It has no verdict if the run was short, or if other load changed
-    meanwhile.
+    """A row with both measures of goodput.
+
+    It has no verdict if the run was short, or if other load changed meanwhile.
     """
     before, after = outcome.paces
     told = (

@@ -1,5 +1,6 @@
-"""Measures the time from `kill -9` of a rank to the next step of all ranks: in place, with torchrun, with new
-pods.
+"""Measures the time from `kill -9` of a rank to the next step of all ranks, with three kinds of restart.
+
+A restart is done in place, by torchrun, or with new pods.
 """
 
 import os

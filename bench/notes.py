@@ -63,8 +63,7 @@ class Notes:
         return {step.pid for step in self.last.values()}
 
     def others(self, before: Collection[int], over: Callable[[], bool] = lambda: False) -> dict[int, Step]:
-        """Waits until each rank has finished a step in a process that is not in `before`, and returns these first
-        steps.
+        """Waits until each rank has finished a step in a process that is not in `before`; returns these steps.
 
         Raises:
             NotGoneOnError: Before this, `over` returned True, or DEADLINE_SECONDS passed.

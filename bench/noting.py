@@ -17,8 +17,9 @@ STEP_SECONDS = "BENCH_STEP_SECONDS"
 
 
 class Numbered(TensorDataset):
-    """A dataset that also returns the samples' numbers, beside the labels. The trainer indexes it by whole
-    batches.
+    """A dataset that also returns the samples' numbers, beside the labels.
+
+    The trainer indexes it by whole batches.
     """
 
     def __getitem__(self, index: Any) -> Any:

@@ -53,8 +53,9 @@ def measure(directory: Path, *, megabytes: int) -> list[Row]:
 
 
 def _all_ranks(directory: Path, megabytes: int, *, resumes: bool) -> int:
-    """Runs all ranks. Returns their joint peak of memory in bytes, minus the memory that they had before they built a
-    model.
+    """Runs all ranks.
+
+    Returns their joint peak of memory in bytes, minus the memory that they had before they built a model.
     """
     together = get_context("spawn").Barrier(RANKS + 1)
     ranks = spawn(_rank, (free_port(), (directory, megabytes, resumes), together), RANKS, join=False)

@@ -35,9 +35,7 @@ QUICK = 20
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The result of a run: seconds from the start of its processes to the end of the first step, and the pace after
-    that.
-    """
+    """The result of a run: the seconds from its start to the end of the first step, and the pace after that."""
 
     first_step_seconds: float
     steps_per_second: float
@@ -47,8 +45,9 @@ class Pace:
 
 
 def measure(program: Sequence[str], *envs: Mapping[str, str]) -> list[Pace]:
-    """Runs a program in all environments at the same time. Computes the paces from the first and last progress
-    lines.
+    """Runs a program in all environments at the same time.
+
+    Computes the paces from the first and last progress lines.
     """
     began = time.monotonic()
     command = [sys.executable, *program]

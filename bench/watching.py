@@ -82,9 +82,7 @@ def families(job: Job) -> dict[int, tuple[psutil.Process, psutil.Process]]:
 
 
 def cpu_rows(job: Job, seconds: float) -> list[Row]:
-    """Rows with the CPU time of each node's supervisor and zygote, while the rank trains and an operator reads the
-    status.
-    """
+    """Rows with the CPU time of each node's supervisor and zygote while the rank trains and the status is read."""
     watched = families(job)
     before = {rank: cpu(both) for rank, both in watched.items()}
     began, steps = time.monotonic(), len(job.notes.steps)

@@ -52,8 +52,9 @@ class Bench:
                 self.found[title].update(scenarios_of_it)
 
     def measure(self, who: list[Contestant], repeats: int) -> None:
-        """Measures all contestants. If one cannot be measured, leaves it out and notes the reason, unless it is
-        ours.
+        """Measures all contestants.
+
+        If one cannot be measured, leaves it out and notes the reason, unless it is ours.
         """
         for repeat in range(repeats):
             for contestant in random.sample(who, len(who)):

@@ -50,8 +50,7 @@ class Client:
         await at_once(lambda name: self.delete(f"{path}/{name}"), names)
 
     async def until(self, path: str, count: int, is_so: Callable[[Manifest], bool], seconds: float) -> None:
-        """Waits until `is_so` has been true for `count` objects below a path, though not necessarily at the same
-        time.
+        """Waits until `is_so` has been true of `count` objects below a path, not necessarily all at the same time.
 
         Raises:
             BenchError: This has taken longer than `seconds`.

@@ -1,6 +1,4 @@
-"""The controllers that are measured: how each is started, what its jobs look like, and how it reports their
-success.
-"""
+"""The measured controllers: how each is started, what its jobs look like, and how it reports success."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

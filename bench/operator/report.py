@@ -204,9 +204,7 @@ def _growth(repeats: Sequence[Figures]) -> Row:
 
 
 def side_by_side(found: Found, left_out: Mapping[str, str]) -> list[str]:
-    """Tables of all contestants, as shipped and with limits lifted, and a line for each contestant that is left
-    out.
-    """
+    """Tables of all contestants, as shipped and with limits lifted, and a line for each one left out."""
     lines = []
     for lifted in (False, True):
         titles = [

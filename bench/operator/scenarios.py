@@ -164,9 +164,7 @@ def _named(pod: Manifest, name: str, namespace: str) -> Manifest:
 
 
 def _made(stage: Stage) -> list[float]:
-    """When the first request for a pod by hand came, followed by the times at which these pods were created, in
-    order.
-    """
+    """When the first of the pods made by hand was requested, then when each of them was created, in order."""
     creations = [
         event
         for event in writes(stage.plant, stage.since, stage.namespace)
@@ -256,9 +254,7 @@ def _one_of_many(stage: Stage, number: int) -> Manifest:
 
 
 async def resting(stage: Stage) -> Figures:
-    """Measures the memory of an operator that starts with suspended jobs of large templates: its peak, and at
-    rest.
-    """
+    """Measures the peak and resting memory of an operator that starts with suspended jobs of large templates."""
     operator = stage.running.operator
     assert operator is not None
     await stage.begin()
@@ -358,9 +354,7 @@ async def _restarts(stage: Stage, life: Life) -> Life:
 
 
 async def largest(stage: Stage) -> Figures:
-    """Measures the creation and the restart of the largest job: how long callbacks block the event loop, and the
-    memory.
-    """
+    """Measures memory, and how long callbacks block the event loop, as the largest job starts and restarts."""
     operator = stage.running.operator
     assert operator
     await stage.begin()

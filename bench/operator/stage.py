@@ -59,9 +59,7 @@ class Stage:
         return lives(self.plant, self.since, self.namespace, self.contestant.plural, self.contestant.users)
 
     def used(self) -> Figures:
-        """CPU seconds since the measurement started, used by the contestant, the controller manager and the API
-        server.
-        """
+        """CPU seconds of the contestant, the controller manager and the API server since the measurement started."""
         return {name: seconds - self._began[name] for name, seconds in self._cpu().items()}
 
     def _cpu(self) -> Figures:

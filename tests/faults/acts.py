@@ -126,8 +126,10 @@ async def submit_timed(user: User) -> None:
 
 
 def held(act: Act) -> Act:
-    """Does `act`. Then a user changes an unimportant field several times: each time the operator reads, writes, and
-    receives the present time.
+    """Does `act`.
+
+    Then a user changes an unimportant field several times: each time the operator reads, writes, and receives the
+    present time.
     """
 
     async def hold(user: User) -> None:

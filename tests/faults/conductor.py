@@ -235,8 +235,9 @@ def _verdict(plan: Plan, rig: Rig, mine: Account, usual: Account) -> list[str]:
 
 
 def _uneventful(life: Life, log: list[Record]) -> Iterator[str]:
-    """Checks that the writes of an undisturbed life are those of the table, each once; two statuses may come once
-    more.
+    """Checks that an undisturbed life makes the writes of the table, each once.
+
+    Only two statuses may be written one more time.
 
     No write may be refused, except for a status, and a Secret that already exists.
     """

@@ -32,9 +32,7 @@ PLAN_SECONDS = 600.0
 
 
 def pytest_sessionfinish() -> None:
-    """Collects the connections that test_faults describes, because after the last test nobody would ignore their
-    warnings.
-    """
+    """Collects the connections that test_faults describes. After the last test, no filter ignores their warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

@@ -37,9 +37,7 @@ class On:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The operator is killed, and another is started: before the server receives the request, or after it has
-    acted.
-    """
+    """The operator is killed before the server receives the request or after it has acted, and another starts."""
 
     after: bool
 
@@ -107,8 +105,9 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """In place of this event comes error 410, which means that the requested version is too old. Then the watch
-    ends.
+    """In place of this event comes error 410, which means that the requested version is too old.
+
+    Then the watch ends.
     """
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
-"""Lives of jobs, and the operator's writes in them: a table of undisturbed lives, in which each row is a place for
-faults.
+"""Lives of jobs, and the operator's writes in them.
+
+A table of undisturbed lives, in which each row is a place for faults.
 
 In the long life, a job of two nodes is created, runs, loses rank 1, restarts, is suspended, resumed, scaled to three
 nodes, finishes, and is deleted when its time is over. In the brief life it has a NetworkPolicy, is suspended, resumed

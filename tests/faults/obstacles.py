@@ -1,5 +1,6 @@
-"""Obstacles for one stage of a life, which are removed after they have had an effect: other people, rules, the
-clock.
+"""Obstacles for one stage of a life: other people, rules, the clock.
+
+An obstacle is removed after it has had an effect.
 """
 
 import asyncio
@@ -277,8 +278,9 @@ def killed_leader(stage: str) -> Obstacle:
 
 
 def late_renewal(stage: str) -> Obstacle:
-    """A second replica waits. The leader's Lease is renewed, but the answer is late, and no later request for it
-    arrives.
+    """A second replica waits.
+
+    The leader's Lease is renewed, but the answer is late, and no later request for it arrives.
 
     If the leader led for the Lease's whole duration from the answer on, the other one would lead at the same time.
     All other requests of both arrive.
@@ -333,8 +335,9 @@ def clock_step(stage: str, hours: int) -> Obstacle:
 
 
 def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obstacle:
-    """The clock of one API server is wrong, for the running operator or, with `restart`, for an operator that starts
-    then.
+    """The clock of one API server is wrong.
+
+    This affects the running operator or, with `restart`, an operator that starts then.
 
     If the clock is ahead, the next process meets this server, too. If it is behind, the next process does not:
     otherwise it would wait for an hour.

@@ -1,6 +1,4 @@
-"""The demands on every life: the same end and objects as in an undisturbed life, and things that must never
-happen.
-"""
+"""The demands on every life: the end and objects of an undisturbed life, and things that must never happen."""
 
 import json
 import math
@@ -199,8 +197,10 @@ def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterat
 
 
 def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
-    """All requests except those that another, counted request causes immediately: a repetition of a request whose
-    connection was reset; after a status that was refused, a read of the job and its pods.
+    """All requests except those that are an immediate consequence of another, counted request.
+
+    Such consequences are a repetition of a request whose connection was reset and, after a status was refused, a read
+    of the job and its pods.
     """
     brought: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     """Until when each of the expected requests may follow."""
@@ -220,8 +220,10 @@ def _by_itself(log: Iterable[Record], at_once: float) -> Iterator[Record]:
 
 
 def quarrels(history: Iterable[Change], log: Iterable[Record]) -> Iterator[str]:
-    """A status is refused only because somebody else has changed the job, so not more often than that; and the status
-    is not written without end.
+    """Checks that no process is refused statuses, or writes them, without a reason.
+
+    A status is refused only because somebody else has changed the job, so refusals must not outnumber such changes,
+    and statuses must not be written endlessly.
     """
     statuses = [one for one in log if (one.call.resource, one.call.subresource) == ("ddpjobs", "status")]
     written = Counter(record.process for record in statuses if record.done)
@@ -268,8 +270,9 @@ def unsaid(mine: Account, undisturbed: Account) -> Iterator[str]:
 
 
 def impatient(log: Iterable[Record]) -> Iterator[str]:
-    """If the server asks a client to wait, it waits. (Some lists are requested by two clients that ignore each
-    other.)
+    """If the server asks a client to wait, it waits.
+
+    (Some lists are requested by two clients that ignore each other.)
     """
     until: dict[tuple[int, str], float] = {}
     for record in log:

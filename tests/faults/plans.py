@@ -205,8 +205,9 @@ def _lost_while_behind() -> Iterator[Plan]:
 
 
 def _what(on: On) -> str:
-    """The kind of request, for the page. A Workload is counted with its PodGroup, because they come and go
-    together.
+    """The kind of request, for the page.
+
+    A Workload is counted with its PodGroup, because they come and go together.
     """
     resource = "podgroups" if on.resource in GROUPS else on.resource
     return f"{on.verb} {resource}" + (f"/{on.subresource}" if on.subresource else "")

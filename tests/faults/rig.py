@@ -114,9 +114,7 @@ class Rig:
         self.start_operator()
 
     async def keep_operator(self) -> None:
-        """Restarts an operator that ends without being told to, as a Deployment does, unless another one runs as
-        well.
-        """
+        """Restarts an operator that ends without being told to, as a Deployment does, unless another is running."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             for process, operator in enumerate(self.operators, 1):
@@ -160,9 +158,7 @@ class Rig:
             raise NeverError(f"process {self.proxy.process} does not come so far\n{log}") from None
 
     async def until_it_has_looked_again(self) -> None:
-        """Waits until the present process has listed everything a second time, and then handled a job that may need
-        it.
-        """
+        """Waits until the present process has listed everything again, then handled a job that may need it."""
         operator, process = self.operators[-1], self.proxy.process
 
         def read() -> bool:

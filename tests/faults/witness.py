@@ -1,5 +1,6 @@
-"""What really exists in a namespace, and everything that ever existed. Faults cannot affect it: it bypasses the
-proxy.
+"""What really exists in a namespace, and everything that ever existed.
+
+Faults cannot affect it: it bypasses the proxy.
 """
 
 import asyncio

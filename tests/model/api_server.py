@@ -24,8 +24,9 @@ class Server:
     """Replaces a `Connection`. At first it contains the objects that exist at one moment of the job."""
 
     def __init__(self, moment: Moment, until: Mapping[tuple[str, str], int]) -> None:
-        """`until` gives methods and kinds of objects, with the number of requests for each after which `enough` is
-        set.
+        """`until` gives methods and kinds of objects, each with a number of requests.
+
+        `enough` is set once all these numbers are reached.
         """
         self._until = until
         self.enough = asyncio.Event()

@@ -176,8 +176,9 @@ class Gang:
     """All nodes of a job, and its coordinator if there is one at present."""
 
     def __init__(self, nodes: int, limits: Limits, *, check: bool, domains: Sequence[str | None] = (None,)) -> None:
-        """`domains` are the topology domains of its pods. If there are more pods, they begin again with the first
-        domain.
+        """`domains` are the topology domains of its pods.
+
+        If there are more pods, they begin again with the first domain.
         """
         self.nodes, self.limits = nodes, limits
         self._domains = cycle(domains)
@@ -443,8 +444,9 @@ class Gang:
                 link.cut()
 
     def replace(self, node: int, asked: Callable[[list[Supervisor]], list[Supervisor]]) -> None:
-        """Replaces a pod, as the operator does. A new pod of rank 0 asks some of the running supervisors for the
-        history.
+        """Replaces a pod, as the operator does.
+
+        A new pod of rank 0 asks some of the running supervisors for the history.
         """
         former = self.supervisors[node]
         if former.lives:

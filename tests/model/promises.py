@@ -283,9 +283,7 @@ def check_quiet_queue(world: "World", snapshot: Snapshot, decision: Decision) ->
 
 
 def check_deletion(world: "World", pod: RealPod, grace: int | None) -> None:
-    """Checks that a pod is removed from the API only after its trainer has ended, or if its end cannot be
-    reported.
-    """
+    """Checks that a pod leaves the API only after its trainer has ended, unless that end cannot be reported."""
     over = world.status.ending or world.status.finished
     may_save = grace is None or (grace == 0 and pod.dead) or not world.books.held or over or not pod.trains
     assert may_save, f"{pod.name} gives its quota back, and has no time to save"
@@ -444,8 +442,9 @@ def _check_budget(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> 
 
 
 def _check_history(after: DDPJobStatus) -> None:
-    """Checks that the newest incident comes first. (That there are at most ten is checked when the status is
-    read.)
+    """Checks that the newest incident comes first.
+
+    (That there are at most ten is checked when the status is read.)
     """
     attempts = [failure.attempt for failure in after.incidents]
     assert attempts == sorted(set(attempts), reverse=True), f"not the newest first: {attempts}"

@@ -238,8 +238,9 @@ class Search:
         return silent and not decision.actions
 
     def _key(self, moment: Moment) -> Any:
-        """A key for the moment that does not depend on the numbering of ranks. Ranks are distinguished by what they
-        do.
+        """A key for the moment that does not depend on the numbering of ranks.
+
+        Ranks are distinguished by what they do.
         """
         operator, world = moment.operator, moment.world
         waits_for_status = operator.decision.status is not None
@@ -338,8 +339,9 @@ def _counted(change: Change, fault: str) -> Change:
 
 
 def _act(index: int) -> Change:
-    """Carries out one action. Writes of pods are sent at the same time, after all others, so any may be the last
-    before a crash.
+    """Carries out one action.
+
+    Writes of pods are sent at the same time, after all others, so any may be the last before a crash.
     """
 
     def act(moment: Moment) -> None:

@@ -11,8 +11,9 @@ from .pods import RealPod
 
 @dataclass
 class Supervisors:
-    """One gang after the other. A gang consists of all pods that were created since the job last started as a
-    whole.
+    """One gang after the other.
+
+    A gang consists of all pods that were created since the job last started as a whole.
     """
 
     start: int = 0

@@ -1,5 +1,7 @@
-"""Random histories of a gang. Whatever happens to its supervisors and their links, no two attempts run at the same
-time, every end is explained, and the gang runs again.
+"""Random histories of a gang.
+
+Whatever happens to its supervisors and their links, no two attempts run at the same time, every end is explained, and
+the gang runs again.
 
 The coordinator is the real one. Supervisors, links and pods are simulated in gang.py, which checks what the
 coordinator does. `make search` tries many more histories.

@@ -163,9 +163,7 @@ class Histories(RuleBasedStateMachine):
         self.be_admitted(admitted)
 
     def be_admitted(self, nodes: int) -> None:
-        """If a queue has to admit the job, makes it do so immediately, with this number of nodes (0 for not at
-        all).
-        """
+        """If a queue has to admit the job, makes it do so immediately, with this number of nodes (0: not at all)."""
         if self.world.kueue.queue and nodes:
             self.operate("round round")
             self.world.kueue = self.world.kueue.admits(nodes)

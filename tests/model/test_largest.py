@@ -1,5 +1,6 @@
-"""However large a job is, handling it leaves the event loop time for the Lease, other jobs, and the kubelet's
-probes.
+"""However large a job is, handling it leaves the event loop time for other work.
+
+That work is the Lease, other jobs, and the kubelet's probes.
 """
 
 import asyncio
@@ -82,8 +83,9 @@ def with_a_long_past() -> Moment:
 
 @dataclass(frozen=True)
 class Case:
-    """A moment of a job, and how much of what follows the operator has to do: all of it, or some of many equal
-    actions.
+    """A moment of a job, and the number of requests with which the operator's work after it counts as done.
+
+    The number may be smaller than that of all requests, if many of them are equal.
     """
 
     moment: Callable[[], Moment]
@@ -122,9 +124,7 @@ CASES = {
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Measures the longest time for which its thread computed without a break, so that everything else had to
-    wait.
-    """
+    """Measures the longest time for which its thread computed without a break, so that all else had to wait."""
 
     longest = 0.0
 

@@ -152,9 +152,7 @@ def _reason(status: DDPJobStatus) -> str:
 
 
 def _check_crashes(graph: Graph, reasons: dict[int, str]) -> None:
-    """Checks that each moment leads to an end, and that crashes lead to no end that is not also reached without
-    them.
-    """
+    """Checks that each moment leads to an end, and that crashes do not add any other end."""
     bits = {reason: 1 << index for index, reason in enumerate(sorted(set(reasons.values())))}
     ends = {number: bits[reason] for number, reason in reasons.items()}
     with_crashes, without = graph.reached(ends), graph.reached(ends, CRASH)

@@ -160,9 +160,7 @@ class World:
         return {**there, **self.groups.seen(), **self.kueue.seen}
 
     def seen(self, refusal: Refusal | None = None) -> Snapshot:
-        """What an operator sees now, after this refusal and with answers to everything that a decision needs to
-        know.
-        """
+        """What an operator sees now, after this refusal and with answers to all that a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
         there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.heard, "ahead": self.ahead}
@@ -197,8 +195,7 @@ class World:
             self.version += 1
 
     def place(self, pod: RealPod) -> None:
-        """The scheduler looks for a node that is alive and has nothing else to run, and places the pod if there is
-        one.
+        """The scheduler places the pod on a living node that has nothing else to run, if there is one.
 
         No pod is placed while its group waits.
         """
@@ -294,9 +291,7 @@ class World:
             self.heard = with_read_error(self.heard, "refused", self.now, pod=asked.pod)
 
     def hear_another(self) -> None:
-        """If rank 0's supervisor does not answer, the operator asks another supervisor, which cannot reach it
-        either.
-        """
+        """If rank 0's supervisor does not answer, the operator asks another one, which cannot reach it either."""
         asked, last = self.seen().answered.witness, self.witness
         if asked is not None:
             said = {"uid": "uid", "attempt": 1, "phase": "Gathering", "coordinator": ""}

@@ -1,5 +1,6 @@
-"""The plant: the clusters on which the tests of the Kubernetes part run. It comes up on this machine without
-Docker.
+"""The plant: the clusters on which the tests of the Kubernetes part run.
+
+It comes up on this machine without Docker.
 """
 
 from .api import Plant, start_api

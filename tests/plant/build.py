@@ -58,9 +58,7 @@ def path(name: str) -> Path:
 
 
 def missing(*uses: For) -> list[Binary]:
-    """The binaries that still have to be built, in order: those that all sizes need, and those that only these uses
-    need.
-    """
+    """The binaries that these uses need and that have not been built yet, in the order of BINARIES."""
     return [binary for binary in BINARIES if not _place(binary).exists() and (not binary.only or binary.only in uses)]
 
 
@@ -124,8 +122,9 @@ def _flags(binary: Binary) -> list[str]:
 
 
 def _by_call(binaries: list[Binary]) -> list[list[Binary]]:
-    """Groups of binaries that one call of Go can build. Go names a binary after the last part of its package's
-    path.
+    """Groups of binaries that one call of Go can build.
+
+    Go names a binary after the last part of its package's path.
     """
     calls: dict[object, list[Binary]] = {}
     for binary in binaries:

@@ -1,5 +1,6 @@
-"""A certificate authority for one plant. Its keys are on an elliptic curve, because those are made in a
-millisecond.
+"""A certificate authority for one plant.
+
+Its keys are on an elliptic curve, because those are made in a millisecond.
 """
 
 import datetime as dt
@@ -50,8 +51,9 @@ class Authority:
         return pem(self._key)
 
     def server(self, name: str, *, reached_as: Iterable[str], user: str = "", groups: Iterable[str] = ()) -> Pair:
-        """A pair for a server with these host names and addresses. With `user`, the server can also send requests
-        with it.
+        """A pair for a server with these host names and addresses.
+
+        With `user`, the server can also send requests with it.
         """
         usages = [ExtendedKeyUsageOID.SERVER_AUTH] + ([ExtendedKeyUsageOID.CLIENT_AUTH] if user else [])
         names = x509.SubjectAlternativeName([_alternative(one) for one in reached_as])

@@ -1,5 +1,6 @@
-"""The directory of a plant. Its owner holds a lock in it. If nobody holds the lock, the owner was killed by
-SIGKILL.
+"""The directory of a plant.
+
+Its owner holds a lock in it. If nobody holds the lock, the owner was killed by SIGKILL.
 """
 
 import fcntl

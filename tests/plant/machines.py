@@ -18,14 +18,13 @@ class Machine(Protocol):
 
     @property
     def registries(self) -> Path:
-        """A directory that containerd reads. It has a folder for each registry that is not at the host in its
-        name.
+        """A directory that containerd reads.
+
+        It has a folder for each registry that is not at the host in its name.
         """
 
     def kill(self) -> None:
-        """Imitates node loss: everything on the machine ends immediately and without notice, and its network is
-        gone.
-        """
+        """Imitates node loss: everything on the machine ends without notice, and its network is gone."""
 
     def start(self) -> None:
         """Starts the machine again after it was killed, as after a power cut. Does nothing if it is running."""

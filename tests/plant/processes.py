@@ -69,8 +69,9 @@ class Programs:
     running: dict[str, Program] = field(default_factory=dict)
 
     def start(self, name: str, *command: str | Path) -> Program:
-        """Starts a program. Its output is appended to logs/<name>.log, as is that of other programs with this
-        name.
+        """Starts a program.
+
+        Its output is appended to logs/<name>.log, as is that of other programs with this name.
         """
         self.logs.mkdir(exist_ok=True)
         log = self.logs / f"{name}.log"
@@ -94,8 +95,9 @@ class Programs:
 
 
 def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a process in its own session, which dies with this process. `options` are those of
-    `subprocess.Popen`.
+    """Starts a process in its own session, which dies with this process.
+
+    `options` are those of `subprocess.Popen`.
     """
     line = [*_DIE_WITH_US, *map(str, command)]
 
@@ -106,8 +108,9 @@ def start_with_us(*command: str | Path, **options: Any) -> subprocess.Popen[byte
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:
-    """Returns a socket with a free port. While the socket is open, the system gives the port only to programs that
-    request this very port.
+    """Returns a socket with a free port.
+
+    While the socket is open, the system gives the port only to programs that request this very port.
 
     A program that sets SO_REUSEADDR, as programs written in Go do, can listen on the port meanwhile.
     """

@@ -31,8 +31,9 @@ class Answer:
 
 @contextmanager
 def start_registry(plant: Machines, name: str, answer: Answer) -> Iterator[None]:
-    """Runs a registry that all nodes find under this name, which need not exist anywhere else, until the block
-    ends.
+    """Runs a registry until the block ends.
+
+    All nodes find it under this name, which need not exist anywhere else.
     """
     server = ThreadingHTTPServer((plant.address, 0), _handler(answer))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -69,8 +69,9 @@ def test_nothing_is_left_at_exit() -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A temporary directory in which no other worker's plant cleans up. Its path is short, as a socket's path must
-    be.
+    """A temporary directory in which no other worker's plant cleans up.
+
+    Its path is short, as a socket's path must be.
     """
     with tempfile.TemporaryDirectory() as temporary:
         monkeypatch.setattr(directory, "BASE", Path(temporary) / directory.BASE.name)

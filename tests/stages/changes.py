@@ -8,8 +8,9 @@ from .table import FAULTS, NEAR, NODES, ROOMS
 
 
 def changed_files(base: str | None = None) -> set[str]:
-    """Files that differ from the commit where this branch left `base`, committed or not. Without a base, from HEAD's
-    parent.
+    """Files that differ from the commit where this branch left `base`, committed or not.
+
+    Without a base, from HEAD's parent.
 
     Empty if git has no history, as in an archive.
 
@@ -35,8 +36,9 @@ def concerned(files: Collection[str]) -> set[str]:
 
 
 def near(files: Collection[str]) -> set[str]:
-    """Those of the concerned tests that find most mistakes in minutes, and all changed test files; none with real
-    nodes.
+    """Those of the concerned tests that find most mistakes in minutes, and all changed test files.
+
+    None of them needs real nodes.
     """
     rooms = concerned(files)
     few = {test for room, tests in NEAR.items() if rooms & {room, "tests"} for test in tests}

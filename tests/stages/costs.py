@@ -21,8 +21,9 @@ def folder_of(test: str) -> str:
 
 
 def table(tests: Iterable[Ran], left: Iterable[str]) -> Iterator[str]:
-    """Yields a line for each folder, with the number of its tests that only `make test-full` runs; then the slowest
-    tests.
+    """Yields a line for each folder, with the number of its tests that only `make test-full` runs.
+
+    The slowest tests follow.
     """
     folders: dict[str, list[Ran]] = defaultdict(list)
     for test in tests:

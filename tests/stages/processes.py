@@ -28,9 +28,7 @@ class Cost:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of orphaned processes from now on, so that it can count their CPU time (Linux
-    only).
-    """
+    """Makes this process the parent of processes orphaned from now on, to count their CPU time (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -74,8 +74,9 @@ class Record:
 
 
 def flags(folder: Path) -> list[str]:
-    """The flags that make pytest write a record. IDs of tests are relative to the present directory, so that they can
-    be passed to pytest again.
+    """The flags that make pytest write a record.
+
+    IDs of tests are relative to the present directory, so that they can be passed to pytest again.
     """
     return [f"--rootdir={Path.cwd()}", "-p", "tests.stages.recorder", f"--record={folder}"]
 
@@ -107,8 +108,9 @@ class Recorder:
             self._tests[report.nodeid] = Ran(report.nodeid, skipped=True, wall=0.0, cpu=0.0)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Called for each file. If its tests cannot be collected, pytest-xdist ends as if one of its tests had
-        failed.
+        """Called for each file.
+
+        If its tests cannot be collected, pytest-xdist ends as if one of its tests had failed.
         """
         if report.failed:
             self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process reports the same.
@@ -151,9 +153,7 @@ class Meter:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[Any]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Adds the property after the teardown, because the report contains the properties that the test has at that
-        time.
-        """
+        """Adds the property after the teardown, because the report contains the properties of that time."""
         if call.when == "teardown":
             item.user_properties.append((COST, [now - begun for now, begun in zip(_now(), self._begun, strict=True)]))
         return (yield)

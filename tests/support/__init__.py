@@ -1,3 +1,4 @@
-"""Code that tests in several folders share: waiting, ports, clients, jobs, and programs forked from a warm
-process.
+"""Code that tests in several folders share.
+
+It covers waiting, ports, clients, jobs, and programs forked from a warm process.
 """

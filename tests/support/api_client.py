@@ -67,15 +67,17 @@ class ApiClient:
         return dict(json.loads(self._ask("PATCH", path, body, content)))
 
     def apply(self, document: Object, namespace: str) -> Object:
-        """Works like `kubectl apply --server-side`, in this namespace if the kind has namespaces. Returns the
-        object.
+        """Works like `kubectl apply --server-side`, in this namespace if the kind has namespaces.
+
+        Returns the object.
         """
         path = f"{collection(document, namespace)}/{document['metadata']['name']}"
         return self.patch(f"{path}?fieldManager=tests&force=true&fieldValidation=Strict", document, APPLY)
 
     def delete(self, path: str, *, cascade: str = "Background", grace: int | None = None) -> None:
-        """Deletes an object, but does not wait until it is gone. `grace` is in seconds; the default is the object's
-        own.
+        """Deletes an object, but does not wait until it is gone.
+
+        `grace` is in seconds; the default is the object's own.
         """
         options = {"propagationPolicy": cascade} | ({} if grace is None else {"gracePeriodSeconds": grace})
         self._ask("DELETE", path, options, "application/json")

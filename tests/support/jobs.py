@@ -168,8 +168,9 @@ class Team:
         return pod
 
     def limit(self, resource: str, most: int) -> None:
-        """Creates a quota of at most `most` objects of a resource. Waits until the quota counts the existing
-        objects.
+        """Creates a quota of at most `most` objects of a resource.
+
+        Waits until the quota counts the existing objects.
         """
         name, spec = resource.replace("/", "."), {"hard": {resource: str(most)}}
         self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})
@@ -245,9 +246,7 @@ def meanwhile(team: Team) -> None:
 
 @contextmanager
 def kept(team: Team) -> Iterator[None]:
-    """Keeps the present pods in the API while the block runs, even if they end or are deleted, by means of a
-    finalizer.
-    """
+    """Keeps the present pods in the API while the block runs, by a finalizer, even if they end or are deleted."""
     pods = [team.path("pods", pod["metadata"]["name"]) for pod in team.pods()]
     for pod in pods:
         team.plant.api.patch(pod, {"metadata": {"finalizers": ["example.com/keeps"]}})

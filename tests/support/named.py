@@ -1,6 +1,4 @@
-"""Checks the tests that a page names as proof: that they exist, and that those only in `make test-full` are
-marked.
-"""
+"""Checks that tests named as proof on a page exist, and that those only in `make test-full` are marked."""
 
 import ast
 import re

@@ -42,8 +42,9 @@ class Operator:
         return (int(found[1]), int(found[2])) if found else None
 
     def get(self, path: str, *, probe: bool = False, **headers: str) -> tuple[int, str]:
-        """The HTTP status and the text of one of the operator's pages. The status is 0 if the operator does not
-        answer.
+        """The HTTP status and the text of one of the operator's pages.
+
+        The status is 0 if the operator does not answer.
         """
         if self.ports is None:
             return 0, "not serving yet"

@@ -10,8 +10,9 @@ READY_SECONDS = 30
 
 @asynccontextmanager
 async def relay(address: str, host: str) -> AsyncIterator[str]:
-    """Yields an address of `host`. Data that arrives there is passed on to `address`, over connections from
-    `host`.
+    """Yields an address of `host`.
+
+    Data that arrives there is passed on to `address`, over connections from `host`.
     """
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,5 @@ SEED = os.environ.setdefault("TEST_SEED", str(secrets.randbelow(1 << 32)))
 
 
 def examples(share: float) -> settings:
-    """Settings for this share of the profile's number of examples, so that the profile `deep` draws more here,
-    too.
-    """
+    """Settings for this share of the profile's examples, so that the profile `deep` draws more here, too."""
     return settings(max_examples=max(1, round(share * settings().max_examples)))

@@ -1,5 +1,6 @@
-"""A process forked from a template runs, ends and dies like a process that is started. The module is timeit, which
-runs any line of Python.
+"""A process forked from a template runs, ends and dies like a process that is started.
+
+The module is timeit, which runs any line of Python.
 """
 
 import signal

@@ -37,8 +37,9 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(program: Coroutine[Any, Any, T]) -> T:
-    """Runs a program as `asyncio.run` does. It must contain both ends of its connections, and must not use
-    threads.
+    """Runs a program as `asyncio.run` does.
+
+    It must contain both ends of its connections, and must not use threads.
     """
     with asyncio.Runner(loop_factory=_Loop) as runner:
         return runner.run(program)

@@ -50,8 +50,9 @@ def patience(seconds: float) -> float:
 def wait_for(
     what: str, condition: Callable[[], T], seconds: float = 60.0, *, story: Callable[[], object] = lambda: ""
 ) -> T:
-    """Waits for a condition's first true value, and returns it. Fails with `story()`, a description of what was
-    found.
+    """Waits for a condition's first true value, and returns it.
+
+    Fails with `story()`, a description of what was found.
 
     seconds  the longest wait on a quiet machine
     """

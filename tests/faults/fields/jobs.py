@@ -37,8 +37,9 @@ class Jobs:
         wait_for(what, lambda: not lacking(), story=story)
 
     def come_to(self, follows: Mapping[str, Follows]) -> None:
-        """Waits until each job, by name, has been at least once as expected. So a passing state of any job is
-        noticed.
+        """Waits until each job, by name, has been at least once as expected.
+
+        So a passing state of any job is noticed.
         """
         left = dict(follows)
 

@@ -44,8 +44,9 @@ def leaves() -> list[Leaf]:
 
 @cache
 def spec_schema() -> Schema:
-    """The schema of `spec`, as the API server has it. (Creating it again for each of 1,100 fields would take 10
-    s.)
+    """The schema of `spec`, as the API server has it.
+
+    (Creating it again for each of 1,100 fields would take 10 s.)
     """
     schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
@@ -94,9 +95,7 @@ def _struct(schema: Schema, of: Any) -> dict[str, Any]:
 
 
 def wrong(schema: Schema) -> Iterator[tuple[Any, str]]:
-    """Values that the schema refuses without any further rule, and the words with which it says what would be
-    right.
-    """
+    """Values that the schema refuses without any further rule, and what the refusal says would be right."""
     kind = schema.get("type", "integer,string")
     of_type = f"must be of type {kind}"
     if "enum" in schema:

@@ -1,5 +1,4 @@
-"""For each field of a DDPJob's spec: when it may change, and what follows from its least value, its greatest, and
-none.
+"""When each field of a DDPJob's spec may change, and what its least value, greatest value and removal cause.
 
 This is the specification that docs/reference/lifecycle.md describes in words ("What may change when"). Information
 that the schema contains is not repeated here: a field's bounds, its words, its default.

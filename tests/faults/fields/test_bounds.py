@@ -1,6 +1,4 @@
-"""The API server's answers to the least and greatest value of each field, to values beyond them, and to its
-removal.
-"""
+"""The API server's answers to each field's least and greatest value, values beyond them, and removal."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""Builds the images into the store: a base image, because no registry is used, and the project's images on top of
-it.
+"""Builds the images into the store: a base image, and the project's images on top of it.
+
+The base image is built here because no registry is used.
 """
 
 import hashlib

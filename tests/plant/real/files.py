@@ -15,8 +15,9 @@ containerd reads it for each image."""
 
 
 def containerd(sandbox_image: str) -> str:
-    """The configuration of containerd. The sandbox image is on the node already, and registries do nothing but
-    refuse.
+    """The configuration of containerd.
+
+    The sandbox image is on the node already, and registries do nothing but refuse.
     """
     # restrict_oom_score_adj: without CAP_SYS_RESOURCE nobody can lower the score that pods get by default.
     return f"""\
@@ -44,8 +45,9 @@ state = "/run/containerd"
 
 
 def cni(network: Network, number: int) -> dict[str, Any]:
-    """Connects each pod by a virtual cable to its node, which routes. (On a bridge, rules for Services miss
-    packets.)
+    """Connects each pod by a virtual cable to its node, which routes.
+
+    (On a bridge, rules for Services miss packets.)
     """
     ranges = [[{"subnet": str(network.pods(number))}]]
     ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni"}

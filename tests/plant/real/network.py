@@ -27,8 +27,9 @@ SWITCH = "ip link add switch type bridge && ip link set switch up && echo up && 
 
 @dataclass(frozen=True)
 class Network:
-    """The addresses of one plant. Node n, counted from 1, has its pods in the n-th /24 and its own address in the
-    0th.
+    """The addresses of one plant.
+
+    Node n, counted from 1, has its pods in the n-th /24 and its own address in the 0th.
 
     device            this machine's end of the cable, in /sys
     switch_namespace  the network namespace of the switch

@@ -62,8 +62,9 @@ class Node:
 
     @property
     def registries(self) -> Path:
-        """A directory that containerd reads. It has a folder for each registry that is not at the host in its
-        name.
+        """A directory that containerd reads.
+
+        It has a folder for each registry that is not at the host in its name.
         """
         return self.lib / files.REGISTRIES
 
