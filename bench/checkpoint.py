@@ -96,7 +96,7 @@ class Bench:
         self.position.advance(BATCH * RANKS)
 
     def save_and_wait(self) -> None:
-        """Saves as a trainer would that neither copies its state nor has a thread for saving."""
+        """Saves like a trainer that neither copies its state nor has a thread for saving."""
         states = gather(state.of_rank(self.learner), self.world)
         if self.world.leads:
             whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}

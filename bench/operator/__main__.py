@@ -1,8 +1,8 @@
 """Measures the operator's speed and cost, and compares them with other controllers' on the same plant.
 
 The figures are printed. A whole run is written into docs/reference/performance.md. A scenario that has a table of
-its own there is also written if it alone was measured; jobs that come and go, only after an hour. Exits 1 if a
-target is missed.
+its own there is also written if it alone was measured; jobs that come and go, only if that took an hour. Exits
+with 1 if a target is missed.
 """
 
 import argparse

@@ -84,7 +84,7 @@ LEAST_OF_JOBS = {
     "trainjob-lifted": 1.0,
     "job-lifted": 0.6,
 }
-"""The least ratio of our jobs per second to each contestant's."""
+"""How many times each contestant's jobs per second ours must at least be."""
 BY_HAND = (("created", "it is made: all created", 3.0), ("recreated", "it restarts as a gang: all recreated", 10.0))
 """Figures of a large job that are compared with pods created by hand: name, description, and limit in seconds."""
 LONG_MINUTES = 60.0

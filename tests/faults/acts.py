@@ -13,10 +13,11 @@ from .witness import Manifest, NeverError, Witness
 
 DEADLINE_SECONDS = 1
 SCHEDULE_SECONDS = SHRINK_SECONDS = 1
-"""So short that the status never reports in between that all pods exist, because this can wait for three seconds."""
+"""The time limits are shorter than the three seconds for which the operator may wait before it reports that all pods
+exist, so no status reports that before a limit has passed."""
 FOR_EVER_SECONDS = 1000
 PATIENT_SECONDS = 1800
-"""Longer than a life, and shorter than the hour by which a server's clock is wrong."""
+"""A time limit that is longer than a life, and shorter than the hour by which a server's clock is wrong."""
 CHANGES, CHANGE_SECONDS = 4, 1.0
 """How many times a user changes an unimportant field, and how many seconds pass before each change."""
 HEARING_SECONDS = 5.0
@@ -143,7 +144,7 @@ def held(act: Act) -> Act:
 
 
 def _heeds(there: Witness, seconds: int) -> bool:
-    """Whether the status belongs to a spec with this time."""
+    """Whether the operator has handled the change of `ttlSecondsAfterFinished` to this number of seconds."""
     job = there.job()
     asked = job.get("spec", {}).get("ttlSecondsAfterFinished")
     return asked == seconds and there.status().get("observedGeneration") == job["metadata"]["generation"]
@@ -185,7 +186,7 @@ async def submit_queued(user: User) -> None:
 
 
 async def queue_admits(user: User) -> None:
-    """Admits the job as Kueue does: with quota for all nodes, and without the earlier eviction."""
+    """Admits the job as Kueue does: with quota for all nodes, and no longer evicted."""
     pods = user.witness.queued()["spec"]["podSets"][0]
     given = {"name": pods["name"], "count": pods["count"]}
     said = {"QuotaReserved": "True", "Admitted": "True", "Evicted": "False"}
@@ -208,7 +209,7 @@ async def _say(user: User, conditions: dict[str, str], reason: str = "ByTheTest"
 
 
 def queued(there: Witness) -> bool:
-    """The job waits in its queue, which has not reserved quota or has it back, and no pod of the job exists."""
+    """The job waits in its queue, and no pod of it exists. The queue has reserved no quota, or has taken it back."""
     place = there.queued()
     reserved = condition_of(place.get("status", {}), "QuotaReserved") == "True"
     waits = there.status().get("state") == "Queued" and not _blocked(there)
@@ -216,7 +217,7 @@ def queued(there: Witness) -> bool:
 
 
 def known_to_run(attempt: int, nodes: int) -> Reached:
-    """The gang runs, and its queue has its size and the fact that it runs."""
+    """The gang runs, and the operator has written into the job's place that it runs, and its size."""
 
     def reached(there: Witness) -> bool:
         place = there.queued()

@@ -24,7 +24,7 @@ def what_is_lacking() -> str | None:
 def install() -> None:
     """Installs what is missing."""
     with Path(tempfile.gettempdir(), "ddpjob-tests-apt.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run at the same time need the same packages.
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests that run at the same time install the same packages.
         machine.install_missing(PACKAGES)
 
 

@@ -54,7 +54,7 @@ class Outcome:
 async def live(
     plan: Plan, plant: Plant, upstream: aiohttp.ClientSession, undisturbed: Awaitable[Account] | None
 ) -> Outcome:
-    """Runs a whole life. Without an account of an undisturbed life, this is the undisturbed life."""
+    """Runs a whole life. With `undisturbed` None, this is the undisturbed life with which others are compared."""
     outcome = Outcome(plan)
     with_clock = plan.obstacle is not None and plan.obstacle.clock
     async with a_rig(plant, upstream, *plan.flags, with_clock=with_clock) as rig:
@@ -85,7 +85,7 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
     lives = 1
     while stages:
         stage = stages.pop(0)
-        # Otherwise the plan has chosen a moment of its own.
+        # If a state is remembered already, a fault of the plan has chosen that moment.
         if stage.name == plan.after and not rig.proxy.remembered:
             await rig.remember()
         hindered = plan.obstacle if plan.obstacle and plan.obstacle.stage == stage.name else None
@@ -125,7 +125,10 @@ async def _stages(plan: Plan, rig: Rig, outcome: Outcome) -> None:
 
 
 async def _same_again(rig: Rig, before: Manifest) -> None:
-    """Waits until the stage has ended as it had before. If it does not, the comparison of the ends will find that."""
+    """Waits until the stage has ended as it had before.
+
+    If it never does, a later comparison of the ends reports that.
+    """
     with suppress(NeverError):
         await rig.witness.until("the same again", lambda there: oracle.end_of(there) == before, LATE_SECONDS)
 

@@ -36,7 +36,7 @@ STARTS = ("run", "restart", "resume", "scale")
 WRONG_DATES = (
     *product((Wrong.ANSWERS, Wrong.CONNECTIONS), ("wait", "linger"), ("ahead", "behind")),
     (Wrong.ALL, "linger", "ahead"),
-    # What is written during this time has an old date, and expires as soon as the clock is right again.
+    # Objects written during this time get old dates, and expire as soon as the clock is right again.
     (Wrong.ALL, "finish", "behind"),
 )
 """Which dates are wrong, the stage before which this begins, and the direction."""

@@ -120,7 +120,7 @@ def quota(stage: str) -> Obstacle:
 
 
 def pod_security(stage: str, level: str) -> Obstacle:
-    """From now on, the namespace admits only pods of this level. A job's pods are of this level."""
+    """From now on, the namespace admits only pods of this Pod Security level, as a job's pods are."""
 
     async def put(rig: Rig) -> None:
         await _enforce(rig, level)
@@ -350,7 +350,7 @@ def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obsta
         if restart:
             await rig.crash()
             await rig.until_it_watches()
-        # Otherwise the operator might act on an earlier date.
+        # Until then, the operator might still act on a right date.
         await rig.proxy.until(lambda: told(rig), PATIENCE_SECONDS)
 
     def told(rig: Rig) -> bool:

@@ -119,7 +119,7 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
 
 
 def two_of_one_rank(history: Iterable[Change]) -> Iterator[str]:
-    """No two pods of a job have the same rank and incarnation, and no two pods of one rank live."""
+    """No two pods of a job have the same rank and incarnation, or one rank while both live."""
     living: dict[str, tuple[str, Place]] = {}
     for change in history:
         if change.place is None:
@@ -179,8 +179,8 @@ def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterat
     """
     asked: defaultdict[str, list[Record]] = defaultdict(list)
     for record in _by_itself(log, at_once):
-        # Each query about rights concerns another right. Statuses that the server answers are counted as a whole
-        # elsewhere.
+        # Each query about rights concerns another right. Statuses that the server itself has answered are not counted
+        # here: `quarrels` limits their total.
         own = record.call.subresource == "status" and record.injected is None
         if record.call.resource not in REVIEWS and not own:
             asked[_asked(record.call)].append(record)

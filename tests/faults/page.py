@@ -37,7 +37,7 @@ def begin(directory: Path) -> None:
 
 
 def record(directory: Path, outcome: "Outcome", usual: Mapping[str, float]) -> None:
-    """Records how much longer the slowest stage of a life took than undisturbed, or what was wrong."""
+    """Records what was wrong or, if nothing was, by how much the slowest stage exceeded its undisturbed time."""
     wrong, seconds = (directory / f"{outcome.plan.name}.{kind}" for kind in ("txt", "json"))
     for file in (wrong, seconds):
         file.unlink(missing_ok=True)

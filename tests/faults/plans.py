@@ -80,7 +80,8 @@ AGAIN = frozenset({429, 500, 503})
 TWICE = (Lost, Reset)
 """Effects that strike twice in a row if an HTTP client repeats the request, so that the operator notices them."""
 BEFORE_IT_GROWS_SECONDS = 17.0
-"""Longer than the operator waits for an answer, and shorter than the time until the gang grows after a retry."""
+"""A time that is longer than the operator waits for an answer, and shorter than the time until the gang grows after a
+retry."""
 OUTAGE_SECONDS = 6.0
 """How long some plans break all requests of a kind, which is long enough to find an operator that retries too
 often."""
@@ -297,7 +298,8 @@ UNDONE = {
     "suspending": ("suspend", "resume"),
     "start-4": ("scale", "finish"),
 }
-"""Statuses after which much has to be done, and the stages after which a process starts that has no newer state."""
+"""For statuses after which much has to be done: the stages after which an operator starts that is shown the state as
+it was when the status was written."""
 
 
 def _stale() -> Iterator[Plan]:

@@ -3,7 +3,7 @@
 It speaks plain HTTP with the operator. `http://127.0.0.1:PORT/NUMBER` is the API server of the operator's process
 NUMBER, so that requests of a killed process are recognized and have no effect.
 
-Writes pass one at a time. So the writes that are done when a process dies are the first of those that it wanted.
+Writes pass one at a time. So when a process dies, the first of the writes that it wanted are done, and no others.
 """
 
 import asyncio

@@ -94,7 +94,7 @@ class Books:
         self.idle = all(pod.exit for pod in world.pods.values())
         if self.queued and kueue.served:
             self.quota = kueue.quota()
-        # A gang that exists continues without Kueue, and its incidents are answered.
+        # Without Kueue, a gang that exists keeps running and is restarted after incidents, but no new job starts.
         elif self.queued and not created:
             self.quota = 0
 
@@ -225,7 +225,7 @@ def check_queue_entry(world: "World", manifest: Manifest) -> None:
 
 
 def check_queue_exit(world: "World", name: str) -> None:
-    """Checks that nothing runs without the quota that a queue still counts."""
+    """Checks that no pod can run any more when the operator deletes a place for which quota is reserved."""
     keeps = any(one.name == name and one.seen.reserved and not one.seen.finished for one in world.kueue.places)
     assert not (keeps and world.books.queued and world.live), f"its quota goes to others while {world.live} run"
 

@@ -214,7 +214,7 @@ class Search:
                 if change := FAULTS[fault](pod):
                     yield By.FAULT, fault, change
 
-    # Decisions, each made once.
+    # Decisions, each of which is computed only once.
 
     def _look(self, moment: Moment) -> None:
         decision, operator = self._decision(moment.world), moment.operator
@@ -225,7 +225,7 @@ class Search:
     def _decision(self, world: World) -> Decision:
         key = _world_key(world)
         if key not in self._decisions:
-            # No operator reads the state here. This only finds out what it would decide.
+            # Only computes what an operator would decide: the operator of this moment reads the state in `_look`.
             operator = Operator(world.copy())
             operator.look()
             self._decisions[key] = operator.decision
@@ -316,7 +316,8 @@ FAULTS: dict[str, Callable[[RealPod], Callable[[World, RealPod], None] | None]] 
 }
 """What can go wrong with a pod, if the pod is in the right state for it."""
 ANY = tuple(name for name in FAULTS if name not in {SANDBOX_LOST, DEVICE_FAILED})
-"""The other faults. What these two lead to does not depend on the others, and all of them together take long."""
+"""The faults that most searches use. The effects of the other two do not depend on these, and a search with all of
+them takes long."""
 
 
 def _is_over(world: World, pod: RealPod) -> bool:

@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
             for one in self.searching:
                 self.gang.connect(one)
             for link in self.talking:
-                if link.to_coordinator:  # The link may have been cut because of a message on another link.
+                if link.to_coordinator:  # A message on another link may have cut this one.
                     self.gang.to_coordinator(link)
             for one in self.hearing:
                 self.gang.to_member(one)
@@ -315,7 +315,7 @@ class Histories(RuleBasedStateMachine):
         for one in self.running:
             assert one.ranks
             if one.ranks.stopped and one.ranks.stuck and one.leaving:
-                self.gang.dies(one)  # The pod's kubelet does not wait forever.
+                self.gang.dies(one)  # The kubelet does not wait forever: it kills the pod.
                 break
             if one.ranks.stopped and one.ranks.stuck and one.link:
                 self._wait(KILLED_SECONDS)

@@ -50,7 +50,8 @@ FINAL_EXITS: dict[str, tuple[int | None, str, str]] = {
     "no such program": (128, "StartError", "no such file"),
     "an init container": (None, "InitContainerFailed", "no"),
 }
-# How a kubelet reports a pod that it has ended: the reason, and the condition DisruptionTarget's, if there is one.
+# What a kubelet reports of a pod that it has ended: the pod's reason, and the reason of its condition
+# DisruptionTarget, if it has one.
 BY_KUBELET = {
     "short of memory": ("Evicted", "TerminationByKubelet"),
     "over its own limit": ("Evicted", ""),
@@ -438,7 +439,7 @@ class Histories(RuleBasedStateMachine):
     def operator_dies(self) -> None:
         self.operator.die()
 
-    # What must always be.
+    # What must always be true.
 
     @invariant()
     def pods_that_train_are_one_gang(self) -> None:
@@ -471,7 +472,7 @@ class Histories(RuleBasedStateMachine):
         world, status = self.world, self.world.status
         suspended = world.spec.get("suspend", False) and status.state == "Suspended"
         decision, refusal = self.operator.decision, self.operator.refusal
-        # Something has still to be written for the queue.
+        # The operator will try again to write something for the queue.
         retries = refusal is not None and decision.wake_at == refusal.retry_at
         settled = decision.empty and not world.going and not retries
         return world.deleted or ((status.finished or suspended) and settled)

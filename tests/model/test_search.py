@@ -1,4 +1,6 @@
-"""Every history of small jobs: no order of events and no crash of the operator leads to an end that faults do not.
+"""Every history of small jobs: they end well, or for a reason that faults justify.
+
+Neither the order of events nor crashes of the operator may change that.
 
 Each case visits all of its moments, 59,000 in all cases together, and prints how many. `HYPOTHESIS_PROFILE=deep` adds
 larger cases. Moments that differ only in the numbers of ranks, or in texts for people, are visited once. Time passes

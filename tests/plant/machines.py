@@ -20,7 +20,7 @@ class Machine(Protocol):
     def registries(self) -> Path:
         """A directory that containerd reads.
 
-        It has a folder for each registry that is not at the host in its name.
+        It has a folder for each registry whose address is not the host in its name.
         """
 
     def kill(self) -> None:

@@ -19,7 +19,10 @@ _DIE_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class Process(Protocol):
-    """The used parts of `subprocess.Popen`. A program is a Popen, unless it is forked (tests/support/warm.py)."""
+    """The parts of `subprocess.Popen` that are used.
+
+    A program is a Popen, unless it is forked (tests/support/warm.py).
+    """
 
     pid: int
 

@@ -10,9 +10,7 @@ from .table import FAULTS, NEAR, NODES, ROOMS
 def changed_files(base: str | None = None) -> set[str]:
     """Files that differ from the commit where this branch left `base`, committed or not.
 
-    Without a base, from HEAD's parent.
-
-    Empty if git has no history, as in an archive.
+    Without a base, files that differ from HEAD's parent. Empty if git has no history, as in an archive.
 
     Raises:
         ValueError: There is no such base.
@@ -36,7 +34,9 @@ def concerned(files: Collection[str]) -> set[str]:
 
 
 def near(files: Collection[str]) -> set[str]:
-    """Those of the concerned tests that find most mistakes in minutes, and all changed test files.
+    """Of the concerned tests, those that find most mistakes within minutes; also all changed test files.
+
+    None of them needs real nodes.
 
     None of them needs real nodes.
     """

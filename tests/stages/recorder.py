@@ -113,7 +113,7 @@ class Recorder:
         If its tests cannot be collected, pytest-xdist ends as if one of its tests had failed.
         """
         if report.failed:
-            self._said.setdefault(report.nodeid, [report.longreprtext])  # Each process reports the same.
+            self._said.setdefault(report.nodeid, [report.longreprtext])  # All processes report the same.
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Called for tests that a mark leaves out. With several processes, each reports them when it ends."""

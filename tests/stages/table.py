@@ -77,7 +77,7 @@ STAGES = (
     Stage("faults", runs=(Tests((FAULTS,)),)),
     # Tests of speed have the cores to themselves.
     Stage("speed", runs=(Tests((SPEED,)),), full=True),
-    # The tests of the real nodes again, on nodes of kind, which is a cluster that users have, too.
+    # The tests of the real nodes run once more, on nodes of kind, because users have such clusters, too.
     Stage("kind", make="e2e-kind", full=True),
 )
 

@@ -51,7 +51,7 @@ def _keep(
         told.close()
         die_with(keeper)
         _become(output, **request)
-        sys.exit(run())  # This is how the script of an entry point exits.
+        sys.exit(run())  # The scripts of entry points exit in the same way.
     told.send(pid)
     told.send(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)

@@ -15,7 +15,8 @@ from .errors import ConfigError
 T = TypeVar("T")
 
 DIGITS = 18
-"""How many decimal digits fit into 64 bits, because numbers are stored and exchanged with 64 bits."""
+"""The largest number of decimal digits that a number may have, because numbers are stored and exchanged with 64
+bits."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -59,8 +59,8 @@ def supervise(
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
 
-    `start_method` is one of START_METHODS. If it is None, ranks start warm, unless PyTorch reads a variable at its
-    import that the program sets to a value it only computes when it runs. `preload` names modules that are imported,
+    `start_method` is one of START_METHODS. If it is None, ranks start warm, unless the program sets a variable that
+    PyTorch reads at its import, and computes the value only when it runs. `preload` names modules that are imported,
     besides PyTorch, before the ranks are forked. `joining_seconds` is how long to wait for the other nodes if no
     operator starts them.
 

@@ -162,7 +162,7 @@ def _listen_to_signals(follower: Follower, strays: Strays) -> None:
     for other in OTHERS:
         if signal.getsignal(other) is signal.SIG_DFL:
             loop.add_signal_handler(other, _say_whose, other)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup makes a process ignore SIGHUP, which must stay so.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # If nohup has set SIGHUP to be ignored, it stays ignored.
         loop.add_signal_handler(signal.SIGHUP, _stop_once, follower)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

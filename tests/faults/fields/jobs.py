@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 from .server import Server
 from .table import GONE, Follows, Then
 
-# The longest backoff that can be requested may become shorter because of its jitter. An hour is for the test itself.
+# The jitter may shorten the longest backoff that can be requested. The hour is for the test itself, which takes time.
 LONG = timedelta(seconds=MOST_SECONDS * (1 - JITTER)) - timedelta(hours=1)
 
 
@@ -37,9 +37,9 @@ class Jobs:
         wait_for(what, lambda: not lacking(), story=story)
 
     def come_to(self, follows: Mapping[str, Follows]) -> None:
-        """Waits until each job, by name, has been at least once as expected.
+        """Waits until each job, by name, has been as expected at least once.
 
-        So a passing state of any job is noticed.
+        So states that pass quickly are noticed, too.
         """
         left = dict(follows)
 

@@ -54,7 +54,8 @@ def spec_schema() -> Schema:
 
 def _leaves(path: str, schema: Schema, *, required: bool) -> Iterator[Leaf]:
     items = schema.get("items", {})
-    if not schema.get("properties"):  # A choice among several has no other content than its presence.
+    # Also for an object without properties: it is a choice, and what counts is only whether it is present.
+    if not schema.get("properties"):
         yield Leaf(path, schema, required)
     if "properties" in items:
         yield from _leaves(f"{path}[]", items, required=True)

@@ -33,7 +33,7 @@ class Server:
         self._connection.close()
 
     def try_to_create(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:
-        """What would become of a new job, and the error if it is refused. Nothing is stored."""
+        """The new job as it would be stored, and the error if it is refused. Nothing is stored."""
         return self._tried("POST", self._jobs, job)
 
     def try_to_replace(self, job: dict[str, Any]) -> tuple[dict[str, Any], str]:

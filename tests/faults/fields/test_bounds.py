@@ -100,7 +100,7 @@ def test_a_wrong_value_is_refused_with_its_path_and_what_would_be_right(server: 
 
 def test_a_change_that_changes_nothing_is_none(server: Server, live: dict[str, dict[str, Any]]) -> None:
     for job in live.values():
-        stored = server.change(job)  # Before this, its status is the type's default, which nobody has stored.
+        stored = server.change(job)  # Until now the job shows the type's default status, which is not stored.
         answer = server.change(stored)
         kept = {name: value for name, value in answer["metadata"].items() if name != "managedFields"}
         assert kept == {name: value for name, value in stored["metadata"].items() if name != "managedFields"}

@@ -58,7 +58,7 @@ def test_whatever_is_valid_there_can_be_decided_on(end: Callable[[Schema], Any])
 
 
 def _undecided(spec: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a job's life, until its deadline and until its suspension."""
+    """Yields what is wrong with the ends of two lives: one job exceeds its deadline, and one is suspended."""
     try:
         begun = a_scene(**spec).settled()
         ends = {
@@ -83,7 +83,7 @@ def test_a_running_job_keeps_them_and_a_suspended_one_does_not(server: Server, s
         if spec == SPEC:
             continue
         _, said = server.try_to_replace(made["resting"] | {"spec": spec | {"suspend": True}})
-        if said:  # Another rule refuses this value. What has to be shown for it is shown elsewhere.
+        if said:  # Another rule refuses this value, so it shows nothing here. Other tests cover it.
             continue
         tried += 1
         _, said = server.try_to_replace(made["live"] | {"spec": spec})

@@ -35,7 +35,7 @@ table ip outside {{
 
 
 def cni(pods: str) -> dict[str, Any]:
-    """The configuration with which containerd connects a pod: a virtual cable to its node, which routes."""
+    """The configuration with which containerd connects a pod: a virtual cable to its node, which routes packets."""
     ipam = {
         "type": "host-local",
         "ranges": [[{"subnet": pods}]],

@@ -175,7 +175,7 @@ def _layer(tree: Path, folder: Path, program: str) -> Path:
         shutil.copy(tree / "bin/busybox", path)
         for name in ("sh", "mkdir", "rm", "sleep"):
             (path / name).symlink_to(program)
-        # A script of the helper uses this path for its shell.
+        # The script of the local-path helper names its shell as /bin/sh.
         (folder / "bin").symlink_to("usr/local/bin")
         return folder
     shutil.copy(build.path(program), path)

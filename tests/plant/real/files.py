@@ -10,7 +10,7 @@ NODE_STATUS = "2s"
 LEASE_SECONDS = 8
 """How long a kubelet's lease lasts. The kubelet renews it four times in this time."""
 REGISTRIES = "registries"
-"""A folder in a node's /var/lib, which contains a folder for each registry that is not at the host in its name.
+"""A folder in a node's /var/lib, which contains a folder for each registry whose address is not the host in its name.
 containerd reads it for each image."""
 
 
@@ -45,9 +45,9 @@ state = "/run/containerd"
 
 
 def cni(network: Network, number: int) -> dict[str, Any]:
-    """Connects each pod by a virtual cable to its node, which routes.
+    """Connects each pod by a virtual cable to its node, which routes the packets.
 
-    (On a bridge, rules for Services miss packets.)
+    (On a bridge, rules for Services would miss packets.)
     """
     ranges = [[{"subnet": str(network.pods(number))}]]
     ipam = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/run/cni"}

@@ -193,7 +193,7 @@ def _node_variables(nodes: int, procs: int, node: int) -> dict[str, str]:
 def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.SlurmTask | None) -> dict[str, str]:
     """The master's variables, from the environment or flags, or else from Slurm, or else for this machine.
 
-    The last only if all processes run here; otherwise empty.
+    This machine is the master only if all processes run here. If there is no master, the result is empty.
     """
     here = found.get(Env.LOCAL_WORLD_SIZE, found.get(Env.NPROC_PER_NODE)) == found[Env.WORLD_SIZE]
     # Processes that are started one by one do not use Slurm's port: they need the same port in every shell, but not

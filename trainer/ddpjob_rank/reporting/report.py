@@ -61,7 +61,7 @@ def report(
         return
     record, now = teller.record, time.monotonic()
     if step is not None and (number := _whole("step", step)) is not None:
-        if record.counted != 0:  # The steps that have been counted until now may have had other numbers.
+        if record.counted != 0:  # The steps counted so far may have been numbered differently.
             record.counted, record.first_step = 0, number
         teller.finish(number, now)
     if activity is not None:

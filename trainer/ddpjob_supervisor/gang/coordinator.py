@@ -248,7 +248,8 @@ class Coordinator:
                 known = isinstance(state, Stalled) and all(is_of_a_stall(end) for end in ends)
                 if isinstance(state, Running) and self._is_leaving and has_parted(ends):
                     self._part(now)
-                elif not is_well(ends) and not known:  # If it stopped well, others may still save.
+                # If all ranks of the node ended well, other nodes may still be saving.
+                elif not is_well(ends) and not known:
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
                 member.state = MemberState.IDLE  # The node takes part in the next attempt, and finishes again.
@@ -288,7 +289,7 @@ class Coordinator:
         return isinstance(self.state, Stalled) and self.state.observations.keys() >= self._busy().keys()
 
     def observations(self) -> dict[int, Observation]:
-        """What each rank was found doing, as far as known, by rank. Ranks of nodes that are not busy have ended."""
+        """What each rank was doing, by rank, as far as known. On nodes that are not busy, all ranks have ended."""
         busy, ring, ends = self._busy(), self.current.ring, self.current.ends
         all_ranks = range(self.nodes * self._processes)
         found = {rank: observation_of(rank, None) for rank in all_ranks if ring.node_of(rank) not in busy}
@@ -370,7 +371,7 @@ class Coordinator:
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
-        # The preflight names nodes by their numbers, so it runs in this order.
+        # The preflight names nodes by their numbers, so its ranks follow these numbers.
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)

@@ -36,8 +36,7 @@ STALL_LOOK_SECONDS = 1.0
 """Seconds between two checks for a stall, each of which goes through all ranks of the gang."""
 
 LATE_SECONDS = 300.0
-"""The log first reports that the first step is late after this time, and again after twice this time, four times,
-…."""
+"""When the log first reports that the first step is late. It does so again after twice this time, four times, …."""
 
 ANSWERING_SECONDS = 5.0
 """How long all ranks may take to report what they are doing. Usually it is less than a second."""
@@ -226,7 +225,10 @@ class CoordinatorService:
             self.on_change()  # This covers changes by beats, such as stragglers: one call per beat would be too many.
 
     def _announce_again(self) -> None:
-        """Announces rank 0 again to supervisors that have not answered: they still look for the former one."""
+        """Announces rank 0 again to supervisors that have not answered.
+
+        They still use the address of the former pod.
+        """
         idle = self._announcing is None or self._announcing.done()
         if self._silent and idle and isinstance(self.coordinator.state, Gathering):
             self._announcing = asyncio.create_task(self._announce())

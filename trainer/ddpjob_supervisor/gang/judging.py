@@ -98,12 +98,12 @@ class Ledger:
 def first_of(attempt: int, ends: Ends, heard: Mapping[int, float]) -> Incident | None:
     """The incident that ended an attempt; None if no rank failed.
 
-    The rules are the operator's. A rank that was killed or raised its own error comes first, then a rank that timed
-    out in a collective, then a rank that lost a peer. Among ranks of one kind, the rank that ended earliest comes
-    first; ranks that ended at the same moment are tied. Because the clocks of nodes differ, the time of a node's
-    first failure is the time in `heard`, when the coordinator received it; the node's own clock is used only for how
-    much later the node's other failures were. If ranks timed out in a collective, the incident names the rank that
-    did not enter it, if that rank is known.
+    The operator has the same rules. A rank that was killed or raised its own error comes first, then a rank that
+    timed out in a collective, then a rank that lost a peer. Among ranks of one kind, the rank that ended earliest
+    comes first; ranks that ended at the same moment are tied. Because the clocks of nodes differ, the time of a
+    node's first failure is the time in `heard`, when the coordinator received it; the node's own clock is used only
+    for how much later the node's other failures were. If ranks timed out in a collective, the incident names the rank
+    that did not enter it, if that rank is known.
     """
     failures = []
     for node, all_ends in ends.items():

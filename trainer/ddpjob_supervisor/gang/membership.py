@@ -52,7 +52,7 @@ from .rendezvous import RELEASE
 from .ring import Ring, rank_in_words
 
 BEAT_SECONDS, BEAT_SECONDS_AT_MOST = 0.5, 2.0
-"""Seconds between two reports of a node: in a small gang, and at most."""
+"""Seconds between two reports of a node: the value for a small gang, and the maximum."""
 
 BEATS_PER_SECOND = 2000
 """How many ranks of the whole gang report per second: in a large gang each node reports less often. 4000 reports took

@@ -59,7 +59,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     die_with(int(sys.argv[2]))
     for number in UNHEEDED:
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup makes a process ignore SIGHUP, which must stay so.
+        if signal.getsignal(number) is signal.SIG_DFL:  # If nohup has set SIGHUP to be ignored, it stays ignored.
             signal.signal(number, _go_on)
     sys.path.insert(0, sys.argv[3])
     set_by_program: dict[str, str] = json.loads(sys.argv[4])
@@ -157,7 +157,8 @@ def _settle(request: Request, seen: Mapping[str, str], set_by_program: Mapping[s
     """
     os.environ.clear()
     os.environ.update(request["env"])
-    tempfile.tempdir = None  # It was chosen when torch._dynamo was imported, but TMPDIR may differ now.
+    # The old directory was chosen when torch._dynamo was imported, but TMPDIR may differ now.
+    tempfile.tempdir = None
     if request["cores"]:
         os.sched_setaffinity(0, request["cores"])
     random.seed()

@@ -1,4 +1,4 @@
-"""Keeps the limits learned from a job's steps and stalls in a file beside the stacks, for pods that start later."""
+"""Keeps the limits learned from a job's steps and stalls in a file beside the evidence, for pods that start later."""
 
 import asyncio
 import contextlib

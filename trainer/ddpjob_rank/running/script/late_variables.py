@@ -28,7 +28,7 @@ def watch(program: Program, seen: Mapping[str, str]) -> None:
     """
     if os.environ.get(Env.RANK, "0") != "0":
         return
-    # os.environ calls it, too, so load_dotenv() and os.environ.update() are noticed. An audit hook would work as
+    # os.environ calls putenv, too, so load_dotenv() and os.environ.update() are noticed. An audit hook would work as
     # well, but it costs 0.4 us for each event that Python audits, such as a call of id().
     os.putenv = _Watch(program, seen, os.putenv)
 

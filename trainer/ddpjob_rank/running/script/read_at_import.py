@@ -21,11 +21,12 @@ READ_BY: dict[str, tuple[str, ...]] = {
         "TQDM_*",  # tqdm/utils.py, envwrap; torch.hub imports tqdm
         *("TORCH_LOGS*", "TORCH_TRACE", "TORCH_DTRACE"),  # torch/_logging/_internal.py
         *("PYTORCH_JIT*",),  # torch/jit/_state.py and _trace.py
-        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),  # c10/core/AllocatorConfig.h; the backend, at import
+        # c10/core/AllocatorConfig.h; read by the backend at import
+        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
         *("TORCH_CPP_LOG_LEVEL", "TORCH_SHOW_CPP_STACKTRACES", "TORCH_CUSTOM_TERMINATE"),  # c10/util
         *("PYTORCH_API_USAGE_STDERR", "KINETO_USE_DAEMON"),  # c10/util/Logging.cpp; torch/profiler/__init__.py
         "TORCH_DISTRIBUTED_DEBUG",  # torch/distributed/__init__.py, set_debug_level_from_env
-        "TORCH_DISTRIBUTED_USE_TORCHCOMMS",  # torch/distributed/config.py, as the next two
+        "TORCH_DISTRIBUTED_USE_TORCHCOMMS",  # torch/distributed/config.py; so are the next two
         *("TORCH_DISTRIBUTED_COMPILE_ON_ONE_RANK", "TORCH_DISTRIBUTED_PIPELINE_PER_EDGE_P2P"),
         *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_PREFER_*", "TORCH_LINALG_PREFER_*"),  # ATen/Context.h
         *("TORCH_ROCM_FA_PREFER_CK", "TORCH_SYMMMEM"),
@@ -43,13 +44,13 @@ READ_BY: dict[str, tuple[str, ...]] = {
         *("LOG_AUTOTUNE_RESULTS", "LOG_TLPARSE", "PT2_COMPILE_ID_PREFIX", "UNSAFE_SKIP_FSDP_MODULE_GUARDS", "CXX"),
         *("DUMP_AOTI_MINIFIER", "FAKE_ALLOW_META", "ENABLE_TEMPLATE_AUTOWS"),
         *("SYMPY_*", "MPMATH_*"),  # sympy/core/cache.py; mpmath/libmp/backend.py
-        *("HOME",),  # triton/knobs.py, for the cache's directory
+        *("HOME",),  # triton/knobs.py: the cache's default directory
         *("TRITON_INTERPRET", "TRITON_DEBUG", "TRITON_BACKENDS_IN_TREE"),  # libtriton; triton/backends/__init__.py
         *("TRITON_ENABLE_PYTHON_STACKTRACE", "TRITON_INSTRUMENTATION_MODE", "PTXAS_OPTIONS"),
     ),
 }
 """The variables that each module reads at its import, for the modules that are imported before the ranks are forked.
-`*` stands for any characters."""
+`*` stands for any characters. The comments name the files that read the variables."""
 
 READ_AGAIN = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
 """Variables that match a pattern above, but are read whenever they are needed."""

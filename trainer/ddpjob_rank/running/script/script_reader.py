@@ -44,8 +44,8 @@ NODES, CALLS = 100_000, 10
 def variables_of(program: Program, env: Mapping[str, str], *, others: bool = False) -> Variables:
     """The variables that a program sets before PyTorch reads them. `env` is the environment in which its ranks start.
 
-    With `others`, also the values of variables that PyTorch does not read at its import. Code that cannot be
-    understood is skipped, and never causes an error.
+    With `others`, the result includes the values of variables that PyTorch does not read at its import. Code that
+    cannot be understood is skipped, and never causes an error.
     """
     environment = Environment(env, others=others)
     # A program may contain anything: even Python's parser can raise RecursionError and MemoryError.
