@@ -136,7 +136,8 @@ WORKLOAD_MADE = On(EVENT, "workloads", word="changed-1")
 GROUP_MADE = On(EVENT, "podgroups", word="changed-1")
 
 OWN_STATUSES = sum(row.on.subresource == "status" and "created" not in row.name for row in LONG.writes)
-"""The number of statuses that are certain to come. (That pods exist may be written together with something else.)"""
+"""The number of statuses that are certain to be written. (The status that all pods exist may be merged with the
+next.)"""
 PODS_BECOME = {
     (0, 1): ("ending", "gone"),
     (1, 1): ("failed",),
@@ -196,7 +197,7 @@ def _lost_answers() -> Iterator[Plan]:
 
 
 def _lost_while_behind() -> Iterator[Plan]:
-    """The operator also does not see in time that the write was done, so it unknowingly repeats the write."""
+    """The operator also sees too late that the write was done, so it unknowingly repeats the write."""
     places, kinds = {(1, 1), (0, 2), (2, 4)}, ("pods", "services", *GROUPS)
     for row in LONG.writes:
         of_group = row.on.resource in GROUPS and row.stage == "restart"

@@ -41,8 +41,8 @@ NOT_PASSED_ON = frozenset(
     {"authorization", "host", "connection", "accept-encoding", "content-length", "transfer-encoding"}
 )
 LISTS_AT_START = dict.fromkeys(KINDS, 1) | {"ddpjobs": 2}
-"""How many lists are old. The operator lists each kind before it starts, and kopf lists jobs before it watches
-them."""
+"""For each kind, how many lists show the past after a start. The operator lists each kind before it starts, and kopf
+lists jobs again before it watches them."""
 SILENCE_SECONDS = 1.0
 """If nothing has happened for this long, a watch that lags delivers the events that it holds back."""
 
@@ -84,7 +84,7 @@ class Proxy:
     watching: set[tuple[int, str]] = field(default_factory=set)
     """Processes with an open watch, each with the watched resource."""
     remembered: dict[str, bytes] = field(default_factory=dict)
-    """Lists of each kind as they once were."""
+    """For each kind, the answer to a list at an earlier moment."""
     port: int = 0
     dates: Dates | None = None
     """The dates of the servers behind the proxy; None if they are right."""
@@ -98,7 +98,7 @@ class Proxy:
         self.crash: Callable[[], Awaitable[None]]
         """Kills the operator and starts another one."""
         self.remember: Callable[[], Awaitable[None]]
-        """Keeps lists of the present state."""
+        """Keeps a list of each kind as it is now."""
         self._old_lists: dict[tuple[int, str], int] = {}
         self.names = Namer()
         self._changed = asyncio.Condition()

@@ -17,8 +17,8 @@ from .plans import PLANS, chosen
 IN_FULL = pytest.mark.full("another plan shows the same thing, and another the same place (plans.py: chosen)")
 
 
-# If an operator opens a connection in the moment in which it is killed, the connection may be accepted after the
-# proxy has closed. asyncio leaves it to the garbage collector, which warns during whichever test runs at that time.
+# If an operator opens a connection at the moment when it is killed, the connection may be accepted after the proxy
+# has closed. asyncio leaves it to the garbage collector, which warns during whichever test runs at that time.
 UNCLOSED = "Exception ignored in. <(function _SelectorTransport|socket.socket)"
 
 

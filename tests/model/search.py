@@ -266,7 +266,7 @@ def _of_rank(rank: int, world: World, acts: list[str]) -> str:
     """The pods of a rank and the pending actions on them, without the rank's number."""
     pods = sorted(_state_of(pod, world) for pod in world.pods.values() if pod.rank == rank)
     mark = f"job-<{rank}>-"
-    # If rank 0 alone decides about success, it differs from all other ranks.
+    # If rank 0 alone decides about success, the other ranks are not equivalent to it.
     apart = rank == 0 and "successPolicy" in world.spec
     return str([apart, *pods, *(act.replace(mark, "job-") for act in acts if mark in act)])
 

@@ -146,7 +146,7 @@ class Histories(RuleBasedStateMachine):
             for one in self.searching:
                 self.gang.connect(one)
             for link in self.talking:
-                if link.to_coordinator:  # A message on another link may have cut this one.
+                if link.to_coordinator:  # A message on another link may have cut this link.
                     self.gang.to_coordinator(link)
             for one in self.hearing:
                 self.gang.to_member(one)

@@ -95,7 +95,8 @@ def _preload(program: Program, modules: Sequence[str], start_method: str | None)
     preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *modules)
     processes = os.environ.get(Env.NPROC_PER_NODE) or os.environ.get(Env.LOCAL_WORLD_SIZE) or "1"
     threads = threads_of_each(max(1, int(processes[:DIGITS]))) if processes.isascii() and processes.isdecimal() else 1
-    if program.is_trainer:  # The trainer imports PyTorch before the task.
+    # The trainer imports PyTorch before the user's task, so variables that the task sets do not matter here.
+    if program.is_trainer:
         return Preload(preloaded, program.directory, threads)
     found = variables_of(program, {"OMP_NUM_THREADS": str(threads), **os.environ}, others=bool(modules))
     if found.unclear and start_method != WARM:

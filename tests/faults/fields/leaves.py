@@ -54,7 +54,7 @@ def spec_schema() -> Schema:
 
 def _leaves(path: str, schema: Schema, *, required: bool) -> Iterator[Leaf]:
     items = schema.get("items", {})
-    # Also for an object without properties: it is a choice, and what counts is only whether it is present.
+    # This includes objects without properties, which are choices: only their presence matters.
     if not schema.get("properties"):
         yield Leaf(path, schema, required)
     if "properties" in items:

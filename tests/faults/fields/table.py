@@ -197,7 +197,7 @@ def _rule(**rule: Any) -> dict[str, Any]:
 
 
 FIELDS: dict[str, Field] = {
-    # how many nodes, and whether the job runs at all
+    # the number of nodes, and whether the job runs
     "nodes": _always(Follows(attempt=2, ready="1/1"), None, Follows(attempt=2, ready="1/1")),
     "suspend": _always(GOES_ON, Follows("Suspended"), GOES_ON, job={"suspend": False}),
     "elastic.minNodes": _always(
@@ -207,7 +207,7 @@ FIELDS: dict[str, Field] = {
         None, GOES_ON, GOES_ON, job=IN_ELASTIC, refused={Change.LEAST: "is more than elastic.maxNodes"}
     ),
     "elastic.shrinkAfterSeconds": _always(GOES_ON, GOES_ON, GOES_ON, job=IN_ELASTIC),
-    # placement: the next attempt follows
+    # placement, which changes with the next attempt
     "scheduling.schedulingPolicy.gang.minCount": _always(
         _placed(schedulingPolicy={"gang": {"minCount": 1}}),
         None,
@@ -221,7 +221,7 @@ FIELDS: dict[str, Field] = {
     "scheduling.schedulingPolicy.basic": _choice("basic and gang", schedulingPolicy={"basic": {}}),
     "scheduling.disruptionMode.single": _choice("single and all", disruptionMode={"single": {}}),
     "scheduling.disruptionMode.all": _choice("single and all", disruptionMode={"all": {}}),
-    # disruption at any time
+    # protection against disruptions, which may change at any time
     "disruption": _always(
         Follows(ready="2/2", budget=False),
         Follows(ready="2/2", budget=True),
@@ -260,7 +260,7 @@ FIELDS: dict[str, Field] = {
     "firstStepTimeoutSeconds": _variable(
         "DDPJOB_FIRST_STEP_TIMEOUT_SECONDS", "1", MOST, None, job={"firstStepTimeoutSeconds": 60, "restart": SOON}
     ),
-    # the end of the job
+    # what ends the job, and which pods remain then
     "successPolicy": _always(ONE_DONE, ALL_DONE, ONE_DONE, then=Then.RANK_0_FINISHES),
     "cleanPodPolicy": _always(
         Follows("Failed", pods=("Running", "Failed")),
@@ -370,7 +370,7 @@ FIELDS: dict[str, Field] = {
     "preflight": _variable(
         "DDPJOB_PREFLIGHT", "Disabled", "Full", "Fast", job={"preflight": "Disabled", "restart": SOON}
     ),
-    # the content of pods
+    # the content of the pods
     "procsPerNode": _suspended(
         _with(1, NPROC_PER_NODE="1", WORLD_SIZE="2"),
         _with(1, NPROC_PER_NODE="64", WORLD_SIZE="128", RANK=None),

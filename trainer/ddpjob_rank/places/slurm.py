@@ -34,7 +34,7 @@ SUGGESTION = "set MASTER_ADDR, or start the processes without srun"
 
 @dataclass(frozen=True, slots=True)
 class SlurmTask:
-    """A task, if its step has several. Ranks and node numbers count from 0."""
+    """One of several tasks of a Slurm step. Ranks and node numbers count from 0."""
 
     rank: int
     tasks: int

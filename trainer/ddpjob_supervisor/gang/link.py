@@ -241,7 +241,7 @@ def not_direct(said: str, seen: str) -> str:
 
 def why(error: OSError) -> str:
     """The reason for an error of `connect`, without the address."""
-    number = error.errno or 0  # Negative for an error of getaddrinfo, such as an unknown name.
+    number = error.errno or 0  # Errors of getaddrinfo, such as an unknown name, have negative numbers.
     return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
