@@ -28,7 +28,7 @@ LEAST_OF_THE_LOOP, MOST_OF_THE_START, MOST_OF_THE_LAUNCH, LEAST_OF_SCALING = 0.9
 STEPS = {"ConvNet": 1200, "ResNet18": 30, "ConvNet28": 250}
 """The steps of a run, by model. They take about a dozen seconds on two cores."""
 TURNS = 6
-"""How many times more turns than pairs there are, because turns are short."""
+"""The number of pairs is multiplied by this if turns of one process are compared, because turns are short."""
 QUICK = 20
 """The factor by which a quick run reduces the steps."""
 

@@ -56,4 +56,4 @@ class Life:
     """After the last stage but one, nothing is left to do. The last stage deletes the job."""
     writes: tuple[Row, ...]
     more_statuses: int = 0
-    """How many more statuses may be written, because a user changes unimportant fields."""
+    """The number of additional statuses that may be written if a user changes unimportant fields."""

@@ -71,7 +71,7 @@ class Operator:
         action = self.to_do.pop(0)
         if not self.world.carry_out(action, self.seen):
             self.refused = True
-            if not isinstance(action, OF_PODS):  # What the rest depends on was not created, so nothing else is.
+            if not isinstance(action, OF_PODS):  # The remaining actions need the object that could not be created.
                 self.to_do.clear()
         if not self.to_do:
             retry_at = self.world.now + RETRY

@@ -46,7 +46,7 @@ class RealPod:
     reason: str = ""
     disruption: Disruption | None = None
     sandbox_lost: bool = False
-    """Whether its node has lost its sandbox while the trainer ran, and therefore will end the trainer."""
+    """Whether the pod's node lost its sandbox while the trainer ran. The node will therefore end the trainer."""
     stop_by: datetime | None = None
     """When its kubelet will have ended the pod, after it was told to stop but not deleted."""
     told_at: datetime | None = None

@@ -516,7 +516,7 @@ class Histories(RuleBasedStateMachine):
 
 
 class Supervised(Histories):
-    """The same with supervisors in the pods, so that a running gang also restarts in place."""
+    """The same histories with supervisors in the pods, so that a running gang also restarts in place."""
 
     @initialize(
         spec=SPECS,

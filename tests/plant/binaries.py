@@ -99,7 +99,8 @@ BINARIES = (
     _of_kubernetes("kubeadm", For.KIND, module="kind"),
     Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),
     Binary("crictl", "kind", "sigs.k8s.io/cri-tools/cmd/crictl", only=For.KIND),
-    # The tag changes nothing. It makes a separate call build this program, which writes `logrus` with other capitals.
+    # This program spells the import path of `logrus` with other capitals, so one call of Go cannot build it together
+    # with the others. The tag has no other effect than a separate call.
     Binary(
         "local-path-provisioner", "kind", "github.com/rancher/local-path-provisioner", tags="netgo", only=For.KIND
     ),

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = dt.timedelta(days=7)
 BEFORE = dt.timedelta(hours=1)
-"""How long before its creation a certificate is already valid, because clocks differ."""
+"""Certificates are valid from this long before their creation, because clocks differ."""
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 

@@ -14,7 +14,8 @@ SIOCGIFCONF = 0x8912
 """Requests the names and the IPv4 addresses of all interfaces (netdevice(7))."""
 
 ENTRY_BYTES, NAME_BYTES, ADDRESS = 40, 16, slice(20, 24)
-"""The layout of an entry of the answer: its size, the size of its name, and where its sockaddr_in has the address."""
+"""The size of an entry of the answer, the size of the interface's name in it, and the position of the IPv4
+address."""
 
 ROOM_BYTES = 256 * ENTRY_BYTES
 ARPHRD_INFINIBAND = "32"

@@ -16,7 +16,8 @@ from .messages import INCIDENTS_KEPT, NAMED, STALLED, End, Incident, Past
 PEER_LOST = PeerLostError.cause
 
 FRUITLESS = 2
-"""How many consecutive attempts may make no progress before restarts in place stop, because new pods may help."""
+"""How many consecutive attempts may make no progress. After that, the gang no longer restarts in place, because new
+pods may help."""
 
 LOOP = 3
 """How many consecutive incidents without progress between them are a crash loop. Only the operator ends a job."""

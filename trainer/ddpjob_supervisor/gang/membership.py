@@ -253,7 +253,7 @@ class Follower:
             case _:
                 pass  # The message is a ping, or is about a former attempt.
 
-    # From attempt to attempt.
+    # The start and the end of attempts.
 
     def _start(self, start: Start) -> None:
         self._log_attempt(start)
