@@ -126,9 +126,9 @@ _WRITES = (
     Row("finish", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
-"""The writes in this order. Wherever pods are created, the operator tries to create the Secret again, because it must
-not read Secrets, and is refused because the Secret exists. A status about the pods' progress may be written once
-more, or together with the next status."""
+"""The writes of the long life, in their order. Wherever pods are created, the operator tries to create the Secret
+again, because it must not read Secrets, and is refused because the Secret exists. A status about the pods' progress
+may be written once more, or together with the next status."""
 
 _BRIEF_WRITES = (
     _status("run", "start-1", "attempt-1-Pending"),

@@ -350,7 +350,7 @@ def wrong_dates(stage: str, which: Wrong, hours: int, *, restart: bool) -> Obsta
         if restart:
             await rig.crash()
             await rig.until_it_watches()
-        # Until then, the operator might still act on a right date.
+        # Until then, the operator might still use a date that it received before the clock was wrong.
         await rig.proxy.until(lambda: told(rig), PATIENCE_SECONDS)
 
     def told(rig: Rig) -> bool:

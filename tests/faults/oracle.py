@@ -179,8 +179,8 @@ def hot_loops(log: Iterable[Record], at_once: float = AT_ONCE_SECONDS) -> Iterat
     """
     asked: defaultdict[str, list[Record]] = defaultdict(list)
     for record in _by_itself(log, at_once):
-        # Each query about rights concerns another right. Statuses that the server itself has answered are not counted
-        # here: `quarrels` limits their total.
+        # Each query about rights is about a different right. Statuses that the server itself has answered are not
+        # counted here: `quarrels` limits their total.
         own = record.call.subresource == "status" and record.injected is None
         if record.call.resource not in REVIEWS and not own:
             asked[_asked(record.call)].append(record)

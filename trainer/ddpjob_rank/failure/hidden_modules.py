@@ -1,4 +1,4 @@
-"""Finds a file beside a program whose name is that of a module of Python's standard library, such as `queue.py`."""
+"""Finds a file such as `queue.py` beside a program, if it hides a module of Python's standard library."""
 
 import sys
 import traceback

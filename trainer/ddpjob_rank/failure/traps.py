@@ -215,8 +215,8 @@ PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""The package of each module whose package has a different name. A package with the module's own name may be from
-anybody."""
+"""For modules that come from a package of another name: the package's name. A package with the module's own name may
+be from anybody."""
 
 
 def known_mistake(error: BaseException) -> TrainerError | None:

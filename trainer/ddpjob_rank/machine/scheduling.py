@@ -27,6 +27,6 @@ def run_as_batch(backend: str | None, nvidia: Path = NVIDIA) -> None:
     if backend == NCCL or (backend is None and nvidia.exists()):
         return
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
-        # This may be forbidden, for example by a seccomp profile. The policy stays as it was then.
+        # This may be forbidden, for example by a seccomp profile. If so, the policy stays as it is.
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

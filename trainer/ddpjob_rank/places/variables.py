@@ -149,7 +149,7 @@ def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
-    """The variables of a Slurm task: a process of the world, or a node that has to start several processes."""
+    """The variables of a Slurm task, which is a process of the world, or starts the processes of a node."""
     procs = place.procs_per_node
     if procs in (None, task.local_tasks):
         return _task_variables(task)

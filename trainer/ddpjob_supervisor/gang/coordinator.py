@@ -371,7 +371,7 @@ class Coordinator:
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
-        # The preflight names nodes by their numbers, so its ranks follow these numbers.
+        # The preflight names nodes by their numbers, so its ranks are in the order of these numbers.
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)
