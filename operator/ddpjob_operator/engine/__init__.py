@@ -1,4 +1,4 @@
-"""The pure engine: decisions about a job, from a snapshot and nothing else. Imports only the API."""
+"""The pure engine, which makes all decisions about a job from a snapshot alone. Imports only the API."""
 
 from .conditions import Obstacle, events
 from .decide import decide

@@ -22,11 +22,11 @@ def reported(view: View, verdict: Verdict) -> Verdict:
 
 
 def derived(view: View, verdict: Verdict) -> Verdict:
-    """Adds the derived fields of the status, and keeps the fields that only a newer operator knows."""
+    """Adds the derived fields to the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
-    # Usually nothing has changed. Then the old object is kept: it already has the unknown fields, and `decide` needs
-    # no second view.
+    # Usually nothing has changed. Then the old object is kept, because it already has the unknown fields and `decide`
+    # needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 
@@ -42,10 +42,10 @@ def located(view: View, verdict: Verdict) -> Verdict:
 
 
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
-    """Removes from the API the pods whose Kubernetes nodes do not answer, if the operator's administrator permits it.
+    """Deletes pods from the API if their Kubernetes nodes do not answer and the operator's administrator permits it.
 
-    If the gang goes on, its present pods stay until their loss has been handled, because a replacement that is
-    created before that would have the same name.
+    If the gang goes on, its present pods stay until their loss has been handled, because a replacement that was
+    created earlier would have the same name.
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
@@ -60,58 +60,58 @@ def marked(view: View, verdict: Verdict) -> Verdict:
     """Marks a job as finished in its metadata, when its last status is written.
 
     If the cluster refuses the mark, no retry is scheduled, because there may be thousands of finished jobs. The next
-    look that happens for another reason tries again.
+    round, which will have another reason, tries again.
     """
     snapshot, status = view.snapshot, verdict.status
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
     # If `snapshot.mark` is None (which is not the same as empty), the job is never marked, because its status cannot
-    # be lost unless the whole job is. A copied job has the mark of the original, which differs from its own mark.
+    # be lost unless the whole job is. A copied job carries the mark of the original, which differs from its own mark.
     if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
 
 
 def _silence_due(view: View) -> Times:
-    """When the silence of rank 0's supervisor becomes a condition."""
+    """When the silence of rank 0's supervisor will be reported as a condition."""
     if not view.status.finished:
         yield silent_at(view)
 
 
 def _quiet_due(view: View) -> Times:
-    """When a node no longer counts as ready because its supervisor does not answer."""
+    """When a node will stop counting as ready because its supervisor does not answer."""
     if not view.status.finished:
         yield view.quiet_at
         yield view.missed_at
 
 
 def _located_due(view: View) -> Times:
-    """When to try again to write topology domains into pods, after a refusal."""
+    """When to retry writing topology domains into pods, after a refusal."""
     if view.snapshot.refusal is not None and view.unlocated:
         yield view.snapshot.refusal.retry_at
 
 
 def _loss_due(view: View) -> Times:
-    """When another pod counts as lost."""
+    """When the next pod will count as lost."""
     if view.snapshot.settings.force_delete_lost_pods:
         yield view.next_loss
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step that follows every verdict, whichever policy it comes from."""
+    """A step that follows every verdict, whichever policy the verdict comes from."""
 
     takes: Callable[[View, Verdict], Verdict]
-    """Adds to a verdict, or leaves it as it is."""
+    """Adds to a verdict, or returns it unchanged."""
     here: str
-    """Why the step has this place in the order: before the next step, and after the steps that come before it."""
+    """Why the step has this place in the order: after the steps before it, and before the next step."""
     due: Callable[[View], Times] = never
-    """When time alone will change what it does."""
+    """When the step may act differently merely because time has passed."""
 
     @property
     def name(self) -> str:
-        """Its function's name."""
+        """The name of the step's function."""
         return self.takes.__name__
 
 

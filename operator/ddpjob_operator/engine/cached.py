@@ -1,4 +1,4 @@
-"""Values that are worked out once for each object."""
+"""Attributes that are computed once per object."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
@@ -6,10 +6,10 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class cached(Generic[T]):  # noqa: N801  As `property` and `functools.cached_property`.
-    """`functools.cached_property` without its lock, which before Python 3.12 costs more time than most values do.
+class cached(Generic[T]):  # noqa: N801  In lower case like `property` and `functools.cached_property`.
+    """`functools.cached_property` without its lock, which before Python 3.12 takes longer than computing most values.
 
-    Two threads may both work out a value; both then get the same result.
+    Two threads may both compute a value, but they get the same result.
     """
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:

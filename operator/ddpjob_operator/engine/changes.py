@@ -1,4 +1,4 @@
-"""Changes to a status: new values by the field's name, whichever part it belongs to, checked by the type checker."""
+"""Typed changes to a status: new values by field name, whichever part of the status the field belongs to."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -51,7 +51,7 @@ class NetworkChanges(TypedDict, total=False):
 
 
 class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
-    """The fields of a `DDPJobStatus` that policies may set: what is remembered until the next look."""
+    """The fields of a `DDPJobStatus` that policies may set and read again in later rounds."""
 
     completed_indexes: str
     attempt: int
@@ -77,7 +77,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
 
 
 class EveryChange(StatusChanges, total=False):
-    """Adds the fields that are derived from others or are only for people: no decision depends on them."""
+    """Adds the fields that no decision depends on, because they are derived from other fields or only for people."""
 
     conditions: tuple[Condition, ...]
     observed_generation: int
@@ -94,14 +94,14 @@ PART_OF: Mapping[str, str] = {name: part for part, model in PARTS.items() for na
 
 
 def changed(status: DDPJobStatus, **changes: Unpack[EveryChange]) -> DDPJobStatus:
-    """The status with these fields changed, each in the part of the status that it belongs to."""
+    """Returns the status with these fields changed, each in the part of the status that it belongs to."""
     fields: dict[str, Any] = {}
     within: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         part = PART_OF.get(name)
         if part is None:
             fields[name] = value
-        elif getattr(getattr(status, part), name) is not value:  # Usually unchanged; then the part is not copied.
+        elif getattr(getattr(status, part), name) is not value:  # Usually nothing changes and no part is copied.
             within.setdefault(part, {})[name] = value
     parts = {part: getattr(status, part).model_copy(update=update) for part, update in within.items()}
     return status.model_copy(update=fields | parts)

@@ -1,4 +1,4 @@
-"""Turns what a policy found into a status: conditions, the one-word state, and events for what changed."""
+"""Turns a policy's findings into a status, with conditions and a one-word state, and into events for the changes."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .kstatus import kstatus
 from .snapshot import Waiting
 from .view import View
 
-MESSAGE_LENGTH = 1024  # The schema's maxLength: a longer message would get the whole status refused.
+MESSAGE_LENGTH = 1024  # The schema's maxLength. With a longer message, the API server would refuse the whole status.
 
 WARNINGS = frozenset(
     {
@@ -49,8 +49,8 @@ REPORTED = frozenset(
         *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE),
     }
 )
-"""Conditions that pass on what a program in a pod reports, or say that it is silent. Their messages may change at any
-time."""
+"""Conditions that repeat the report of a program in a pod, or state that the program is silent. Their messages may
+change at any time."""
 
 
 ENDED = {
@@ -64,7 +64,7 @@ UNDER_WAY = {
     ConditionType.RUNNING: State.RUNNING,
     ConditionType.CREATED: State.STARTING,
 }
-"""The first true condition of ENDED gives the state or, if the job has not ended, the first one of UNDER_WAY."""
+"""The state comes from the first true condition of ENDED or, if the job has not ended, of UNDER_WAY."""
 
 TELLING = (
     *ENDED,
@@ -72,12 +72,12 @@ TELLING = (
     ConditionType.QUEUED,
     *UNDER_WAY,
 )
-"""The first of these conditions that is true gives the reason of the status."""
+"""The status takes its reason from the first of these conditions that is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """One condition, to be set."""
+    """A condition that is to be set."""
 
     type: ConditionType
     value: bool
@@ -87,7 +87,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Something outside the job that keeps it from going on, and that somebody else has to fix."""
+    """Something outside the job that keeps the job from continuing, and that somebody else has to fix."""
 
     reason: str
     """One CamelCase word."""
@@ -95,16 +95,16 @@ class Obstacle:
 
 
 def updated(view: View, *says: Say, **changes: Unpack[StatusChanges]) -> DDPJobStatus:
-    """The job's status with these conditions and fields changed, and nothing else."""
+    """Returns the job's status with only these conditions and fields changed."""
     return changed(with_conditions(view, view.status, *says), **changes)
 
 
 def completed(
     view: View, status: DDPJobStatus, message: str | None, *, blocked: Obstacle | None, queued: Waiting | None
 ) -> DDPJobStatus:
-    """The status, with the fields that are derived from the others and from the pods.
+    """Returns the status with all fields that are derived from other fields and from the pods.
 
-    A job is blocked, or waits in a queue, for exactly as long as its policies say so.
+    The conditions Blocked and Queued are true exactly as long as a policy's verdict contains `blocked` or `queued`.
     """
     if queued is not None or status.is_true(ConditionType.QUEUED):
         why = queued or Waiting(Reason.DEQUEUED, "No longer waiting in a queue")
@@ -116,7 +116,7 @@ def completed(
         status = with_conditions(view, status, say)
     # Once the end of an attempt is decided, no node counts as ready, even though pods of the attempt still run.
     ready = view.heard_running + view.succeeded if status.attempt == view.status.attempt else 0
-    # After the end of the job the number stays what it was at the end, even if pods are removed.
+    # After the end of the job the number no longer changes, even if pods are removed.
     ended = view.status.finished
     counted = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
     status = changed(
@@ -133,19 +133,19 @@ def completed(
 
 
 def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status with its kstatus condition, if one is true. The condition gets the status's reason and message."""
+    """Returns the status with its kstatus condition, if one is true. It has the reason and message of the status."""
     others, kind = tuple(known for known in status.conditions if known.type not in KSTATUS), kstatus(status)
     if kind is None:
         return status if len(others) == len(status.conditions) else changed(status, conditions=others)
     known = status.condition(kind)
     if known is not None and view.status.finished:
-        return status  # The condition says how the job ended, and stays the same even if the spec changes.
+        return status  # The condition states how the job ended, and stays the same even if the spec changes.
     say = Say(kind, value=True, reason=status.reason or status.state, message=status.message)
     return changed(status, conditions=(*others, _condition(view, say, known)))
 
 
 def _displayed(status: DDPJobStatus, ready: str) -> DisplayStatus:
-    """The columns of a job in `kubectl get`."""
+    """Returns the columns for `kubectl get`."""
     known, seen = status.display, status.progress
     eta = "" if seen is None or seen.eta_seconds is None else duration(seen.eta_seconds)
     how_far = _how_far(seen)
@@ -165,9 +165,9 @@ def _how_far(seen: Progress | None) -> str:
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of the status that record which nodes have finished: none as soon as the gang starts again.
+    """Returns the fields of the status that record which nodes have finished. A restart of the gang clears them.
 
-    At the end of a job, pods are told to stop and are kept: a pod that then exits with 0 does not count as finished.
+    At the end of a job, some pods are told to stop and are kept. If such a pod exits with 0, it has not finished.
     """
     if status.bookkeeping.incarnations.default != view.status.bookkeeping.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}
@@ -178,9 +178,9 @@ def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
-    """One event for each condition that became true, or is true for a new reason, such as a second incident.
+    """Returns an event for each condition that became true, or is true for a new reason, such as a second incident.
 
-    Running implies Created, so if both become true together, there is only one event.
+    Running implies Created, so if both become true at the same time, only Running causes an event.
     """
     news = {
         condition.type: condition
@@ -195,7 +195,7 @@ def events(before: DDPJobStatus, after: DDPJobStatus) -> tuple[Event, ...]:
 
 
 def with_conditions(view: View, status: DDPJobStatus, *says: Say) -> DDPJobStatus:
-    """The status with these conditions changed; a condition that is false and never was true is left out."""
+    """Returns the status with these conditions changed. A false condition that was never true is left out."""
     conditions = {condition.type: condition for condition in status.conditions}
     for say in says:
         known = conditions.get(say.type)
@@ -209,7 +209,7 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
         return True
     counts_others = new.type is ConditionType.QUEUED or new.reason == Reason.QUOTA_EXCEEDED
     if counts_others and old.reason == new.reason:
-        return False  # The message also says how much other jobs use, which changes often.
+        return False  # The message also contains how much other jobs use, which changes often.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 
@@ -237,10 +237,10 @@ def _reason(status: DDPJobStatus) -> str:
 
 
 def state_of(status: DDPJobStatus) -> State:
-    """The one word for what a job is doing, derived from the rest of its status.
+    """Returns the job's state in one word, derived from the rest of its status.
 
-    A job that was told to save and stop counts as suspending until its next attempt begins, even if it is resumed
-    before then.
+    A job that was told to save and stop counts as suspending until its next attempt begins, even if the user resumes
+    it earlier.
     """
     ended = next((state for condition, state in ENDED.items() if status.is_true(condition)), None)
     if ended is not None:

@@ -1,4 +1,4 @@
-"""The engine's entry: from a job's snapshot to actions, a status and events, or to what it has to know first."""
+"""The engine's entry point: turns a job's snapshot into actions, a status and events, or requests missing facts."""
 
 from datetime import datetime
 
@@ -35,7 +35,7 @@ def decide(
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
-    # The next look depends on the new status: it may have begun something that ends at a set time, such as a backoff.
+    # The new status may begin something that ends at a set time, such as a backoff, so the next look depends on it.
     then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,
@@ -48,11 +48,10 @@ def decide(
 
 
 def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -> datetime | None:
-    """The next moment at which time alone may change the decision.
+    """Returns the next moment at which the decision may change merely because time has passed.
 
     `then` is the view with the new status. `asked` are the policies up to and including the one that decided, and all
-    steps that follow a verdict. The policies after the one that decided are not asked as long as it returns a
-    verdict.
+    steps that follow a verdict. Later policies do not matter as long as an earlier policy returns a verdict.
     """
     dues = {source.due for source in asked}  # A set, because several policies share a function.
     times = (verdict.wake_at, *(time for due in dues for time in due(then)))
@@ -60,8 +59,8 @@ def _next_look(then: View, verdict: Verdict, asked: tuple[Policy | Step, ...]) -
 
 
 UNIMPORTANT = KSTATUS | {ConditionType.CREATED}
-"""Conditions whose changes can wait for the next write of the status. Those of kstatus are derived from the others.
-`Running` usually follows `Created` within seconds, and then one write is enough for both."""
+"""Conditions whose changes can wait for the next write of the status. The kstatus conditions are derived from the
+others. `Running` usually follows `Created` within seconds, so that one write is enough for both."""
 
 COUNTING = REPORTED | {ConditionType.RUNNING, ConditionType.QUEUED}
 """Conditions whose messages change with each pod, with what other jobs use, or with what a program reports."""
@@ -75,9 +74,9 @@ MINOR = {
 
 
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
-    """Whether no change to the status is urgent: only progress changed, or which pods exist, run or have finished.
+    """True if no change to the status is urgent.
 
-    A changed message is not urgent either, if it comes from a program.
+    Not urgent are progress, the existence and state of pods, and messages that come from a program.
     """
     changes = _differences(before, after) | _differences(before.bookkeeping, after.bookkeeping)
     return changes <= MINOR | {"conditions", "bookkeeping"} and _what_matters(before) == _what_matters(after)
@@ -89,7 +88,7 @@ def _differences(before: DDPJobStatus | Bookkeeping, after: DDPJobStatus | Bookk
 
 
 def _what_matters(status: DDPJobStatus) -> list[tuple[object, ...]]:
-    """What has to be written immediately when it changes: the important conditions and their messages."""
+    """Returns the parts of a status whose changes must be written immediately: important conditions and messages."""
     return [
         (
             item.type,

@@ -1,7 +1,7 @@
-"""What to do and what to say: the engine's answer to a snapshot.
+"""The engine's decision on a snapshot: actions, a new status and events.
 
-An action that creates a pod only names the pod. The adapter builds the manifest when it sends the request: the
-manifests of all pods of a large job together take hundreds of MiB and seconds of work.
+An action that creates a pod only names the pod. The adapter builds the manifest when it sends the request, because
+the manifests of all pods of a large job would take hundreds of MiB and seconds of work.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from .snapshot import NO_NEEDS, Manifest, Needs, Placement
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object that belongs to the job. If it exists already, that is success."""
+    """Create an object that belongs to the job. If the object exists already, the action has succeeded."""
 
     kind: OwnedKind
     manifest: Manifest
-    """Lacks what only the adapter can fill in: the value of a Secret, or of a priority class."""
+    """The manifest without the values that only the adapter can fill in, those of a Secret or of a priority class."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object that belongs to the job. If it is gone already, that is success."""
+    """Delete an object that belongs to the job. If the object is gone already, the action has succeeded."""
 
     kind: OwnedKind
     name: str
@@ -43,7 +43,7 @@ class Resize:
 
     nodes: int
     least: int | None
-    """The fewest nodes that an elastic job accepts; None: it accepts no fewer than `nodes`."""
+    """The smallest number of nodes that an elastic job accepts; None: it accepts no fewer than `nodes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change an object that belongs to the job; fields that `change` does not name keep their values."""
+    """Change an object that belongs to the job. Fields that `change` does not mention keep their values."""
 
     kind: OwnedKind
     name: str
@@ -67,7 +67,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Create the present pod of a node. If it exists already, that is success."""
+    """Create the present pod of a node. If the pod exists already, the action has succeeded."""
 
     node: int
     job: DDPJob
@@ -75,9 +75,9 @@ class CreatePod:
     living: tuple[str, ...] = ()
     """Addresses of the gang's pods that already run."""
     placement: Placement | None = None
-    """What the job's admission by its queue adds to the pod; None without a queue."""
+    """What the queue's admission of the job adds to the pod; None if the job does not queue."""
     reserve: bool = False
-    """Whether the pod is a reserve: it does not train, but waits for room that an elastic gang can grow into."""
+    """Whether the pod is a reserve, which does not train but waits for room that an elastic gang can grow into."""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Stop and remove the pod of this name, if it still has this uid. If it is gone already, that is success."""
+    """Delete the pod with this name and uid. If the pod is gone already, the action has succeeded."""
 
     name: str
     uid: str
@@ -103,7 +103,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class StopPod:
-    """Stop a pod within its own grace period, and keep it with its logs. If it is gone already, that is success."""
+    """Stop a pod within its own grace period, but keep it and its logs. If it is gone already, this has succeeded."""
 
     name: str
     uid: str
@@ -111,25 +111,25 @@ class StopPod:
 
 @dataclass(frozen=True, slots=True)
 class TellDomain:
-    """Write a pod's topology domain into its annotation. If the pod is gone already, that is success."""
+    """Write a pod's topology domain into its annotation. If the pod is gone already, the action has succeeded."""
 
     name: str
     uid: str
     domain: str
-    """The domain's name; empty if the pod's Kubernetes node is in none."""
+    """The domain's name; empty if the pod's Kubernetes node is in no domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Note in the job's metadata that it has finished, because a job restored from a backup may lack its status."""
+    """Record in the job's metadata that it has finished, because a job restored from a backup may lack its status."""
 
     mark: str
-    """The state that the job ended in, and a digest of its name, because a copy of the job has the same metadata."""
+    """The final state and a digest of the job's name. The digest exposes a mark that was copied with another job."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteJob:
-    """Delete the job itself, with all that belongs to it, if it has not changed since it was read."""
+    """Delete the job itself, with everything that belongs to it, unless the job has changed since it was read."""
 
 
 Action = Create | Delete | Patch | CreatePod | DeletePod | StopPod | TellDomain | MarkFinished | DeleteJob
@@ -137,7 +137,7 @@ Action = Create | Delete | Patch | CreatePod | DeletePod | StopPod | TellDomain 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes event: something that a person wants to know."""
+    """A Kubernetes event, for people to read."""
 
     warning: bool
     reason: str
@@ -150,17 +150,17 @@ class InLine:
     """A job's place in the line for Kubernetes nodes."""
 
     found: int = 0
-    """How many of its nodes have a scheduled pod, or no longer need a pod."""
+    """How many of the job's nodes have a scheduled pod, or no longer need a pod."""
     away: bool = False
-    """Whether it gave way to a job ahead, and has no pods until it may try again."""
+    """Whether the job gave way to a job ahead, and has no pods until it may try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A round's outcome, carried out in this order: status, actions, events.
+    """The outcome of a round. The adapter first writes the status, then carries out the actions and posts the events.
 
-    So a status holds only what has already been observed or what authorises the actions that follow, and no action is
-    carried out unless the status that authorises it has been written.
+    Because of this order, no action is carried out before the status that authorises it has been written, and a
+    status records only observations and such authorisations.
     """
 
     status: DDPJobStatus | None = None
@@ -168,15 +168,15 @@ class Decision:
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     wake_at: datetime | None = None
-    """When to look again even if nothing happens."""
+    """When to look at the job again even if nothing happens."""
     can_wait: bool = False
-    """Whether nothing in the status is urgent: it may be written a little later, together with what comes next."""
+    """Whether nothing in the status is urgent, so that it may be written later, together with other changes."""
     in_line: InLine | None = None
-    """The job's place in the line for Kubernetes nodes from now on; None: it is not in the line."""
+    """The job's place in the line for Kubernetes nodes from now on; None: the job is not in the line."""
     needs: Needs = NO_NEEDS
-    """What the adapter has to find out first. If there is anything, the rest of the decision is empty."""
+    """The facts that the adapter has to look up first. If any are needed, the rest of the decision is empty."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to do or say."""
+        """Whether the decision contains no new status, no actions and no events."""
         return self.status is None and not self.actions and not self.events

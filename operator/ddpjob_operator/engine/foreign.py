@@ -1,6 +1,6 @@
-"""Reads reports from programs that are not ours, or are of another version.
+"""Reads reports from programs that are not ours, or that have another version.
 
-Only numbers and texts within bounds are accepted, because some of them go into the job's status.
+Numbers and texts are accepted only within bounds, because some of them are copied into the job's status.
 """
 
 import json
@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 LARGEST_ANSWER = 256 * 1024
-"""Bytes. A supervisor's answer has about 20 KB at most."""
+"""The largest answer that is read from a supervisor, in bytes. Real answers have at most about 20 KB."""
 LARGEST_COUNT = 2**53
 """The largest integer that every reader of JSON can represent."""
 LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
 GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
 ADVICE = ". This is typically"
-"""Where gloo's message stops being specific: what follows is the same for every lost peer."""
+"""The rest of gloo's message from here on is the same for every lost peer."""
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 
 def document_of(content: str | bytes) -> Mapping[str, Any] | None:
-    """The JSON object in `content`; None if it is anything else."""
+    """Parses a JSON object; None if `content` is anything else."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -30,18 +30,18 @@ def document_of(content: str | bytes) -> Mapping[str, Any] | None:
 
 
 def count_of(value: Any, most: int = LARGEST_COUNT) -> int | None:
-    """A whole number from 0 to `most`; None if it is anything else."""
+    """Returns `value` if it is a whole number from 0 to `most`; otherwise None."""
     counted = isinstance(value, int) and not isinstance(value, bool)
     return value if counted and 0 <= value <= most else None
 
 
 def attempt_of(value: Any) -> int | None:
-    """The number of an attempt, from 1; None if it is anything else."""
+    """Returns `value` if it can be the number of an attempt, counted from 1; otherwise None."""
     return count_of(value, LARGEST_ATTEMPT) or None
 
 
 def words_of(report: Mapping[str, Any]) -> str:
-    """The exception's type and message in a failure report; without the type if it only repeats the cause."""
+    """Returns the exception's type and message from a failure report, without a type that only repeats the cause."""
     exception, cause = text_of(report.get("exception")), text_of(report.get("cause"))
     if KIND_OF.sub("", exception) == KIND_OF.sub("", cause):
         exception = ""
@@ -49,12 +49,12 @@ def words_of(report: Mapping[str, Any]) -> str:
 
 
 def peer_lost_words(text: str) -> str:
-    """A program's message about a lost peer, shortened as our trainer does: without gloo's source line and advice."""
+    """Shortens a message about a lost peer, as our trainer does, by removing gloo's source line and advice."""
     return GLOO.sub("", text).partition(ADVICE)[0]
 
 
 def text_of(value: Any) -> str:
-    """A text, cut to what a status may hold; empty if it is anything else."""
+    """Returns `value` if it is a text, cut to the length that a status may hold; otherwise an empty text."""
     text = value if isinstance(value, str) else ""
-    # JSON may hold half of a surrogate pair, which UTF-8 cannot encode; the cut may split a character.
+    # JSON may contain half of a surrogate pair, which UTF-8 cannot encode. The cut may also split a character.
     return text.encode(errors="replace")[:TEXT_BYTES].decode(errors="ignore")

@@ -1,7 +1,7 @@
-"""The conditions that tools which wait for any kind of object, such as Flux and Helm, read from a job.
+"""The kstatus conditions, which Flux, Helm and other tools read when they wait for an object of any kind.
 
-They go by kstatus, which knows two conditions: `Reconciling` (wait for it) and `Stalled` (give up); with neither, an
-object is as it should be. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+kstatus knows two conditions: `Reconciling` (keep waiting) and `Stalled` (give up). If neither is true, the object is
+as it should be. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 """
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, State
@@ -25,10 +25,10 @@ CONDITIONS = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 
 
 def kstatus(status: DDPJobStatus) -> ConditionType | None:
-    """Which of the two conditions is true, judged by the rest of the status; None if the job is as it should be.
+    """Returns the condition that is true, derived from the rest of the status; None if neither is.
 
-    A job that runs is as it should be, even if something keeps it from growing. A job that is starting or stopping is
-    stalled if it is blocked by an obstacle that does not pass.
+    A running job has neither condition, even if something keeps it from growing. A job that is starting or stopping
+    is `Stalled` if it is blocked by an obstacle that will not go away without help.
     """
     stops = status.ending and not status.finished
     condition = ConditionType.RECONCILING if stops else CONDITION_OF[status.state]

@@ -1,6 +1,7 @@
-"""Jobs that are left alone, and say so: jobs of a former version of the type, and jobs that cannot be followed.
+"""Jobs that the operator does not manage: jobs of a former version of the type, and jobs that cannot be followed.
 
-If a release with a former version of the type began a job, this release takes the job over only if it has finished.
+The status of such a job explains this to its user. If a job was started by a release with a former version of the
+type, this release takes the job over only if the job has finished.
 """
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus
@@ -21,11 +22,11 @@ MESSAGE = (
 
 
 def left_alone(snapshot: Snapshot) -> Decision | None:
-    """The decision about a job of a former version; None about any other.
+    """Returns the decision about a job of a former version; None if the job is of this version.
 
-    The status of a finished job is written in the words of this version, and from then on it is a job like all
-    others. If the job has not finished, neither its spec nor its remembered state can be read completely. So the
-    operator does nothing to it, and tells its user what to do by a condition and an event.
+    If the job has finished, its status is converted to this version, and from then on it is treated like any other
+    job. If it has not finished, neither its spec nor its bookkeeping can be read completely. So the operator does
+    nothing to it, and reports by a condition and an event what the user must do.
     """
     before = snapshot.job.status
     if not before.former:
@@ -38,7 +39,10 @@ def left_alone(snapshot: Snapshot) -> Decision | None:
 
 
 def blocked_status(snapshot: Snapshot, obstacle: Obstacle) -> DDPJobStatus:
-    """The status of a job for which nothing can be done; only that is added. The job's spec need not be readable."""
+    """Returns the status of a job that the operator cannot handle, with `obstacle` as its only change.
+
+    The job's spec need not be readable.
+    """
     return _blocked(View(snapshot), snapshot.job.status, obstacle)
 
 

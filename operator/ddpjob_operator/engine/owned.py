@@ -1,7 +1,7 @@
-"""What a job owns beside its pods: a row for each kind.
+"""The kinds of objects that a job owns besides its pods, one row per kind.
 
-The rows say how objects are created, recognised, watched, kept and deleted, and which rights the operator needs. A
-new kind is a row here, its manifest in `manifests/`, and the policy that wants it.
+The rows define how objects are created, recognised, watched, kept and deleted, and which rights the operator needs. A
+new kind needs a row here, its manifest in `manifests/`, and a policy that creates its objects.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ PLAIN = (*READ, "create", "delete")
 
 
 class Feature(StrEnum):
-    """Kinds of objects that a cluster may lack, or that the operator may not be permitted to create."""
+    """Features whose kinds of objects a cluster may lack, or may forbid the operator to create."""
 
     POD_GROUPS = "PodGroups"
     VOLCANO = "Volcano"
@@ -30,7 +30,7 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a feature does where it is available, and what happens where it is not, in words."""
+    """Describes what happens on clusters where a feature is available, and where it is missing."""
 
     available: str
     missing: str
@@ -60,24 +60,24 @@ class OwnedKind:
     kind: str
     plural: str
     named: Named | None
-    """How names and labels show that such an object belongs to a job. None: the operator never reads such objects."""
+    """How names and labels show which job an object of this kind belongs to. None: the operator never reads them."""
     verbs: tuple[str, ...] = PLAIN
-    """What the operator may do to such objects, as RBAC verbs."""
+    """The RBAC verbs that the operator needs for objects of this kind."""
     status_verbs: tuple[str, ...] = ()
-    """What it may do to their status."""
+    """The RBAC verbs that the operator needs for their status."""
     feature: Feature | None = None
     """The feature that the kind is a part of. None: every cluster has the kind, and no job can run without it."""
     first: bool = False
-    """Whether such an object is created before all others that a job needs, because they refer to it."""
+    """Whether objects of this kind are created before a job's other objects, which refer to them."""
 
     @property
     def group(self) -> str:
-        """Its API group; empty for the core's."""
+        """The kind's API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def path(self) -> str:
-        """The path of its API on the API server, without the resource."""
+        """The path of the kind's API on the API server, without the resource."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}"
 
     @property
@@ -92,7 +92,7 @@ class OwnedKind:
         return {(self.group, self.plural): self.verbs, **status}
 
 
-# No verb "delete" for these two: the garbage collector deletes them with the job.
+# The operator needs no verb "delete" for these two kinds, because the garbage collector deletes them with the job.
 SERVICE = OwnedKind("v1", "Service", "services", ownership.beside, (*READ, "create"))
 SECRET = OwnedKind("v1", "Secret", "secrets", None, ("create",))
 NETWORK_POLICY = OwnedKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", ownership.beside)
@@ -122,5 +122,5 @@ OWNED = (
 
 
 def group_kind(job: DDPJob) -> OwnedKind:
-    """The kind of PodGroup that the scheduler of a job's pods knows."""
+    """Returns the kind of PodGroup that the scheduler of a job's pods knows."""
     return VOLCANO_GROUP if job.spec.template["spec"].get("schedulerName") == VOLCANO else POD_GROUP

@@ -1,4 +1,4 @@
-"""What a decision needs to know, but a snapshot contains only on request."""
+"""Determines which further facts a decision needs. A snapshot contains these facts only on request."""
 
 from .policies.way import lacking_nodes, yields_at
 from .snapshot import Asked, Needs, Pod, Snapshot
@@ -6,21 +6,22 @@ from .supervision import is_silent, members_lost
 from .view import View
 
 MOST_MACHINES = 8
-"""The most Kubernetes nodes to ask about: if a whole rack goes down, a few nodes are enough to show why."""
+"""The most Kubernetes nodes to look up. If a whole rack goes down, a few of its nodes are enough to show why."""
 
 
 MOST_DOMAINS = 64
-"""The most Kubernetes nodes to locate in one round; the others follow in the next."""
+"""The most Kubernetes nodes whose topology domain is looked up in one round. The others follow in later rounds."""
 
 
 def unmet(view: View) -> Needs:
-    """What still has to be asked. A question that got no answer is not repeated: the decision is made without it.
+    """Returns the facts that still have to be looked up.
 
-    One answer may lead to another question, but at most four times: a pod turns out to be missing, rank 0's
-    supervisor is silent, so another supervisor is asked, and its answer raises a question about a Kubernetes node.
+    Each fact is looked up only once: if that fails, the decision is made without it. A new fact may make another
+    necessary, in up to four steps: a fresh list shows that a pod is missing, rank 0's supervisor does not answer, so
+    another supervisor is asked, and its report makes the state of a Kubernetes node necessary.
     """
     met = view.snapshot.answered
-    # This is asked alone. All other questions are about pods, and the fresh list may contain different pods.
+    # The list of pods comes first, because all other facts are about pods and the fresh list may contain others.
     if _rests_on_absence(view) and not met.pods:
         return Needs(pods=True)
     supervisor, witness = _whom_to_ask(view), _whom_else_to_ask(view)
@@ -36,13 +37,13 @@ def unmet(view: View) -> Needs:
 
 
 def _whom_to_ask(view: View) -> Asked | None:
-    """Rank 0's supervisor, which reports on the present gang; None if it cannot be asked now."""
+    """Returns rank 0's supervisor, which reports on the present gang; None if it cannot be asked now."""
     first = view.current.get(0)
     return _at(view.snapshot, first) if first is not None else None
 
 
 def _whom_else_to_ask(view: View) -> Asked | None:
-    """Another supervisor, which reports whether rank 0's still leads it; None if rank 0's answers."""
+    """Returns another supervisor, to ask whether rank 0's still leads it; None if rank 0's supervisor answers."""
     if not is_silent(view):
         return None
     others = (_at(view.snapshot, pod) for node, pod in view.current.items() if node > 0)
@@ -57,14 +58,14 @@ def _at(snapshot: Snapshot, pod: Pod) -> Asked | None:
 
 
 def _pod_in_question(view: View) -> str | None:
-    """The uid of a pod for which an autoscaler may be adding a node, if its gang is about to give way; else None."""
+    """Returns the uid of a pod that an autoscaler may be adding a node for, if its gang is about to give way."""
     return lacking_nodes(view)[0].uid if view.is_due(yields_at(view)) else None
 
 
 def _rests_on_absence(view: View) -> bool:
-    """Whether pods that existed are missing from the snapshot, and this matters: a watch may have missed an event.
+    """True if the decision depends on pods being missing, which may be wrong because a watch may miss events.
 
-    If the operator itself takes the pods away, a missing pod matters only when no pod seems to be left.
+    If the operator itself is removing the pods, missing pods matter only when none seems to be left.
     """
     if view.status.finished or (view.winds_down and view.active):
         return False
@@ -72,7 +73,7 @@ def _rests_on_absence(view: View) -> bool:
 
 
 def _flavors_in_question(view: View) -> frozenset[str]:
-    """The flavors of the pods that may be created now."""
+    """Returns the flavors of the pods that may be created now."""
     if view.admission is None or view.winds_down:
         return frozenset()
     # An elastic gang may create reserves at any time.
@@ -81,16 +82,16 @@ def _flavors_in_question(view: View) -> frozenset[str]:
 
 
 def _machines_to_locate(view: View) -> frozenset[str]:
-    """Kubernetes nodes of the pods whose topology domain still has to be found out."""
+    """Returns the Kubernetes nodes of the pods whose topology domain is not known yet."""
     names = {pod.node_name for pod in view.unlocated if pod.node_name}
     return frozenset(sorted(names)[:MOST_DOMAINS])
 
 
 def _nodes_in_question(view: View) -> frozenset[str]:
-    """Some Kubernetes nodes whose state would explain why pods are taken away or no longer answer.
+    """Returns Kubernetes nodes whose state may explain why pods are being deleted or no longer answer.
 
-    A pod that a taint evicts may have saved and ended before anybody looks: only the state of its Kubernetes node
-    tells that eviction from a loss. If the operator itself takes the pods away, no node is in question.
+    A pod that is evicted by a taint may save and end before the operator looks. Then only the state of its Kubernetes
+    node shows whether it was evicted or lost. If the operator itself removes the pods, there is nothing to explain.
     """
     if view.winds_down:
         return frozenset()

@@ -1,6 +1,6 @@
-"""Reads what a supervisor reports of its gang, with care, because it may be of another version.
+"""Reads a supervisor's report on its gang leniently, because the supervisor may have another version.
 
-Nothing in a document is an error: values that are not understood are left out.
+Values that this version does not understand are ignored, and never cause an error.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ INCIDENTS = 16
 NAMED = 8
 MOST_PROCESSES = MAX_NODES * MAX_PROCS_PER_NODE
 AHEAD, BACK = timedelta(days=1), timedelta(days=3660)
-"""Clocks differ, but a time that is farther in the future or in the past than this is not believed."""
+"""Clocks differ, but times that are further in the future or in the past than this are ignored."""
 
 NOT_FINITE = {
     **dict.fromkeys(("nan", "+nan", "-nan"), "NaN"),
     **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), "Infinity"),
     **dict.fromkeys(("-inf", "-infinity"), "-Infinity"),
 }
-"""The words that programs write for numbers that are not finite, which JSON cannot hold, and the words for these
-numbers in the status."""
+"""Translates the words that programs write for non-finite numbers, which JSON cannot represent, into the words that
+the status uses."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
 ACTIVITIES = frozenset({"Evaluating", "Saving"})
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
-"""The program's own account of how it chose its first step."""
+"""How the program reports that it chose its first step."""
 
 CLAIMABLE = frozenset(
     {
@@ -53,14 +53,14 @@ CLAIMABLE = frozenset(
         Cause.STOPPED,
     }
 )
-"""Causes that a program may report of itself; only the cluster can report the others."""
+"""The causes that a program may report. All other causes can only come from the cluster."""
 
 
 class Phase(StrEnum):
     """What a gang of supervisors is doing."""
 
     GATHERING = "Gathering"
-    """Not all supervisors are connected."""
+    """Some supervisors are not connected yet."""
     PREFLIGHT = "Preflight"
     RUNNING = "Running"
     STALLED = "Stalled"
@@ -72,7 +72,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A supervisor's report that no step finishes any more."""
+    """A supervisor's report that steps have stopped finishing."""
 
     since: datetime
     node: int | None
@@ -90,10 +90,10 @@ class ReportedStraggler:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorReport:
-    """What a supervisor reported, and when."""
+    """A supervisor's report, with the time at which it was read."""
 
     at: datetime
-    """When the report was read; if none ever was, when reading failed for the first time."""
+    """When the report was read. If no report was ever read: when reading first failed."""
     attempt: int
     """The attempt that the gang is in; 0 if the supervisor never reported anything."""
     phase: Phase
@@ -103,7 +103,7 @@ class SupervisorReport:
     """The numbers of the nodes in the order of their ranks in that attempt; empty if ranks follow the nodes' numbers;
     None if the reported order is not a valid one."""
     missing: tuple[int, ...] = ()
-    """Numbers of nodes whose supervisors are not connected: only the first few."""
+    """The numbers of the first few nodes whose supervisors are not connected."""
     incidents: tuple[Facts, ...] = ()
     """The latest incidents that supervisors answered with a restart in place, the oldest first."""
     progress: Progress | None = None
@@ -117,24 +117,25 @@ class SupervisorReport:
     pod: str = ""
     """The name of the pod that the report was read from."""
     error: str = ""
-    """Why the last read failed; empty if it did not. After a failure, all else is from the last read that
+    """Why the last read failed; empty if it succeeded. After a failure, all other fields come from the last read that
     succeeded."""
     error_since: datetime | None = None
-    """Since when reading has failed; None if it has not."""
+    """When reading began to fail; None if the last read succeeded."""
 
 
 def fingerprint(uid: str) -> str:
-    """The name of a job on its status page: a digest, so that readers who may not know the uid do not learn it."""
+    """Returns the job's identifier on its status page: a digest, so that the page does not reveal the uid."""
     return hashlib.sha256(uid.encode()).hexdigest()[:32]
 
 
 def parse_report(
     document: Any, at: datetime, *, uid: str, pod: str, last: SupervisorReport | None = None
 ) -> SupervisorReport | None:
-    """The report in a status document, read from `pod` at the moment `at`; None if the document is not this job's.
+    """Parses a status document that was read from `pod` at the moment `at`; None if it belongs to another job.
 
-    Its times are converted to the reader's clock, if it says what its own clock shows. `last` is the previous report:
-    a phase for which the document gives no beginning began when it was first reported.
+    If the document contains the present time by its own clock, all its times are converted to the reader's clock.
+    `last` is the previous report: if the document does not say when a phase began, the phase counts from the first
+    report that mentioned it.
     """
     if not isinstance(document, Mapping) or document.get("job") != fingerprint(uid):
         return None
@@ -164,12 +165,12 @@ def parse_report(
 
 
 def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
-    """The incident that a supervisor describes in a failure report that was read at `at`; None if there is none."""
+    """Returns the incident in a supervisor's failure report that was read at `at`; None if it contains none."""
     return _incident(report.get("incident"), _Clock(at))
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
-    """The progress and the last checkpoint that rank 0's supervisor reported when it ended, at the moment `at`."""
+    """Returns the progress and the last checkpoint that rank 0's supervisor reported when it ended, at `at`."""
     if not isinstance(document, Mapping):
         return None, None
     clock = _Clock(at)
@@ -177,16 +178,17 @@ def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, Checkpo
 
 
 def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:
-    """The rank that a process of this node reports; None if it cannot be that one: without a rank, programs report 0.
+    """Returns the rank that a process of this node reported; None if the process cannot have that rank.
 
-    `placed`: a supervisor reports the rank, and says that ranks follow placement, so that the node may have any rank.
+    Programs that do not know their rank report 0. If `placed` is true, a supervisor reported the rank, and ranks
+    follow placement, so that the node may have any rank.
     """
     rank = count_of(value, MOST_PROCESSES - 1)
     return rank if rank is not None and (placed or rank >= node) else None
 
 
 def with_read_error(last: SupervisorReport | None, error: str, at: datetime, *, pod: str) -> SupervisorReport:
-    """The report after an attempt to read from `pod` has failed: `last`, the previous one, with the error."""
+    """Returns the previous report, `last`, with the error of a failed attempt to read a new report from `pod`."""
     if last is None or last.pod != pod:
         return SupervisorReport(at, 0, Phase.UNKNOWN, at, pod=pod, error=text_of(error), error_since=at)
     return replace(last, error=text_of(error), error_since=last.error_since or at)
@@ -199,7 +201,7 @@ def is_news(known: SupervisorReport | None, heard: SupervisorReport) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """Converts times of another clock to ours."""
+    """Converts times from another clock to ours."""
 
     at: datetime
     """When the document was read, by our clock."""
@@ -207,7 +209,7 @@ class _Clock:
     """How far the other clock is behind ours."""
 
     def time(self, value: Any) -> datetime | None:
-        """An RFC 3339 time, converted to our clock; None if it is not one, or an impossible one."""
+        """Converts an RFC 3339 time to our clock; None if `value` is not a time, or is not plausible."""
         if not isinstance(value, str):
             return None
         try:
@@ -219,17 +221,17 @@ class _Clock:
 
 
 def _clock(now: Any, at: datetime) -> _Clock:
-    """A clock that showed `now` when ours showed `at`.
+    """Returns a converter for a clock that showed `now` when ours showed `at`.
 
-    The difference is in whole seconds: otherwise each answer's travel time would count as a difference, and make the
-    report look new.
+    The difference is rounded to whole seconds, because otherwise varying network delays would make every report look
+    new.
     """
     shown = _Clock(at).time(now)
     return _Clock(at) if shown is None else _Clock(at, timedelta(seconds=round((at - shown).total_seconds())))
 
 
 def _incidents(value: Any, clock: _Clock) -> tuple[Facts, ...]:
-    """The incidents by their attempts, in order, one for each: the attempt that it ended identifies an incident."""
+    """Returns the incidents in the order of the attempts that they ended, at most one per attempt."""
     found = [_incident(item, clock) for item in _list(value)[-INCIDENTS:]]
     by_attempt = {incident.attempt: incident for incident in found if incident is not None}
     return tuple(by_attempt[attempt] for attempt in sorted(by_attempt))
@@ -308,7 +310,7 @@ def _message(value: Any) -> str:
 
 
 def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:
-    """The slowest process of each node; the slowest node first."""
+    """Returns the slowdown of each node's slowest process, beginning with the slowest node."""
     slow: dict[int, float] = {}
     for item in _list(value)[:MOST_PROCESSES]:
         node = count_of(item.get("node"), MAX_NODES - 1) if isinstance(item, Mapping) else None
@@ -337,7 +339,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _loss(value: Any) -> tuple[float | None, str | None]:
-    """A loss, or the word for one that is not finite, which some writers of JSON write as NaN, others as a string."""
+    """Returns a finite loss, or the word for a non-finite loss, which programs write as NaN or as a string."""
     if isinstance(value, str):
         return None, NOT_FINITE.get(value.lower())
     number = _float(value)
@@ -347,13 +349,13 @@ def _loss(value: Any) -> tuple[float | None, str | None]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number that is not negative."""
+    """Returns `value` if it is a finite number that is not negative."""
     number = _float(value)
     return number if number is not None and math.isfinite(number) and number >= 0 else None
 
 
 def _float(value: Any) -> float | None:
-    """A JSON number; infinite if it is too large, whether it was written as 1e400 or with all its digits."""
+    """Returns a JSON number as a float; infinite if it is too large, whether written as 1e400 or in full."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

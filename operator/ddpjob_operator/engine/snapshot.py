@@ -1,4 +1,4 @@
-"""A job and all that belongs to it at one moment, as data. Adapters fill it, the engine reads it."""
+"""The snapshot: a job and everything that belongs to it at one moment. Adapters fill it, and the engine reads it."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -12,8 +12,8 @@ from .reports import SupervisorReport
 from .settings import DEFAULTS, Settings
 
 CLOCKS_DIFFER = timedelta(seconds=5)
-"""The tolerance when the end of a container is compared with the deletion of its pod: the former is by the clock of
-its Kubernetes node, the latter by the API server's, and both are in whole seconds."""
+"""The tolerance when the end of a container is compared with the deletion of its pod. The first time comes from the
+clock of the Kubernetes node, the second from the API server's, and both are in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Exit:
     """How a trainer container ended."""
 
     code: int | None
-    """Its exit code, 128+n for signal n; None if it ended without one."""
+    """The exit code, 128+n for signal n; None if the container ended without an exit code."""
     reason: str = ""
-    """The container runtime's word for how it ended: `OOMKilled`, `Error`, `StartError`."""
+    """The container runtime's reason: `OOMKilled`, `Error`, `StartError`."""
     message: str = ""
     """The termination message: a failure report as JSON or, without one, the end of the log."""
     finished_at: datetime | None = None
@@ -34,10 +34,10 @@ class Waiting:
     """Why a trainer is not running yet."""
 
     reason: str
-    """The scheduler's or the kubelet's word for the reason: `Unschedulable`, `ImagePullBackOff`."""
+    """The scheduler's or the kubelet's reason: `Unschedulable`, `ImagePullBackOff`."""
     message: str = ""
     busy: bool = False
-    """Whether one of the template's init containers is running: what it downloads may take a while."""
+    """Whether one of the template's init containers is running, which may take a while, as for a download."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
@@ -45,7 +45,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Disruption:
-    """A pod's condition DisruptionTarget: the cluster is taking the pod away, and why."""
+    """A pod's condition DisruptionTarget: why the cluster is taking the pod away."""
 
     reason: str
     """`PreemptionByScheduler`, `EvictionByEvictionAPI`, …"""
@@ -54,7 +54,7 @@ class Disruption:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of the job, with only what decisions need."""
+    """A pod of the job, with only the fields that decisions need."""
 
     name: str
     uid: str
@@ -71,45 +71,44 @@ class Pod:
     told_by: datetime | None = None
     """If `told_at` is not known: the latest moment at which the pod can have been told to stop."""
     node_name: str | None = None
-    """The Kubernetes node on which it is scheduled; None until then."""
+    """The Kubernetes node that the pod is scheduled on; None until then."""
     nominated: bool = False
-    """Whether it has been promised a Kubernetes node: the scheduler preempts other pods there, or an autoscaler plans
-    with the pod."""
+    """Whether a Kubernetes node is promised to the pod: the scheduler is preempting other pods there, or an
+    autoscaler has made plans for the pod."""
     domain: str | None = None
-    """The topology domain in its annotation, which its supervisor reads; empty if its Kubernetes node is in none.
-    None: the annotation is not written yet."""
+    """The topology domain from the pod's annotation, which its supervisor reads; empty if its Kubernetes node is in
+    no domain. None: the annotation is not written yet."""
     priority: int = 0
-    """The value of its priority class."""
+    """The value of the pod's priority class."""
     address: str | None = None
-    """Its IP, once it has one."""
+    """The pod's IP address; None until it has one."""
     waiting: Waiting | None = None
     """Why the trainer is not running yet, if that is known."""
     created_at: datetime | None = None
     scheduled_at: datetime | None = None
-    """When it was assigned its Kubernetes node."""
+    """When the pod was assigned to its Kubernetes node."""
     started_at: datetime | None = None
-    """When its trainer started running."""
+    """When the trainer started running."""
     reason: str = ""
-    """The kubelet's word for why the pod as a whole has failed: `Evicted`, `OutOfcpu`; empty if it has not."""
+    """The kubelet's reason if the pod as a whole has failed: `Evicted`, `OutOfcpu`; otherwise empty."""
     message: str = ""
-    """The same in a sentence."""
+    """The kubelet's message that goes with `reason`."""
     disruption: Disruption | None = None
     sandbox_lost: bool = False
-    """Whether its sandbox, without which its containers cannot run, disappeared while the trainer was still
-    running."""
+    """Whether the pod's sandbox disappeared while the trainer was running. No container can run without it."""
     stopped: bool = False
-    """Whether the operator told it to stop, and keeps it for its log."""
+    """Whether the operator told the pod to stop, but keeps the pod for its log."""
     gone_by: datetime | None = None
-    """When a pod that is being deleted has to be gone: at the end of its grace period. None if that is not known."""
+    """When a pod that is being deleted should be gone, because its grace period ends. None if that is not known."""
     forced: bool = False
-    """Whether it was deleted without a grace period, and exists only because somebody's finalizer keeps it."""
+    """Whether the pod was deleted without a grace period, so that only a finalizer can still be keeping it."""
     lingering: bool = False
     """Whether other containers of the pod are still running although the trainer has ended."""
     steady: bool = field(init=False, repr=False, compare=False)
-    """Whether it runs and no policy has to look at it more closely, as with nearly all pods of a gang that runs.
+    """Whether the pod runs and needs no closer look by any policy, like nearly all pods of a running gang.
 
-    Computed once for each pod: whenever one pod changes, the engine reads this from all pods of the gang, which may
-    be thousands."""
+    This is computed when the pod is read, because the engine checks all pods of a gang, which may be thousands,
+    whenever one of them changes."""
 
     def __post_init__(self) -> None:
         asked_to_go = self.deleting or self.gone_by is not None or self.stopped or self.disruption is not None
@@ -124,12 +123,15 @@ class Pod:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop and is to be kept, but the trainer or another container is still running."""
+        """Whether the pod was told to stop and will be kept, but the trainer or another container still runs."""
         return self.stopped and (self.active or self.lingering)
 
     @property
     def succeeded(self) -> bool:
-        """Whether the trainer ended well, and by itself: when told to stop, many programs save and exit with 0."""
+        """Whether the trainer ended well without being told to stop.
+
+        Many programs that are told to stop save and exit with 0, although they have not finished.
+        """
         ended = self.exit
         ended_as_a_whole = bool(self.reason) and not self.stopped
         taken = self.disruption is not None or self.sandbox_lost or ended_as_a_whole
@@ -137,9 +139,9 @@ class Pod:
         return ended is not None and ended.code == 0 and by_itself
 
     def was_told_before(self, moment: datetime | None) -> bool:
-        """Whether it was told to stop before `moment`, as far as the known times show.
+        """Whether the pod was told to stop before `moment`, as far as the known times show.
 
-        When in doubt, the answer is yes: a job that is wrongly taken to have succeeded would never go on.
+        In doubt this is true, because a job that was wrongly counted as succeeded would never continue.
         """
         if moment is None or self.told_at is None:
             return self.deleting
@@ -153,12 +155,12 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The jobs ahead of another one in the line for nodes."""
+    """The jobs ahead of this job in the line for Kubernetes nodes."""
 
     jobs: int
     """How many there are."""
     moved_at: datetime
-    """When the line last moved: when another job became the first, or the first one got or lost a Kubernetes node."""
+    """When the line last moved: when another job became first, or the first job got or lost a Kubernetes node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,23 +169,23 @@ class PodGroup:
 
     name: str
     waiting: Waiting | None = None
-    """Why the scheduler has not placed them yet, if it says so."""
+    """Why the scheduler has not placed the pods yet, if it gives a reason."""
     deleting: bool = False
-    """Whether it is being deleted. It still exists, and binds the scheduler, until its last pod is gone."""
+    """Whether the group is being deleted. Until its last pod is gone it still exists and binds the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The queue by which a job is to be admitted, as the job's labels name it."""
+    """The queue that must admit the job, as named in the job's labels."""
 
     name: str
     priority_class: str = ""
-    """The WorkloadPriorityClass; empty: the pods' priority class decides."""
+    """The WorkloadPriorityClass; if empty, the pods' priority class applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A kind of Kubernetes node that a queue hands out: a ResourceFlavor of Kueue."""
+    """A kind of Kubernetes node that a queue gives quota for: a ResourceFlavor of Kueue."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Any, ...] = ()
@@ -193,7 +195,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What the admission by a queue adds to the pods of a job."""
+    """What a queue's admission of a job adds to the job's pods."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Any, ...] = ()
@@ -208,7 +210,7 @@ class Admission:
     """A queue's admission of a job."""
 
     nodes: int
-    """How many nodes there is quota for; of an elastic job it may be fewer than were asked for."""
+    """The number of nodes that the quota is for. An elastic job may get quota for fewer nodes than it requested."""
     flavors: frozenset[str] = frozenset()
     """Names of the flavors whose Kubernetes nodes the pods may use."""
     placement: Placement = Placement()
@@ -217,24 +219,24 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class KueueWorkload:
-    """A job's place in a queue, as a Workload of Kueue."""
+    """The Workload that stands for the job in a queue of Kueue."""
 
     name: str
     queue: str
     priority_class: str
     nodes: int
-    """How many nodes it asks for."""
+    """How many nodes the Workload requests."""
     asked: str
-    """A digest of everything else that it asks for."""
+    """A digest of everything else that the Workload requests."""
     least: int | None = None
-    """The fewest nodes that it can run with; None: no fewer than it asks for."""
+    """The smallest number of nodes that the job can run with; None: it needs all that it requests."""
     reserved: bool = False
-    """Whether the queue keeps quota for it."""
+    """Whether the queue has reserved quota for the job."""
     admission: Admission | None = None
     evicted: bool = False
-    """Whether the queue wants back the quota that it keeps for the job."""
+    """Whether the queue wants the job's quota back."""
     waiting: Waiting | None = None
-    """Why it is not admitted, or was evicted, in Kueue's words."""
+    """Why the job is not admitted, or was evicted, in Kueue's words."""
     ready: bool = False
     """Whether Kueue has been told that all pods have come up."""
     finished: bool = False
@@ -244,21 +246,21 @@ class KueueWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The cluster's refusal to create an object of the job: a quota, a policy, or a name that is in use."""
+    """The cluster's refusal to create an object of the job, because of a quota, a policy or a name in use."""
 
     reason: str
     """One CamelCase word for programs."""
     message: str
     """The cluster's own words."""
     retry_at: datetime
-    """When to try again: no watch reports that the obstacle has gone."""
+    """When to try again. This takes a timer, because no watch reports that the obstacle is gone."""
     fits: int | None = None
-    """The most pods that the job can have while the obstacle stays the same, whatever else ends; None: any number."""
+    """The most pods that the job can ever have with the present quota, even if all else ends; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A supervisor to ask for its report, at the address where it serves its status."""
+    """A supervisor whose report is to be read, with the address of its status page."""
 
     pod: str
     """Name of the supervisor's pod. The answer is about the gang that this pod belongs to."""
@@ -268,25 +270,25 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an adapter has to find out before a decision about a job is possible.
+    """The facts that an adapter has to look up before a decision about a job is possible.
 
-    In `Snapshot.answered` it is what the adapter has already tried to find out.
+    In `Snapshot.answered`: the facts that the adapter has already tried to look up.
     """
 
     pods: bool = False
-    """A fresh list of its pods: a watch may have missed one."""
+    """Whether a fresh list of the job's pods is needed, because a watch may have missed one."""
     node_names: frozenset[str] = frozenset()
     """Kubernetes nodes, by name, whose problems are needed."""
     domains: frozenset[str] = frozenset()
-    """Kubernetes nodes, by name, whose topology domains are needed: their values of the label that the job names."""
+    """Kubernetes nodes, by name, whose topology domains are needed: the values of the label that the job names."""
     flavors: frozenset[str] = frozenset()
     """Flavors, by name, whose selectors and tolerations are needed."""
     supervisor: Asked | None = None
-    """Rank 0's supervisor, whose report is needed; it is asked regularly from then on."""
+    """Rank 0's supervisor, if its report is needed. From then on the adapter reads the report regularly."""
     witness: Asked | None = None
     """Another supervisor whose report is needed as well."""
     scale_up: str | None = None
-    """The uid of a pod, if it has to be known whether an autoscaler is adding a Kubernetes node for it."""
+    """The uid of a pod, if the decision depends on whether an autoscaler is adding a Kubernetes node for that pod."""
 
     def __bool__(self) -> bool:
         return self != NO_NEEDS
@@ -306,7 +308,7 @@ class Needs:
 NO_NEEDS = Needs()
 
 NOTHING_MADE: Mapping[OwnedKind, tuple[Any, ...]] = {kind: () for kind in OWNED if kind.named and not kind.feature}
-"""For each kind that every cluster has: no objects."""
+"""No objects of any kind that every cluster has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,55 +323,55 @@ class Snapshot:
     settings: Settings = DEFAULTS
     _: KW_ONLY
     earliest: datetime | None = None
-    """The earliest time that it may be now, if the clocks of the API servers differ. None: `now`."""
+    """The earliest estimate of the present time, if the clocks of the API servers differ. None: the same as `now`."""
     settles_at: datetime | None = None
-    """Until this moment `now` is not certain, because the servers' clocks were read only recently. None: it is
+    """Until this moment `now` is uncertain, because the servers' clocks were first read only recently. None: `now` is
     certain."""
     kubernetes_node_problems: Mapping[str, str] = field(default_factory=dict)
-    """The problem of each Kubernetes node that was asked about, by the node's name, as the end of a sentence, such as
-    `is gone`; empty if there is none."""
+    """The problem of each requested Kubernetes node, by the node's name, as the end of a sentence, such as `is gone`;
+    empty if the node has no problem."""
     domains: Mapping[str, str] = field(default_factory=dict)
-    """The topology domain of each Kubernetes node that was asked about, by the node's name; empty: it is in none."""
+    """The topology domain of each requested Kubernetes node, by the node's name; empty if the node has no domain."""
     owned: Mapping[OwnedKind, tuple[Any, ...]] = field(default_factory=lambda: NOTHING_MADE)
-    """The job's objects by kind: PodGroups and Kueue Workloads as objects, all others by name. A kind is missing
-    where the operator cannot create such objects: the cluster has no such API, or forbids it."""
+    """The job's objects by kind: PodGroups and Kueue Workloads as objects, all others by name. A kind is missing if
+    the operator cannot create it, because the cluster lacks the API or forbids the operator to use it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels of the job itself."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """The annotations of the job itself that its objects could get."""
+    """The annotations of the job itself that its objects could inherit."""
     keeper: str = ""
-    """The tool that keeps the job as its repository has it, such as Argo CD; empty if no such tool is known."""
+    """The GitOps tool that manages the job, such as Argo CD; empty if no such tool is known."""
     queue: Queue | None = None
-    """The queue that is to admit the job; None if none is."""
+    """The queue that must admit the job; None if the job does not queue."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
-    """The flavors that were asked about, by name."""
+    """The requested flavors, by name."""
     ahead: Ahead | None = None
-    """The jobs ahead of this one in the line for nodes; None if there are none."""
+    """The jobs ahead of this job in the line for Kubernetes nodes; None if there are none."""
     scales_up: bool = False
-    """Whether an autoscaler is adding a Kubernetes node for the pod that was asked about."""
+    """Whether an autoscaler is adding a Kubernetes node for the pod in `Needs.scale_up`."""
     mark: str | None = None
-    """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if it has none. None: the job
-    is never marked, because its status cannot be lost unless the whole job is."""
+    """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if the job has no mark. None:
+    the job is never marked, because its status cannot be lost unless the whole job is."""
     heard: SupervisorReport | None = None
-    """The last report of rank 0's supervisor; None if it was never asked, or has never answered."""
+    """The last report of rank 0's supervisor; None if the supervisor was never asked, or has never answered."""
     witness: SupervisorReport | None = None
-    """The report of another supervisor of the present gang about itself, if rank 0's is silent."""
+    """If rank 0's supervisor is silent: the report of another supervisor of the present gang about itself."""
     answered: Needs = NO_NEEDS
-    """What a decision needed and the adapter has already asked for, with or without an answer."""
+    """The facts that the adapter has already tried to look up for this decision, with or without success."""
 
     def has(self, kind: OwnedKind) -> bool | None:
-        """Whether the job has an object of a kind; None where the operator cannot create one."""
+        """Whether the job has an object of a kind; None if the operator cannot create objects of this kind."""
         objects = self.owned.get(kind)
         return None if objects is None else bool(objects)
 
     @property
     def pod_groups(self) -> tuple[PodGroup, ...] | None:
-        """The job's PodGroups, of the kind that its scheduler knows; None where the operator cannot create any."""
+        """The job's PodGroups, of the kind that its scheduler knows; None if the operator cannot create any."""
         return self.owned.get(group_kind(self.job))
 
     @property
     def kueue_workloads(self) -> tuple[KueueWorkload, ...] | None:
-        """The job's Workloads in Kueue; None where the operator cannot create any."""
+        """The job's Workloads in Kueue; None if the operator cannot create any."""
         return self.owned.get(KUEUE_WORKLOAD)
 
 

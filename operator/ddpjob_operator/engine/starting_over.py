@@ -1,6 +1,6 @@
-"""Whether an attempt started over, and what is lost by that.
+"""Detects that an attempt started over, and how many steps that loses.
 
-A supervisor that no operator started judges by the same rule, in `page/starting_over.py` of the trainer.
+Supervisors that run without an operator use the same rule, in `page/starting_over.py` of the trainer.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from ddpjob_operator.api.words import counted, duration
 from .reports import AS_ASKED, FROM_CHECKPOINT, NOTHING_SAVED
 
 FAR_STEPS, FAR_SECONDS = 100, 60.0
-"""A loss of this many steps or seconds is worth reporting, if it is not known how often the program saves."""
+"""If it is not known how often the program saves, a loss of this many steps or seconds is worth reporting."""
 
 KNOWS_WHERE = frozenset({FROM_CHECKPOINT, AS_ASKED})
-"""Values of `Progress.begins` by which the program says that it chose its first step on purpose."""
+"""The values of `Progress.begins` with which a program reports that it chose its first step on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def start_over_message(
     checkpoint: Checkpoint | None,
     reported: Iterable[int] = (),
 ) -> str | None:
-    """The message that an attempt has started over; empty if it has not. None: its first step is not newly known.
+    """Returns the message that an attempt has started over; empty if it has not, None if its first step is not new.
 
-    `steps` are those remembered of all attempts. `reported` are steps that ranks reported when they failed, which may
-    be beyond those that were known before.
+    `steps` are the steps remembered from all attempts. `reported` are the steps that ranks reported when they failed,
+    which may be later than any step that was known before.
     """
     past = None if before is None or before.recounts else _past(before, steps, reported)
     if past is None or before is None or present is None or present.recounts or not _is_new(before, present):
@@ -86,7 +86,7 @@ def start_over_message(
 
 
 def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
-    """The steps to remember of all attempts, the present one included; `saved` is the last checkpoint's, if known."""
+    """Returns the steps to remember from all attempts up to the present. `saved` is the last checkpoint's step."""
     earliest = [step for step in (steps.earliest, present.first_step) if step is not None]
     furthest = [step for step in (steps.furthest, present.step) if step is not None]
     return Steps(
@@ -97,7 +97,7 @@ def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
 
 
 def _is_new(before: Progress, present: Progress) -> bool:
-    """Whether an attempt's first step has just become known, or has turned out to be later than first reported."""
+    """Whether an attempt's first step has just become known, or is later than first reported."""
     if before.attempt is None or present.attempt is None or present.first_step is None:
         return False
     later = before.first_step is None or present.first_step > before.first_step
@@ -111,7 +111,7 @@ def _past(before: Progress, steps: Steps, reported: Iterable[int]) -> Former | N
 
 
 def _pace(before: Progress) -> float | None:
-    """Seconds from step to step in that attempt; None if it made too few steps."""
+    """Returns the attempt's seconds per step; None if it made too few steps."""
     first, last, since, until = before.first_step, before.step, before.since, before.last_step_time
     if first is None or last is None or since is None or until is None or last <= first or until <= since:
         return None

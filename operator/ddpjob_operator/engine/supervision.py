@@ -1,4 +1,4 @@
-"""What the supervisors of a gang report about the gang, in the engine's terms."""
+"""Interprets the reports of a gang's supervisors in the engine's terms."""
 
 from datetime import datetime, timedelta
 
@@ -16,15 +16,15 @@ from .starting_over import remembered, start_over_message
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
-"""If rank 0's supervisor has not answered for this long, the job's progress is unknown."""
+"""How long rank 0's supervisor may leave the operator without an answer before the job's progress is unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
-"""A supervisor whose pod runs counts as gone or cut off after rank 0's supervisor has missed it for this long,
-and rank 0's own supervisor after the others have missed it for this long. By then Kubernetes has found out, too,
+"""A supervisor whose pod runs counts as lost after rank 0's supervisor has waited for it for this long. Rank 0's
+supervisor counts as lost after the others have waited for it for this long. By then Kubernetes, too, has found out
 whether the Kubernetes node is lost."""
 
 COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
-"""Phases in which no rank trains yet."""
+"""The phases in which no rank trains."""
 
 STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
 """What of the progress holds only while the gang runs."""
@@ -33,7 +33,7 @@ STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
 def comes_up(view: View) -> bool:
     """Whether the supervisors are still preparing the attempt that follows an incident.
 
-    Supervisors that do not answer are not waited for.
+    False if rank 0's supervisor does not answer.
     """
     status, heard = view.status, view.heard
     if not (status.bookkeeping.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
@@ -43,7 +43,7 @@ def comes_up(view: View) -> bool:
 
 
 def missed(view: View) -> str:
-    """The nodes for whose supervisors rank 0's supervisor is waiting, in a sentence; empty if there are none."""
+    """Returns the message that rank 0's supervisor is waiting for other supervisors; empty if it is not."""
     heard = view.heard
     if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
         return ""
@@ -52,7 +52,7 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """When nodes whose pods run without a connected supervisor are given up, unless the supervisors return first."""
+    """Returns when nodes whose pods run without a connected supervisor will count as lost, unless it reconnects."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
@@ -64,7 +64,10 @@ def lost_at(view: View) -> dict[int, datetime]:
 
 
 def _first_lost_at(view: View) -> datetime | None:
-    """When rank 0 is given up: it does not answer the operator, and others still gather although all pods run."""
+    """Returns when rank 0 will count as lost, or None.
+
+    It is lost if its supervisor does not answer the operator and others still wait for it although all pods run.
+    """
     silent, witness = silent_at(view), view.snapshot.witness
     # If a pod does not run, the others may be waiting for that pod.
     if silent is None or view.now < silent or witness is None or witness.error or view.running < view.nodes:
@@ -73,18 +76,18 @@ def _first_lost_at(view: View) -> datetime | None:
 
 
 def _limit(since: datetime, *pods: Pod) -> datetime:
-    """MEMBER_LOST_AFTER, counted from `since` or from the start of the last of these pods, whichever is later."""
+    """Adds MEMBER_LOST_AFTER to `since` or to the latest start of these pods, whichever is later."""
     times = (time for pod in pods for time in (pod.started_at, pod.scheduled_at, pod.created_at))
     return max((since, *(time for time in times if time is not None))) + MEMBER_LOST_AFTER
 
 
 def members_lost(view: View) -> tuple[int, ...]:
-    """Nodes whose pods run, but whose supervisors have been missed for too long."""
+    """Returns the nodes whose pods run, but whose supervisors have been missing for too long."""
     return tuple(node for node, limit in lost_at(view).items() if view.is_due(limit))
 
 
 def silent_at(view: View) -> datetime | None:
-    """When the job's progress becomes unknown, unless rank 0's supervisor answers before."""
+    """Returns when the job's progress will become unknown unless rank 0's supervisor answers first."""
     return None if view.unheard_since is None else view.unheard_since + SILENT_AFTER
 
 
@@ -95,13 +98,13 @@ def is_silent(view: View) -> bool:
 
 
 def is_unheard_yet(view: View) -> bool:
-    """Whether only a previous operator has read the supervisor's report so far: what it wrote may still be true."""
+    """Whether the supervisor's report was read only by a previous operator, whose status may still be true."""
     first = view.current.get(0)
     return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
 
 
 def supervision_message(view: View) -> str:
-    """What the supervisors report of a running gang, in a sentence; empty if they report only that it runs."""
+    """Summarises what supervisors report about a running gang; empty if they report only that it runs."""
     said = view.status.condition(ConditionType.TRAINING_STALLED)
     if is_unheard_yet(view) and said is not None and said.status == "True":
         return said.message
@@ -110,13 +113,13 @@ def supervision_message(view: View) -> str:
 
 
 def unreachable_message(view: View) -> str:
-    """Why rank 0's supervisor cannot be read, once that has lasted for a moment; empty if it can."""
+    """Returns why rank 0's supervisor does not answer, after a short delay; empty if it answers."""
     heard, limit = view.snapshot.heard, view.quiet_at
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 
 
 def only_rank(view: View, node: int, attempt: int) -> int | None:
-    """The rank that a node's only process had in an attempt; None if it has several, or if that is not known."""
+    """Returns the rank of a node's only process in an attempt; None if it is unknown or there are more processes."""
     if view.status.procs_per_node != 1:
         return None
     if domain_key(view.snapshot.job) is None:
@@ -124,13 +127,13 @@ def only_rank(view: View, node: int, attempt: int) -> int | None:
     heard = view.heard
     if heard is None or heard.attempt != attempt or heard.order is None:
         return None
-    if not heard.order:  # The supervisors have numbered the ranks in the order of the nodes.
+    if not heard.order:  # An empty order means that ranks follow the nodes' numbers.
         return node
     return heard.order.index(node) if node in heard.order else None
 
 
 def stall_of(view: View) -> Stall | None:
-    """The gang's stall, if its supervisors report one. A silent supervisor's last report does not count."""
+    """Returns the gang's stall, if the supervisors report one. The last report of a silent supervisor is ignored."""
     heard, first = view.heard, view.current.get(0)
     if heard is None or heard.attempt < view.status.attempt or first is None or not first.running:
         return None
@@ -138,7 +141,7 @@ def stall_of(view: View) -> Stall | None:
 
 
 def delay_message(view: View) -> str:
-    """That the first step of a running attempt is late, in a sentence; empty if it is not."""
+    """Returns the message that the first step of a running attempt is late; empty if it is not late."""
     said, heard = view.status.condition(ConditionType.AWAITING_FIRST_STEP), view.heard
     if is_unheard_yet(view):
         return "" if said is None or said.status != "True" else f"{said.message[:1].lower()}{said.message[1:]}"
@@ -152,11 +155,11 @@ def stopped_message(view: View) -> str:
 
 
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """The status with what supervisors report of the gang, and with their silence."""
+    """Returns the status with the supervisors' reports, and with a condition if rank 0's supervisor is silent."""
     if view.status.finished:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not status.ending
-    # An operator that has just started keeps what the previous one wrote, until it has an answer of its own.
+    # An operator that has just started keeps the previous operator's conditions until a supervisor answers.
     if not (runs and is_unheard_yet(view)):
         silence = view.snapshot.heard if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
@@ -167,7 +170,7 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
 
 
 def training_warning(view: View) -> str:
-    """What is wrong with the training of a running gang, in words: it started over, or its loss is not finite."""
+    """Returns a warning if the training of a running gang started over or its loss is not finite; otherwise empty."""
     progress, said = _remembering(view), new_start_over_message(view)
     over = view.status.is_true(ConditionType.STARTED_OVER) if said is None else bool(said)
     words = (
@@ -178,14 +181,14 @@ def training_warning(view: View) -> str:
 
 
 def new_start_over_message(view: View) -> str | None:
-    """The message that the attempt has started over; else empty. None: its first step is not newly known."""
+    """Returns the message that the attempt started over; empty if it did not, None if its first step is not new."""
     reported = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
     return start_over_message(before, steps, progress_of(view), view.spec.checkpoint, reported)
 
 
 def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
-    """The condition StartedOver, if the attempt's first step is newly known and the attempt is accounted for."""
+    """Returns the condition StartedOver, if the attempt's first step is new and the status counts the attempt."""
     said, kind = new_start_over_message(view), ConditionType.STARTED_OVER
     if said is None or _is_ahead(view, status):
         return ()
@@ -197,13 +200,16 @@ def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
 
 
 def _is_ahead(view: View, status: DDPJobStatus) -> bool:
-    """Whether the progress is of an attempt that this decision only begins to count: the next look reports on it."""
+    """Whether the progress belongs to an attempt that this decision only begins to count.
+
+    Then the next round reports the progress.
+    """
     progress, attempt = progress_of(view), view.status.attempt
     return progress is not None and (progress.attempt or 0) > attempt and status.attempt > attempt
 
 
 def _loss(progress: Progress | None) -> tuple[Say, ...]:
-    """The condition LossNotFinite, if a loss is reported; while none is, the condition stays as it is."""
+    """Returns the condition LossNotFinite. If no loss is reported, the condition stays as it is."""
     kind = ConditionType.LOSS_NOT_FINITE
     if progress is not None and progress.loss_not_finite:
         clause = _loss_clause(progress)
@@ -221,7 +227,7 @@ def _loss_clause(progress: Progress) -> str:
 
 
 def _remembering(view: View) -> Progress | None:
-    """The latest progress, combined with earlier reports that only the status still holds."""
+    """Returns the latest progress, combined with facts from earlier reports that only the status still holds."""
     progress, before = progress_of(view), view.status.progress
     if progress is None or progress is before:
         return progress
@@ -234,7 +240,7 @@ def _remembering(view: View) -> Progress | None:
 
 
 def _steps(view: View) -> Steps:
-    """The steps to remember of all attempts."""
+    """Returns the steps to remember from all attempts."""
     known, progress = view.status.bookkeeping.steps, progress_of(view)
     if progress is None or progress is view.status.progress:
         return known
@@ -251,7 +257,7 @@ def _stalled(view: View, stall: Stall | None) -> Say:
 
 
 def _stall_message(view: View, stall: Stall) -> str:
-    """A stall in a sentence, with the host of the node that is to blame."""
+    """Describes a stall in a sentence, with the host of the node that is to blame."""
     pod = view.current.get(stall.node) if stall.node is not None else None
     where = f" ({view.snapshot.settings.host} {pod.node_name})" if pod and pod.node_name else ""
     return f"Training has stalled: {stall.message or 'the supervisors are looking for the reason'}{where}"
@@ -272,7 +278,7 @@ def _unknown(silence: SupervisorReport | None) -> Say:
 
 
 def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
-    """The fields of a status that hold what the supervisors report; without a new report they stay as they are."""
+    """Returns the fields of the status that hold the supervisors' reports, unchanged if there is no new report."""
     heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
@@ -282,7 +288,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     if heard and runs and heard.attempt >= status.attempt:
         stragglers = _stragglers(view, heard)
     return {
-        # If the decision that is being completed here starts the gang again, the report is from the previous gang.
+        # If the present decision starts the gang again, the report is from the previous gang.
         "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
         "progress": progress if runs or progress is None else progress.model_copy(update=STOPPED),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
@@ -292,13 +298,13 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
 
 
 def progress_of(view: View) -> Progress | None:
-    """The latest progress: from rank 0's pod at its end, else from its supervisor, else from the status."""
+    """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status."""
     last, _ = _last_words(view)
     return last or (view.heard and view.heard.progress) or view.status.progress
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
-    """What rank 0's pod reported as it ended, which may be seconds newer than the last read of its status page."""
+    """Returns rank 0's final report, which may be seconds newer than the last report from its status page."""
     first = view.current.get(0)
     if first is None or first.exit is None:
         return None, None
@@ -306,7 +312,7 @@ def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
 
 
 def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -> CheckpointSeen | None:
-    """The last checkpoint, unless it was lost with rank 0's former pod."""
+    """Returns the last checkpoint, unless it was lost with rank 0's former pod."""
     if view.spec.checkpoint and 0 not in view.with_status(status).current and lost_with_pods(view.spec):
         return None
     heard = view.heard

@@ -1,4 +1,4 @@
-"""A snapshot in the engine's terms: classifies every pod once, and answers the questions that policies ask."""
+"""A snapshot in the engine's terms: classifies each pod once, and derives the properties that policies use."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,18 +15,18 @@ from .reports import Phase, SupervisorReport
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Snapshot
 
 LOST_AFTER = timedelta(seconds=10)
-"""If a kubelet has not reported a deleted pod gone this long after its grace period, the pod was lost with its node.
+"""How long after its grace period a deleted pod may still exist before it counts as lost with its Kubernetes node.
 
-Such a pod may stay in the API forever, where it is in nobody's way. A kubelet that is alive reports within a second
-or two.
+A working kubelet reports the end of a pod within a second or two. A lost pod may stay in the API forever, but does no
+harm there.
 """
 
 QUIET_AFTER = timedelta(seconds=10)
-"""If a supervisor has not answered the operator, or rank 0's supervisor, for this long, its node does not count as
-ready any more; nothing else follows from it yet."""
+"""How long a supervisor may leave the operator, or rank 0's supervisor, without an answer before its node stops
+counting as ready. The silence has no other effect yet."""
 
 DOUBT_RECHECK = timedelta(seconds=10)
-"""How often a job is looked at while a moment has come by the clocks of some API servers, but not by all of them."""
+"""How often a job is checked again while a deadline has passed by the clocks of some API servers, but not of all."""
 
 KEPT_INCIDENTS = 3
 """The number of latest incidents for which the pod that failed first is kept, so that its log can be read."""
@@ -34,7 +34,7 @@ KEPT_INCIDENTS = 3
 
 @dataclass(frozen=True)
 class View:
-    """The present pod of each node, the previous pods, and the job's own past from its status."""
+    """The present pod of each node, the previous pods, and the job's history from its status."""
 
     snapshot: Snapshot
 
@@ -48,15 +48,15 @@ class View:
         return self.snapshot.now
 
     def is_due(self, moment: datetime | None) -> bool:
-        """Whether a moment has certainly come: decisions that cannot be undone must not be based on less.
+        """True if a moment has certainly come. Decisions that cannot be undone must check this, not `now`.
 
-        That is so if it has come even by the earliest time that it may be now, and if the clocks of the API servers
-        have been known for long enough. Decisions that can be undone, or that only wait, go by `now`.
+        A moment has certainly come if even the slowest API server's clock has reached it, and if the operator has
+        known the servers' clocks for long enough. Decisions that can be undone, or that only wait, use `now`.
         """
         return moment is not None and self._is_settled and moment <= self._earliest
 
     def next_look(self, moment: datetime | None) -> datetime | None:
-        """When to look again because of `moment`: when it comes or, if that is then uncertain, later; else None."""
+        """When to check `moment` again: when it comes, or later if that is still uncertain; None if it has passed."""
         if moment is None or moment > self.now:
             return moment
         if self.snapshot.settles_at is not None and not self._is_settled:
@@ -85,23 +85,23 @@ class View:
 
     @cached
     def kueue_workload(self) -> KueueWorkload | None:
-        """The job's place in its queue; None if it has none yet."""
+        """The Workload that stands for the job in its queue; None if there is none yet."""
         known = self.snapshot.kueue_workloads
-        if not known:  # True for nearly all jobs. Computing the name below would take longer than all the rest.
+        if not known:  # True for nearly all jobs. Returning here saves computing the name, which is slow.
             return None
         name = kueue_workload_name(self.snapshot.job)
         return next((workload for workload in known if workload.name == name), None)
 
     @cached
     def admission(self) -> Admission | None:
-        """The job's admission by its queue, if it fits the job as it is now and the quota is not wanted back."""
+        """The job's admission by its queue, unless the job has changed since or the queue wants its quota back."""
         own = self.kueue_workload
         if own is None or own.evicted or own.deleting or self.is_other_queue(own):
             return None
         return own.admission
 
     def is_other_queue(self, own: KueueWorkload) -> bool:
-        """Whether the job no longer asks for what its Workload `own` asks for, and so has to queue again."""
+        """True if the job no longer requests the same as its Workload `own`, so that it must queue again."""
         job, queue = self.snapshot.job, self.snapshot.queue
         if queue is None or own.queue != queue.name or own.asked != asked(job):
             return True
@@ -113,7 +113,7 @@ class View:
     def _is_enough(self, own: KueueWorkload) -> bool:
         """Whether the job can run on the quota that its queue keeps for it, and can give back any surplus.
 
-        While a Workload holds quota, Kueue allows only its size to change, and not to fewer nodes than its minimum.
+        While a Workload holds quota, Kueue allows changes of its size only, and never below its minimum.
         """
         spec = self.snapshot.job.spec
         needed = spec.elastic.min_nodes if spec.elastic else spec.nodes
@@ -129,7 +129,7 @@ class View:
 
     @cached
     def placement(self) -> Placement | None:
-        """What its queue's admission and flavors add to the job's pods; None if no queue has admitted the job."""
+        """What the queue's admission and its flavors add to the job's pods; None if no queue has admitted the job."""
         if self.admission is None:
             return None
         given, flavors = self.admission.placement, [self.snapshot.flavors.get(key) for key in self.admission.flavors]
@@ -149,13 +149,13 @@ class View:
 
     @property
     def refused(self) -> bool:
-        """Whether it is too early to try again what the cluster has refused."""
+        """True if the cluster has refused a request and it is too early to retry it."""
         refusal = self.snapshot.refusal
         return refusal is not None and self.now < refusal.retry_at
 
     @cached
     def nodes(self) -> int:
-        """The present attempt's number of nodes; 0 before the first."""
+        """The number of nodes of the present attempt; 0 before the first attempt."""
         return self.status.nodes or 0
 
     @cached
@@ -165,10 +165,7 @@ class View:
 
     @cached
     def unsteady(self) -> tuple[Pod, ...]:
-        """Pods of any attempt that are not steady: most policies look only at these.
-
-        A gang may have thousands of pods. In each round this is the only place that goes through all of them.
-        """
+        """Pods of any attempt that are not steady. Most policies look only at these, as a gang may have thousands."""
         return tuple(pod for pod in self.snapshot.pods if not pod.steady)
 
     @cached
@@ -194,7 +191,7 @@ class View:
 
     @property
     def supervised(self) -> bool:
-        """Whether the present gang has supervisors, which can start its processes again."""
+        """Whether the present gang has supervisors, which can restart its processes in place."""
         return self.status.bookkeeping.supervised or self.heard is not None
 
     @cached
@@ -222,12 +219,12 @@ class View:
 
     @property
     def noun(self) -> str:
-        """What messages call a node's pod."""
+        """The word that messages use for a node's pod."""
         return self.snapshot.settings.noun
 
     @cached
     def called(self) -> str:
-        """What messages put before a node's number: `rank` or `node`."""
+        """The word that messages put before a node's number: `rank` or `node`."""
         return called(self.snapshot.job)
 
     def pods(self, number: int) -> str:
@@ -265,7 +262,7 @@ class View:
     def heard_running(self) -> int:
         """How many of the present pods run, not counting those whose supervisors are missing.
 
-        The Kubernetes nodes of the pods that are not counted may be lost, which the cluster reports only later.
+        A missing supervisor may mean that its Kubernetes node is lost, which the cluster reports only later.
         """
         missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
@@ -276,9 +273,9 @@ class View:
 
     @property
     def missed_at(self) -> datetime | None:
-        """When the nodes that rank 0's supervisor waits for count as missed although their pods run.
+        """When the nodes that rank 0's supervisor is waiting for will count as missing, although their pods run.
 
-        Until then they may just be late. None: it is not waiting for any.
+        Until then they may just be late. None if the supervisor is not waiting for any node whose pod runs.
         """
         heard = self.heard
         if heard is None or heard.phase is not Phase.GATHERING:
@@ -288,7 +285,7 @@ class View:
 
     @cached
     def unheard_since(self) -> datetime | None:
-        """Since when rank 0's supervisor does not answer although its pod runs; None if it answers or never did."""
+        """When rank 0's supervisor stopped answering although its pod runs; None if it answers, or never has."""
         heard, first = self.snapshot.heard, self.current.get(0)
         if not self.supervised or heard is None or first is None or not first.running:
             return None
@@ -296,32 +293,32 @@ class View:
 
     @property
     def quiet_at(self) -> datetime | None:
-        """When rank 0 no longer counts as ready because its supervisor is silent, unless it answers before."""
+        """When rank 0 will stop counting as ready unless its silent supervisor answers; None if it is not silent."""
         return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
 
     @cached
     def finished(self) -> frozenset[int]:
         """Nodes that ended well, even if their pods are gone by now.
 
-        A node whose trainer was seen to end well before it was told to stop has finished, whatever becomes of its
-        pod.
+        If a node's trainer ended well before it was told to stop, the node has finished, whatever happens to its pod
+        later.
         """
         return self.status.completed() | {node for node, pod in self.current_unsteady.items() if pod.succeeded}
 
     @property
     def finish_times(self) -> tuple[datetime, ...]:
-        """When the finished nodes ended, as far as that is known; always includes when the last one did."""
+        """The end times of the finished nodes, as far as they are known; the latest is always known."""
         ends = (pod.exit.finished_at for pod in self.current_unsteady.values() if pod.succeeded and pod.exit)
         return tuple(end for end in (self.status.bookkeeping.last_completed_time, *ends) if end is not None)
 
     @property
     def succeeded(self) -> int:
-        """How many of the nodes ended well."""
+        """How many nodes ended well."""
         return len(self.finished)
 
     @property
     def finished_text(self) -> str:
-        """The nodes that ended well, at least one of them, in words: `rank 1 and 2 more`."""
+        """Names the nodes that ended well, as in `rank 1 and 2 more`. There must be at least one."""
         nodes = sorted(self.finished)
         more = f" and {len(nodes) - 1} more" if nodes[1:] else ""
         return f"{self.called} {nodes[0]}{more}"
@@ -339,7 +336,7 @@ class View:
 
     @cached
     def overdue(self) -> tuple[Pod, ...]:
-        """Pods that should have ended by now, but whose end nobody reports: their Kubernetes nodes do not answer."""
+        """Pods that should have ended by now, but whose Kubernetes nodes do not answer and so cannot report it."""
         return tuple(pod for pod in self.unsteady if pod.active and self.lost(pod))
 
     @cached
@@ -357,7 +354,7 @@ class View:
 
     @cached
     def next_loss(self) -> datetime | None:
-        """When the next of the pods that are being deleted counts as lost, unless it is gone before."""
+        """When the next pod that is being deleted will count as lost, unless it is gone by then."""
         ends = (pod.gone_by for pod in self.unsteady if pod.gone_by is not None and self.lives(pod))
         return after(min(ends, default=None), LOST_AFTER.total_seconds())
 
@@ -368,17 +365,17 @@ class View:
 
     @property
     def winds_down(self) -> bool:
-        """Whether no more pods are created, and the operator itself takes away those that exist."""
+        """True if the operator creates no more pods and removes the existing pods."""
         return self.spec.suspend or self.status.ending or self.held
 
     @property
     def suspended(self) -> bool:
-        """Whether the gang was told to save and stop, and has not started again since."""
+        """Whether the gang was told to save and stop and has not been started since."""
         return self.suspended_since is not None
 
     @property
     def suspended_since(self) -> datetime | None:
-        """When the gang was told to save and stop; None if it was not, or has started again since."""
+        """When the gang was told to save and stop; None if it was not told, or has been started since."""
         return self.status.bookkeeping.suspend_time
 
     @property
@@ -388,7 +385,7 @@ class View:
 
     @property
     def created(self) -> bool:
-        """Whether all pods of this attempt have been seen; from then on, a missing one has been lost."""
+        """Whether all pods of this attempt have been seen. From then on, a missing pod counts as lost."""
         return self.status.is_true(ConditionType.CREATED)
 
     @property

@@ -1,1 +1,1 @@
-"""Incidents: what happened, what to do about it, what that costs, and how it is recorded."""
+"""Incidents: what happened, what to do about it, what a restart costs, and how all this is recorded."""

@@ -1,4 +1,4 @@
-"""Whether trying again is of any use.
+"""Detects crash loops, in which another restart would not help.
 
 It is of no use if training has repeatedly got no further, or if a rank raises the same error twice before its first
 step, or repeatedly after as many steps.
@@ -16,16 +16,16 @@ from .facts import RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
-"""This many counted incidents in a row, none of which got further than the first, are a crash loop."""
+"""How many counted incidents in a row are a crash loop, if training got no further than at the first of them."""
 
 START_SECONDS = 60
-"""A program that reports no steps has got nowhere if it fails this soon after all ranks have started running."""
+"""A program that reports no steps has made no progress if it fails this soon after all ranks began to run."""
 
 USAGE_ERROR = 2
-"""The exit code of argparse, and by convention of others, for wrong arguments."""
+"""The exit code for wrong arguments, from argparse and by convention from other libraries."""
 
 IMPORT_SECONDS = 600
-"""A usage error shows up within this time, however long the imports before it take."""
+"""A usage error occurs within this time, even if the imports before it are slow."""
 
 NEVER_PASSES = re.compile(
     r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b"
@@ -40,15 +40,15 @@ MAY_PASS = re.compile(
     r"rendezvous|childfailed",
     re.IGNORECASE,
 )
-"""Words of errors that might not recur later or on another machine: errors of networks, memory, disks, devices and
-busy ports; and of torchrun's own errors, which say nothing about the cause."""
+"""Words in errors that might not recur later or on another machine: errors of networks, memory, disks, devices and
+busy ports. Also words in torchrun's own errors, which do not show the cause."""
 
 
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether this counted incident is the last of several in a row, none of which got further than the first.
+    """Whether training got no further than the first in a row of counted incidents, which ends with this one.
 
-    Incidents that do not say how far training got are left out. A suspension starts a new row, because the cause may
-    have been fixed. Incidents may be reported late: if training has got further since, there is no crash loop.
+    Incidents without a step do not count. A suspension starts a new row, because the cause may have been fixed.
+    Incidents may be reported late, so if training has got further since, there is no crash loop.
     """
     since = status.start_time
     before = (older for older in status.incidents[: LOOP - 1] if older.action is RestartAction.RESTART)
@@ -71,7 +71,10 @@ def is_alike_again(status: DDPJobStatus, incident: Facts, judgement: Judgement) 
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training got further than at the previous incident, `last`: at this one or since; no if unknown."""
+    """Whether training got further, at this incident or since, than at the previous incident, `last`.
+
+    False if that is unknown.
+    """
     if last.step is None:
         return False
     by_then = incident.step is not None and incident.step > last.step
@@ -86,10 +89,10 @@ def went_further(progress: Progress | None, step: int, since: datetime) -> bool:
 
 
 def fails_at_start(view: View, incident: Facts) -> bool:
-    """Whether the attempt got nowhere: it made no step or, if the program reports none, ran for less than a minute.
+    """Whether the attempt made no step or, if the program reports no steps, ran for less than a minute.
 
-    Wrong arguments may show up later than that, because many programs parse them only after their imports, which may
-    take minutes.
+    For errors about wrong arguments the limit is longer, because many programs parse their arguments only after their
+    imports, which may take minutes.
     """
     if incident.step is not None:
         return False
@@ -102,7 +105,7 @@ def fails_at_start(view: View, incident: Facts) -> bool:
 
 
 def _is_usage_error(incident: Facts) -> bool:
-    """Whether a program says that its arguments are wrong: the exit code alone is not enough."""
+    """Whether a program reports wrong arguments. The exit code alone does not prove that, so a message must exist."""
     code = incident.exit_code
     return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
 
@@ -114,9 +117,9 @@ def _has_stepped(progress: Progress | None, began: datetime | None) -> bool:
 
 
 def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
-    """Whether the previous incident was the same error, on any rank, and all ranks have got new pods since.
+    """Whether the previous incident was the same error, on any rank, although all ranks have got new pods since.
 
-    No if a rule of the user says to try again, or if the job was suspended in between, because the cause may have
+    False if a restart rule of the user applies, or if the job was suspended in between, because the cause may have
     been fixed.
     """
     last, since = view.status.last_incident, view.status.start_time
@@ -129,7 +132,7 @@ def is_same_again(view: View, incident: Facts, judgement: Judgement) -> bool:
 
 
 def _is_of_this_gang(view: View, last: Incident) -> bool:
-    """Whether an incident happened to the present gang, even if some of its pods have been replaced since."""
+    """Whether an incident happened in the present gang, even if some of its pods have been replaced since."""
     job, present = view.snapshot.job, view.status.bookkeeping.incarnations
     return any(last.pod == pod_name(job, last.node, number) for number in range(present.default, present.newest + 1))
 
@@ -147,7 +150,7 @@ def _is_raised(failure: Facts, judgement: Judgement) -> bool:
 
 
 def _may_pass(failure: Facts) -> bool:
-    """Whether an error might not recur: assumed if it has no message, because such errors cannot be compared."""
+    """Whether an error might not recur. Assumed for errors without a message, because they cannot be compared."""
     if NEVER_PASSES.match(failure.message):
         return False
     unexplained = (f"exit code {failure.exit_code}", f"killed by {failure.signal}")
@@ -155,10 +158,10 @@ def _may_pass(failure: Facts) -> bool:
 
 
 def _began(view: View) -> datetime | None:
-    """When the attempt started running as a whole; None if it was never seen to run.
+    """Returns when all nodes of the attempt began to run; None if that was never observed.
 
-    If supervisors started the attempt in place and it ended before it was seen to run, this is when the previous
-    attempt ended.
+    If supervisors started the attempt in place and it ended before the operator saw it run, returns the end of the
+    previous attempt.
     """
     running, last = view.status.condition(ConditionType.RUNNING), view.status.last_incident
     if running is not None and running.status == "True":

@@ -1,4 +1,4 @@
-"""Why one rank failed: from what the cluster, the container runtime and the program itself report of its pod."""
+"""Determines why a rank failed from the reports of the cluster, the container runtime and the program itself."""
 
 import re
 from collections.abc import Mapping
@@ -29,16 +29,16 @@ from .torchrun import TRACEBACK, of_its_rank
 SIGNALS = range(1, 65)
 SIGKILL, SIGTERM = Signal.KILL.number, Signal.TERM.number
 STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
-"""Signals that end a pod that is being deleted, by the operator or by somebody's `kubectl delete`."""
+"""The signals that end a pod when the operator or a user deletes it."""
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
-"""Causes in a rank's report that may only mean that the rank was told to stop. (If the report names the incident that
-ended the attempt, they do not: the supervisor ended because of that incident.)"""
+"""Causes in a rank's report that may merely mean that the rank was told to stop. This does not apply if the report
+names the incident that ended the attempt, because then the supervisor ended because of that incident."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
-"""The container runtime's reason for a container that ran out of memory; also set if only a child of the main process
-was killed, or if the pod was being deleted."""
+"""The container runtime's reason if a container ran out of memory. The runtime sets it even if only a child of the
+main process was killed, or if the pod was being deleted."""
 
 PEER_LOST_PHRASES = (
     "Connection closed by peer",
@@ -58,19 +58,21 @@ PEER_LOST_PHRASES = (
     "Watchdog caught collective operation timeout",
     "recvValue failed",
 )
-"""What gloo, NCCL and the store say when another rank is gone; for programs that write no failure report."""
+"""Parts of the messages of gloo, NCCL and the store when another rank is gone. Used if a program writes no failure
+report."""
 
 OWN_ERRORS = ("EADDRINUSE", "ncclInvalidUsage", "ncclInvalidArgument", "ncclUnhandledCudaError")
-"""What NCCL and the store say when no other rank is at fault, although the exception has one of the types above."""
+"""Parts of the messages of NCCL and the store when the rank itself is at fault, although the exception has one of the
+types above."""
 NCCL_EXPLAINS = "Last error:"
-"""After this line of an exception of NCCL, the next line is NCCL's own explanation."""
+"""In an NCCL exception, the line after this one contains NCCL's own explanation."""
 
 DISK_FULL = re.compile(
     r"OSError: \[Errno (?:28|122)\] |.{1,400}\(os error (?:28|122)\)$"
     r"|error: (?:No space left on device|Disk quota exceeded)"
 )
-"""ENOSPC and EDQUOT, as they are printed by Python, by libraries in Rust (safetensors), and by our ranks, whose
-failure report may have no room either."""
+"""The errors ENOSPC and EDQUOT as printed by Python, by Rust libraries such as safetensors, and by our ranks when a
+full disk keeps them from writing a failure report."""
 
 BROKEN_DEVICE = (
     "uncorrectable ECC error encountered",
@@ -81,7 +83,8 @@ BROKEN_DEVICE = (
     "GPU has fallen off the bus",
     "GPU requires reset",
 )
-"""What CUDA and the driver print when a GPU is broken, which no program can cause; for programs without a report."""
+"""Parts of the messages of CUDA and the driver when a GPU is broken, which no program can cause. Used if a program
+writes no failure report."""
 
 DISRUPTIONS = {
     "PreemptionByScheduler": Cause.PREEMPTED,
@@ -94,11 +97,11 @@ DISRUPTIONS = {
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons of containers whose end is unknown to containerd or the kubelet: the Kubernetes node was rebooted, or
+"""Reasons for containers whose end containerd or the kubelet did not see, because the Kubernetes node was rebooted or
 somebody else removed the containers."""
 
 ERROR = 1
-"""The exit code of nearly every program after an error that it has reported."""
+"""The exit code with which nearly every program ends after it has reported an error."""
 PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """The prefix that torch.distributed adds to each line of a traceback."""
 
@@ -109,8 +112,8 @@ NO_SUCH_IMAGE = (
     *("not found", "manifest unknown", "does not exist"),
     *("denied", "unauthorized", "authorization failed", "forbidden"),
 )
-"""A registry's words, in lower case, for errors that a retry does not fix. If the registry does not answer, the
-kubelet tries again."""
+"""A registry's words, in lower case, for errors that a retry does not fix. (If the registry does not answer, a retry
+may help, and the kubelet retries.)"""
 NO_CONTAINER = frozenset({"CreateContainerConfigError", "CreateContainerError"})
 CONTAINER_TIMEOUT = timedelta(seconds=60)
 """How long a container may wait for an object that does not exist yet, such as a ConfigMap applied after the job."""
@@ -126,7 +129,7 @@ def facts_of(
     noun: str = "pod",
     supervised: bool = False,
 ) -> Facts:
-    """The facts of a pod that ended badly, cannot start, is being deleted, or vanished.
+    """Returns the facts of a pod that ended badly, cannot start, is being deleted, or vanished.
 
     `problems` are the problems of Kubernetes nodes by name; `by_us` says that this operator deletes the pod; `noun`
     is what messages call a pod; `supervised` says that the pod's main process is a supervisor.
@@ -147,8 +150,8 @@ def facts_of(
         how |= {"tied": first.tied, "consequences": first.consequences, "consequence_nodes": first.consequence_nodes}
     # Supervisors may have started attempts that are not in the status yet.
     attempt = max(attempt, report.attempt or 0)
-    # The cluster's reasons come before the pod's own report, because a pod that the cluster stops just ends by a
-    # signal, or saves a checkpoint and reports that it did.
+    # The cluster's reasons take precedence over the pod's own report, because a pod that the cluster stops is just
+    # killed by a signal, or saves a checkpoint and reports that.
     if by_cluster is not None:
         return _facts(pod, attempt, time, *by_cluster, **how)
     if ended is None:
@@ -156,9 +159,9 @@ def facts_of(
     cause = _cause(ended, signal, report)
     when_told = _ended_when_told(pod, ended, by_us=by_us)
     told_to_stop = signal in STOP_SIGNALS or when_told
-    # If the operator deletes the pods because one failed, every report counts, because any of the pods may have
-    # failed first. If a supervisor's report names an incident, that incident ended the supervisor, even if somebody
-    # deletes its pod meanwhile.
+    # If the operator deletes the pods because one of them failed, every report counts, because any of the pods may
+    # have failed first. If a supervisor's report names an incident, that incident ended the supervisor, even if
+    # somebody is deleting its pod.
     answers = ANSWERS if when_told and not by_us and first is None else NO_ANSWER
     if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
@@ -170,9 +173,9 @@ def facts_of(
 
 
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
-    """Whether there is a better explanation for a pod's end than that it was told to stop.
+    """Whether a pod's report explains its end better than that it was told to stop.
 
-    The signal by which it ended is not a better explanation, because a supervisor passes on the signal of its rank.
+    The signal that ended the pod is not a better explanation, because a supervisor passes on its rank's signal.
     """
     return ended.reason == OOM_KILLED or report.cause not in answers
 
@@ -180,27 +183,28 @@ def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) ->
 def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """Whether a deleted pod ended because it was told to stop, and not by an error of its own.
 
-    With exit code 0, yes, because the pod would otherwise count as succeeded. With another code, yes if it ended
-    after it was told to stop, because a script may answer SIGTERM with an exception. But if the operator deletes the
-    pod because another pod failed, and this one reports an exception, it may have been about to fail first.
+    True for exit code 0, because the pod would otherwise count as succeeded. For other codes true if the pod ended
+    after it was told to stop, because a script may answer SIGTERM with an exception. But false if the operator
+    deletes the pod because of another failure and the pod reports an exception, because it may have been about to
+    fail first.
     """
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at or pod.told_by
-    # Times are in whole seconds. If both are equal, the pod is assumed to have been told first: most programs end in
-    # the second in which they are told to stop, and few are deleted by hand in the very second in which they fail.
+    # Times are in whole seconds. If both are equal, assume that the pod was told to stop first, because most programs
+    # end in the same second, and few pods are deleted by hand in the very second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
     return after and not (by_us and _exception(ended.message))
 
 
 def stalled(pod: Pod, attempt: int, now: datetime, seconds: int) -> Facts:
-    """The facts of a pod that has not finished `seconds` after the other pods did."""
+    """Returns the facts of a pod that has not finished within `seconds` after the other pods did."""
     message = f"did not finish within {seconds} s of the other ranks (finishTimeoutSeconds)"
     return _facts(pod, attempt, now, Cause.STALLED, message)
 
 
 def missed_supervisor_facts(view: View, pod: Pod, seconds: float) -> Facts:
-    """The facts of a pod that is running, but whose supervisor is missing."""
+    """Returns the facts of a pod that is running, but whose supervisor is missing."""
     attempt, now, problem = (
         view.status.attempt,
         view.now,
@@ -220,31 +224,31 @@ def killed(pod: Pod) -> bool:
 
 
 def reported_attempt(pod: Pod) -> int | None:
-    """The attempt in which a pod ended, if its failure report names it."""
+    """Returns the attempt in which a pod ended, if the pod's failure report contains the attempt."""
     return _read(pod.exit.message).attempt if pod.exit is not None else None
 
 
 def reported_incident(pod: Pod, now: datetime) -> Facts | None:
-    """What ended the attempt, as reported by the supervisor of a failed pod: which rank failed first, and why."""
+    """Returns the incident that ended the attempt, as reported by the supervisor of a failed pod."""
     report = document_of(pod.exit.message) if pod.exit is not None else None
     return incident_of(report, now) if report is not None else None
 
 
 def with_pod(view: View, said: Facts) -> Facts:
-    """The facts that supervisors report, with the name of the pod concerned."""
+    """Adds the pod's name to facts that supervisors report."""
     pod = view.current.get(said.node)
     return replace(said, pod=present_pod_name(view.snapshot.job, said.node), node_name=pod.node_name if pod else None)
 
 
 def lost_with_its_node(pod: Pod, attempt: int, now: datetime) -> Facts:
-    """The facts of a pod that was told to stop, and whose end nobody has reported."""
+    """Returns the facts of a pod that was told to stop, but whose end was never reported."""
     return _facts(
         pod, attempt, pod.gone_by or now, Cause.NODE_LOST, f"Kubernetes node {pod.node_name} does not answer"
     )
 
 
 def lost_pod(name: str, node: int, incarnation: int) -> Pod:
-    """A stand-in for a pod that no longer exists."""
+    """Returns a placeholder for a pod that no longer exists."""
     return Pod(name=name, uid="", node=node, incarnation=incarnation)
 
 
@@ -260,23 +264,23 @@ def lacks_image(pod: Pod) -> bool:
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """When a pod that lacks something other than its image counts as unable to start, unless it starts first."""
+    """Returns when a pod whose container cannot be created will count as failed, unless it starts first."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
     return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 
 
 def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | None:
-    """The cause and message, if the cluster took a pod away; None if not, or if the pod ran out of memory first."""
+    """Returns cause and message if the cluster took the pod away, unless the pod ran out of memory first."""
     if pod.exit is not None and pod.exit.reason == OOM_KILLED:
         return None
     problem = problems.get(pod.node_name or "", "")
     on_node = f"Kubernetes node {pod.node_name} {problem}" if problem else ""
     disruption = pod.disruption
-    # While a pod keeps running, the condition only announces a disruption, which may still be called off.
+    # While a pod keeps running, the condition only announces a disruption, which may still be cancelled.
     if disruption is not None and pod.reason not in MORE_PRECISE and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
-            cause = Cause.EVICTED  # The Kubernetes node is healthy: it is being drained.
+            cause = Cause.EVICTED  # The Kubernetes node is healthy, so it is being drained.
         message = pod.message or disruption.message or disruption.reason
         return cause, (on_node or message) if cause is Cause.NODE_LOST else message
     if on_node and pod.deleting:
@@ -285,23 +289,23 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
 
 
 def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
-    """What a kubelet reports of a pod that it ended itself, or never started."""
+    """Returns the cause and message of a pod that the kubelet ended itself, or never started; None for other pods."""
     message = pod.message or pod.reason
     if was_rejected(pod):
-        # The trainer may have failed before, while other containers kept the pod alive. A rejected pod is killed
-        # without warning.
+        # If the trainer failed before the rejection, while other containers kept the pod alive, the rejection is not
+        # the cause.
         if pod.exit is not None and _failed_by_itself(pod.exit):
             return None
         cause = rejection_cause(pod.reason, ran=_ran(pod))
         message = pod.message.removeprefix(REJECTION)
         return cause, f"Kubernetes node {pod.node_name} rejected the pod: {pod.reason}: {message}"
-    # The operator itself stops pods by setting this field. That is not a failure of the pod.
+    # The operator itself stops pods by setting activeDeadlineSeconds. That is not a failure of the pod.
     if pod.reason == DEADLINE_EXCEEDED:
         wrong = f"{message} (activeDeadlineSeconds in the pod template)"
         return None if pod.stopped else (Cause.APPLICATION, wrong)
     if ended := ENDED.get(pod.reason):
         return ended, on_node if on_node and ended is Cause.NODE_LOST else message
-    # A pod that is deleted is left out: if it never ran, kubelets report the same as for a pod lost by its node.
+    # Deleted pods are left out, because for a deleted pod that never ran, kubelets report the same as for a lost pod.
     if not pod.deleting and (lost := _lost_by_its_node(pod)):
         return Cause.NODE_LOST, on_node or lost
     return None
@@ -309,12 +313,12 @@ def _failed_as_a_whole(pod: Pod, on_node: str) -> tuple[Cause, str] | None:
 
 def _ran(pod: Pod) -> bool:
     """Whether the trainer of a pod that failed as a whole had been started."""
-    # If no container has ended, `pod.exit` has no code, and the pod's own reason in place of a container's.
+    # If no container ended, `pod.exit` has no code, and contains the reason of the pod, not of a container.
     return pod.exit is not None and (pod.exit.code is not None or pod.exit.reason != pod.reason)
 
 
 def _failed_by_itself(ended: Exit) -> bool:
-    """Whether a trainer evidently ended by an error of its own, and not because it was killed."""
+    """Whether a trainer evidently ended because of an error of its own, and not because it was killed."""
     ended, _ = of_its_rank(ended)
     report = _read(ended.message)
     if ended.code in {None, 0, ExitCode.SAVED_AND_STOPPED} or _signal(ended.code) in STOP_SIGNALS:
@@ -323,7 +327,7 @@ def _failed_by_itself(ended: Exit) -> bool:
 
 
 def _lost_by_its_node(pod: Pod) -> str:
-    """How a healthy Kubernetes node lost a pod's containers, in a sentence; empty if it did not."""
+    """Describes how a healthy Kubernetes node lost a pod's containers, in a sentence; empty if it did not."""
     if pod.exit is not None and pod.exit.reason in FORGOTTEN:
         known = pod.exit.message or pod.exit.reason
         return f"Kubernetes node {pod.node_name} does not know how the trainer ended: {known}"
@@ -333,7 +337,7 @@ def _lost_by_its_node(pod: Pod) -> str:
 
 
 def was_rejected(pod: Pod) -> bool:
-    """Whether the pod's Kubernetes node rejected it, for example because it lacks a device that it had promised."""
+    """Whether the kubelet rejected the pod, for example because the Kubernetes node lacks a device that it had."""
     return not pod.active and is_rejection(pod.reason, pod.message)
 
 
@@ -361,9 +365,8 @@ def _cause(ended: Exit, signal: int | None, report: "_Report") -> Cause:
 
 
 def _cause_by_log(ended: Exit, signal: int | None) -> Cause:
-    """Why a program that wrote no failure report failed, judged by the end of its log."""
-    # A killed process prints nothing as it ends, so the end of its log is from an earlier attempt, or from another
-    # rank.
+    """Returns why a program without a failure report failed, judging by the end of its log."""
+    # A killed process prints nothing as it ends, so the end of the log comes from an earlier attempt or another rank.
     if signal is None and any(
         DISK_FULL.match(line) for line in (_exception(ended.message), _last_line(ended.message))
     ):
@@ -393,10 +396,10 @@ def _signal(code: int | None) -> int | None:
 
 
 def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
-    """How a program that wrote no failure report ended: the end of its log or, without one, its exit code or signal.
+    """Describes how a program without a failure report ended: by the end of its log, else by its exit code or signal.
 
-    A last line that is not an exception may have nothing to do with the end, so an exit code that the program chose
-    is put in front of that line.
+    If the log's last line is not an exception, it may be unrelated to the failure, so an exit code that the program
+    chose is put in front of it.
     """
     if ended.code is None:
         how = ended.reason or "ended without an exit code"
@@ -412,12 +415,12 @@ def _described(ended: Exit, signal: int | None, cause: Cause) -> str:
 
 
 def _of_a_broken_device(log: str) -> str:
-    """The line of a log that says that a GPU is broken; empty if none does."""
+    """Returns the line of a log that reports a broken GPU; empty if there is none."""
     return next((line.strip() for line in _lines(log) if any(words in line for words in BROKEN_DEVICE)), "")
 
 
 def _last_words(log: str) -> str:
-    """The exception of a log's last traceback; without a traceback, the last line."""
+    """Returns the exception of a log's last traceback or, without a traceback, the last line."""
     return _exception(log) or _last_line(log)
 
 
@@ -426,9 +429,9 @@ def _last_line(log: str) -> str:
 
 
 def _exception(log: str) -> str:
-    """The exception of a log's last traceback, with NCCL's explanation if it is NCCL's; empty if there is none.
+    """Returns the exception of a log's last traceback, with NCCL's explanation if it has one; else empty.
 
-    The exception is not always in the last line: what was printed earlier may arrive later, through another pipe.
+    The exception is not always the last line, because earlier output may arrive later through another pipe.
     """
     lines = _lines(log)
     begins = max((index for index, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))
@@ -444,7 +447,7 @@ def _lines(log: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a failed trainer reported of itself."""
+    """A trainer's report on its own failure."""
 
     cause: Cause | None = None
     message: str = ""
@@ -457,7 +460,7 @@ class _Report:
 
 
 def _read(message: str) -> _Report:
-    """A failure report, or an empty one if the message is something else: any program may have written it."""
+    """Parses a failure report. The report is empty if the message, which any program may write, is something else."""
     report = document_of(message)
     if report is None:
         return _Report()

@@ -1,9 +1,9 @@
-"""The facts of an incident: which rank failed first, how, and which others failed with it.
+"""The facts of an incident: which rank failed first, how it failed, and which other ranks failed with it.
 
-The kind of a failure counts before its time: a rank that was killed or raised an error of its own comes before a rank
-that lost a peer, whatever the times say, because a lost peer has a cause elsewhere, and the clocks of Kubernetes
-nodes differ. Within one kind the earlier failure is first; equal times are called a tie. A pod that its supervisor
-ended because another one failed is never the cause.
+Failures are ordered by kind, then by time. A rank that was killed or raised an error of its own comes before a rank
+that lost a peer, even if its time is later, because a lost peer has a cause elsewhere and the clocks of Kubernetes
+nodes differ. Within one kind the earliest failure is first, and equal times are a tie. If a supervisor ended its pod
+because another rank failed, that pod is never the cause.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,8 +20,8 @@ SIGNAL_BASE = 128
 """A process that was ended by signal n has the exit code 128+n."""
 
 RESOLUTION = timedelta(seconds=1)
-"""A kubelet reports times in whole seconds: a container that ends in the first second of a job seems to end before
-it."""
+"""A kubelet reports times in whole seconds, so a container that ends in the first second of a job seems to have ended
+before the job started."""
 
 TAKEN_AWAY = frozenset(
     {Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST, Cause.POD_DELETED, Cause.STORAGE_EXCEEDED},
@@ -30,9 +30,10 @@ TAKEN_AWAY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of one rank's failure or, for an incident, of the first rank's failure. Holds no judgement.
+    """The facts of one rank's failure or, for an incident, of the failure that came first, without a judgement.
 
-    Each field means the same as in `status.incidents`. Supervisors do not name pods: `pod` is then empty.
+    Each field has the same meaning as in `status.incidents`. `pod` is empty if a supervisor reported the failure,
+    because supervisors do not name pods.
     """
 
     time: datetime
@@ -54,16 +55,16 @@ class Facts:
 
     @classmethod
     def of(cls, incident: Incident) -> "Facts":
-        """The facts of an incident in the status."""
+        """Returns the facts of an incident from the status."""
         return cls(**{field.name: getattr(incident, field.name) for field in fields(cls)})
 
 
 def first_of(failures: list[Facts]) -> Facts:
-    """The incident that these failures make up: the first of them, with the others as its consequences."""
+    """Combines failures into one incident: the first failure, with the others as its consequences."""
     ordered = sorted(failures, key=_order)
     first, others = ordered[0], ordered[1:]
     tied = first.tied or any(_order(other)[:2] == _order(first)[:2] for other in others)
-    # A rank that was killed cannot report how far it got. All ranks were at the same step, or one behind.
+    # A rank that was killed cannot report its step. The other ranks were at the same step, or differed by one.
     steps = [failure.step for failure in ordered if failure.step is not None]
     step = first.step if first.step is not None else max(steps, default=None)
     attempt = max(failure.attempt for failure in failures)
@@ -73,24 +74,24 @@ def first_of(failures: list[Facts]) -> Facts:
 
 
 def with_later_reports(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident, corrected by what other pods of its attempt have reported since.
+    """Corrects a known incident with later reports from other pods of the failed attempt.
 
-    Pods that stopped only because they were told to are not part of it.
+    Pods that stopped only because they were told to are not part of the incident.
     """
     others = [failure for failure in later if failure.node != known.node and failure.cause is not Cause.STOPPED]
     return _amended(known, first_of([known, *others]), others)
 
 
 def joined(known: Facts, later: list[Facts]) -> Facts:
-    """A known incident, together with pods that were lost after it, before the gang has started again.
+    """Adds pods that were lost after a known incident, but before the gang started again.
 
-    A lost pod explains why other ranks lost a peer, and so may become the cause.
+    A lost pod may become the cause, because it explains why other ranks lost a peer.
     """
     return _amended(known, first_of([known, *later]), later)
 
 
 def _amended(known: Facts, incident: Facts, later: list[Facts]) -> Facts:
-    """The corrected incident. It keeps the attempt that it ended, and the nodes that are known to have failed."""
+    """Returns the corrected incident, with the known incident's attempt and all nodes that failed."""
     nodes = {known.node, *known.consequence_nodes, *(failure.node for failure in later)} - {incident.node}
     same = replace(incident, attempt=known.attempt, at_start=known.at_start)
     return _with_consequences(same, nodes, at_least=known.consequences)
@@ -107,7 +108,7 @@ def incident_sentence(incident: Facts, called: str) -> str:
 
 
 def _with_consequences(first: Facts, nodes: set[int], *, at_least: int = 0) -> Facts:
-    """The incident with its consequences, of which only some are named. `at_least`: the number that reports give."""
+    """Adds consequences to an incident and counts all, but names only some. `at_least` is the reported number."""
     named = tuple(sorted(nodes)[:CONSEQUENCES_NAMED])
     return replace(first, consequences=max(len(nodes), at_least), consequence_nodes=named)
 
@@ -117,15 +118,15 @@ def _order(failure: Facts) -> tuple[int, datetime, int]:
 
 
 def _kind(failure: Facts) -> int:
-    """The kind of a failure, for sorting: kinds that cause others come first."""
+    """Returns the rank of a failure's kind for sorting. Kinds that cause others come first."""
     match failure.cause:
         case Cause.OUT_OF_MEMORY | Cause.STARTED_OVER:
             return 0
         case Cause.STOPPED:
             return 3
         case Cause.PEER_LOST:
-            # With this exit code the supervisor reports that it ended because another rank had failed. So this
-            # failure is never the first.
+            # With this exit code a supervisor reports that it ended because another rank had failed, so this failure
+            # cannot be the first.
             return 5 if failure.exit_code == ExitCode.PEER_LOST else 4
         case cause if cause in TAKEN_AWAY or cause == Cause.DEVICE_FAILED:
             return 1

@@ -1,4 +1,4 @@
-"""What to do about an incident: the user's rules, then the defaults. Facts go in, an action comes out."""
+"""Decides what to do about an incident, from its facts: by the user's rules, else by the defaults."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from ddpjob_operator.engine.reports import CLAIMABLE
 from .facts import SIGNAL_BASE, Facts
 
 DEFAULTS: dict[str, RestartAction] = {
-    # Trying again may help, and counts as a restart.
+    # Another attempt may help, and counts as a restart.
     Cause.APPLICATION: RestartAction.RESTART,
     Cause.OUT_OF_MEMORY: RestartAction.RESTART,
     Cause.STORAGE_EXCEEDED: RestartAction.RESTART,
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,  # It is unknown who stopped it. A deletion is a cause of its own.
-    # Disruptions: nothing in the job is at fault.
+    Cause.STOPPED: RestartAction.RESTART,  # It is unknown who sent the signal. (Deleted pods have other causes.)
+    # Disruptions: the job is not at fault.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,
     Cause.PREEMPTED: RestartAction.RESTART_FREE,
     Cause.NODE_LOST: RestartAction.RESTART_FREE,
     Cause.DEVICE_FAILED: RestartAction.RESTART_FREE,
     Cause.STORAGE_UNAVAILABLE: RestartAction.RESTART_FREE,
-    # Trying again cannot help.
+    # Another attempt cannot help.
     Cause.CONFIG_ERROR: RestartAction.FAIL,
     Cause.DIVERGED: RestartAction.FAIL,
     Cause.STORAGE_FULL: RestartAction.FAIL,
@@ -33,37 +33,37 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.IMAGE_ERROR: RestartAction.FAIL,
     Cause.START_ERROR: RestartAction.FAIL,
 }
-"""The action for each cause; the user's rules come first."""
+"""The action for each cause, if none of the user's rules applies."""
 BY_RULE_ONLY = frozenset({Cause.STARTED_OVER})
-"""Causes that end an attempt only if a rule of the user names them."""
+"""Causes that end an attempt only if one of the user's rules names them."""
 UNKNOWN = RestartAction.RESTART
 """The action for a cause that only a newer operator knows."""
 
 CAME_UP_BEFORE = frozenset({Cause.IMAGE_ERROR, Cause.START_ERROR})
-"""Causes for which trying again can help if the job has run before: the image, and the objects that the job needs,
-existed then."""
+"""Causes for which another attempt can help if the job has run before, because then its image and all objects that it
+needs have existed."""
 
 BY_DEFAULT = "default"
-"""What `Judgement.rule` holds if no rule of the user matches."""
+"""The value of `Judgement.rule` if none of the user's rules matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What to do about an incident, and the rule that says so."""
+    """The action that follows an incident, and the rule that demands it."""
 
     action: RestartAction | str
     rule: str
 
     @classmethod
     def of(cls, incident: Incident) -> "Judgement":
-        """The judgement of an incident in the status."""
+        """Returns the judgement of an incident from the status."""
         return cls(incident.action, incident.rule)
 
 
 def judge(restart: Restart, incident: Facts, *, has_run: bool) -> Judgement:
-    """The judgement by the user's rules or, if none matches, by default.
+    """Judges an incident by the user's rules or, if none matches, by the defaults.
 
-    `has_run`: whether all ranks have run since the job was started or resumed.
+    `has_run` is true if all ranks have run since the job was started or resumed.
     """
     for index, rule in enumerate(restart.rules):
         if _matches(rule, incident):
@@ -77,17 +77,17 @@ def judge(restart: Restart, incident: Facts, *, has_run: bool) -> Judgement:
 
 
 def grounds(incident: Facts) -> tuple[str, int | None, str | None]:
-    """The facts that a judgement rests on: all that a rule can match."""
+    """Returns the facts that a judgement depends on, which are those that a rule can match."""
     return incident.cause, incident.exit_code, incident.signal
 
 
 def left_to_operator(restart: Restart) -> str:
-    """The failures that a supervisor leaves to the operator, as a list in the contract's form.
+    """Returns the failures that a supervisor leaves to the operator, as a list in the contract's format.
 
-    After some of them the job may have to fail; after a broken GPU it has to go to another Kubernetes node.
+    After some of them the job may have to fail, and after a broken GPU it has to move to another Kubernetes node.
 
-    The list may name too many failures, never too few: a rule matches only if all its fields do, so listing one of
-    the fields is enough.
+    The list may contain too many failures, but never too few. A rule matches only if all its fields do, so listing
+    the values of one field is enough.
     """
     finals: list[str] = sorted(
         cause for cause, action in DEFAULTS.items() if action is RestartAction.FAIL and cause in CLAIMABLE
@@ -101,7 +101,7 @@ def left_to_operator(restart: Restart) -> str:
 
 
 def _matches(rule: RestartRule, incident: Facts) -> bool:
-    """Whether every field that the rule sets matches."""
+    """Whether every field that the rule sets matches the incident."""
     return (
         (rule.exit_codes is None or rule.exit_codes.matches(incident.exit_code))
         and (rule.signals is None or incident.signal in rule.signals)

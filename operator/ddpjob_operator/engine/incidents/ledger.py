@@ -1,7 +1,7 @@
-"""How an incident is recorded, and how later reports amend the record.
+"""Records incidents in the status, and amends the last one when later reports correct it.
 
-The last ten incidents are in `status.incidents`, the newest first: facts and judgement in one flat record. Their
-costs are part of the totals beside them (`restarts`, `disruptions`) and of the budget.
+`status.incidents` holds the last ten incidents, the newest first, each with facts and judgement in one flat record.
+Their costs are included in the totals `status.restarts` and `status.disruptions`, and in the budget.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -22,30 +22,28 @@ from .price import Price, in_a_row, price_of, refund, too_many_disruptions
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An incident as it is to be recorded."""
+    """An incident, ready to be recorded."""
 
     facts: Facts
     judgement: Judgement
     price: Price
     noted: StatusChanges
-    """The fields of the status that record it."""
+    """The fields of the status that record the incident without its cost, for a job that fails because of it."""
     recorded: StatusChanges
-    """The same fields, and those that count its cost. A job that fails because of the incident does not pay the
-    cost."""
+    """The fields of the status that record the incident and count its cost."""
     said: str
-    """What happened and what it costs, in a sentence."""
+    """A sentence that describes the incident and its cost."""
 
 
 def account(view: View, facts: Facts, found: Budget) -> Entry:
-    """Judges, prices and records the facts of a new incident. `found` is the budget before it."""
+    """Judges, prices and records a new incident. `found` is the budget before it."""
     facts = replace(with_rank(view, facts), at_start=fails_at_start(view, facts))
     judgement = judge(view.spec.restart, facts, has_run=view.has_run)
     # The step is filled in only for a free incident. Crash loops are detected from counted incidents, whose steps
     # must be those that the failed attempts themselves reported.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
-    # If training has got further since the last incident, the restart after it has helped, and the backoff starts
-    # over.
+    # If training has got further than at the last incident, that restart has helped, so the backoff begins anew.
     last = view.status.last_incident
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)
@@ -53,12 +51,11 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
 
 
 def amended(view: View, facts: Facts) -> Entry | None:
-    """The last incident, changed to these facts; None if it is already recorded with them.
+    """Changes the last incident to these facts; None if it is already recorded with them.
 
-    Later reports may amend facts. Judgement and price are those of the time of the incident, even if rules or budget
-    have changed since, and change only if a fact that they rest on has changed. An incident that was answered by a
-    new attempt is never charged afterwards, and its restart is given back only if the job may have another
-    disruption.
+    Judgement and price stay as they were when the incident happened, even if rules or budget have changed since,
+    unless a fact that they depend on has changed. If the incident was answered by a new attempt, it is never charged
+    afterwards, and its restart is refunded only if the job may have another disruption.
     """
     status, restart, facts = view.status, view.spec.restart, with_rank(view, facts)
     known = status.last_incident
@@ -79,21 +76,21 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
-    """The facts with a rank: the reported one, or else the rank of the node's process if it has only one process."""
+    """Completes the facts if no rank was reported: with that of the node's process, if it has only one process."""
     return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 
 def as_recorded(view: View, known: Incident) -> Entry:
-    """The last incident as it is recorded."""
+    """Returns the last incident as it is recorded."""
     status = view.status
     return _entry(view, Facts.of(known), Judgement.of(known), Price(status.bookkeeping.budget), status.incidents[1:])
 
 
 def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
-    """An incident because of which the job was about to fail, but which is free after all: it counts as a disruption.
+    """Records that the incident that was about to end the job was a disruption, so that the job can continue.
 
-    None if the limit on disruptions does not allow that. The restart that would have exceeded the limit was never
-    charged: `found` is the budget without it.
+    Returns None if the limit on disruptions does not allow that. `found` is the budget before the incident, because a
+    restart that would exceed the limit is never charged.
     """
     price = price_of(RestartAction.RESTART_FREE, found)
     if too_many_disruptions(view.spec.restart, price.budget):
@@ -102,18 +99,18 @@ def excused(view: View, entry: Entry, found: Budget) -> Entry | None:
 
 
 def noted(view: View, facts: Facts, judgement: Judgement) -> StatusChanges:
-    """The fields of the status with a new incident that costs nothing."""
+    """Returns the fields of the status that record a new incident without a cost."""
     return _noted(with_rank(view, facts), judgement, view.status.incidents)
 
 
 def was_answered(view: View) -> bool:
-    """Whether the last incident was answered by a restart, and so has cost one."""
+    """Whether a restart followed the last incident."""
     known = view.status.last_incident
     return known is not None and view.status.attempt > known.attempt
 
 
 def final(view: View, entry: Entry) -> tuple[str, str] | None:
-    """Reason and message of the job's failure, if it cannot go on after a new incident; else None."""
+    """Returns reason and message of the job's failure, if it has to fail after a new incident; else None."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
     rule, sentence = entry.judgement.rule, incident_sentence(facts, view.called)
     match entry.judgement.action:
@@ -146,14 +143,14 @@ def _why_in_vain(view: View, entry: Entry) -> str:
 
 
 def culprit(status: DDPJobStatus) -> str:
-    """The name of the pod whose failure ended the gang; empty if there is none, or if the pod was taken away.
+    """Returns the name of the pod whose failure ended the gang; empty if there is none, or if the pod was taken away.
 
-    The pod may still be running, and is not deleted, so that its log is kept.
+    This pod, which may still be running, is not deleted, so that its log is kept.
     """
     known, restarting = status.last_incident, status.condition(ConditionType.RESTARTING)
     if known is None or known.cause in TAKEN_AWAY:
         return ""
-    # If the condition has another reason, the gang starts again because of something else, such as a new size.
+    # If the condition has another reason, the gang is starting again because of something else, such as a new size.
     starts_again = restarting is not None and (restarting.status, restarting.reason) == ("True", known.cause)
     return known.pod if starts_again or status.is_true(ConditionType.FAILURE_TARGET) else ""
 
@@ -173,7 +170,7 @@ def _noted(facts: Facts, judgement: Judgement, older: tuple[Incident, ...]) -> S
 
 
 def _step_reached(view: View) -> int | None:
-    """The step that training has reached, for a pod that was taken away and reports none; never less than before."""
+    """Returns the step that training has reached, for a pod that reports none. The step never decreases."""
     last, progress = view.status.last_incident, progress_of(view)
     if last is None or last.step is None:
         return None if progress is None else progress.step

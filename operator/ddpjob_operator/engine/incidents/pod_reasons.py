@@ -1,6 +1,6 @@
-"""Why a pod ended as a whole, by the reason in its status, and who is to blame: the cluster or the job.
+"""Interprets the reason in the status of a pod that ended as a whole, to find out whether cluster or job is to blame.
 
-The reasons are those that Kubernetes 1.30 to 1.37 sets, by its source: pkg/kubelet (kubelet.go, active_deadline.go,
+These are the reasons in the source of Kubernetes 1.30 to 1.37: pkg/kubelet (kubelet.go, active_deadline.go,
 lifecycle, eviction, preemption, nodeshutdown, sysctl, cm, volumemanager) and the scheduler's AdmissionCheck.
 """
 
@@ -18,12 +18,13 @@ ENDED = {
     "Shutdown": Cause.NODE_LOST,
     "NodeLost": Cause.NODE_LOST,
 }
-"""The cause for each reason that a pod has if a kubelet ended it. The first two are the job's own fault: it used more
-storage, or ran for longer, than its template allows. If a pod was evicted because its Kubernetes node ran short of
-something, it also has the condition DisruptionTarget, and that condition counts."""
+"""The causes for pods that a kubelet ended, by their reason. The first two are the job's own fault: it used more
+storage, or ran longer, than its template allows. A pod that was evicted because its Kubernetes node ran out of a
+resource also has the condition DisruptionTarget, which takes precedence."""
 
 MORE_PRECISE = ENDED.keys() - {EVICTED}
-"""Reasons that tell more than the condition DisruptionTarget, which a kubelet always sets with the same reason."""
+"""Reasons that are more precise than the condition DisruptionTarget, to which a kubelet always gives the same
+reason."""
 
 REJECTED = frozenset(
     {
@@ -34,8 +35,8 @@ REJECTED = frozenset(
         *("OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods"),
     }
 )
-"""Reasons of pods that a kubelet rejected because its Kubernetes node lacks, or no longer has, what the scheduler
-counted on. A restarted kubelet repeats this check for running pods, and ends those that it rejects."""
+"""Reasons of pods that a kubelet rejected because its Kubernetes node lacks something that the scheduler had assumed.
+When a kubelet restarts, it repeats this check for running pods, and ends the pods that it rejects."""
 
 UNSUPPORTED = frozenset(
     {
@@ -44,22 +45,24 @@ UNSUPPORTED = frozenset(
         *("PodLevelResourcesNotSupported", "PodFeatureUnsupported"),
     }
 )
-"""Reasons of pods that a kubelet rejected because it does not allow what their template asks for."""
+"""Reasons of pods that a kubelet rejected because it does not support or allow something in their template."""
 
 REJECTION = "Pod was rejected: "
-"""How a kubelet begins the message of a pod that it rejected."""
+"""The beginning of the message of a pod that a kubelet rejected."""
 PRESSURE = "The node had condition: "
-"""How a kubelet explains that it rejected a pod for a shortage, with the reason that evicted pods have too."""
+"""The beginning of the message of a pod that a kubelet rejected because of a shortage. Its reason is the same as for
+an evicted pod."""
 
 
 def is_rejection(reason: str, message: str) -> bool:
-    """Whether a pod's reason says that its Kubernetes node rejected it, before it ran or later."""
+    """Whether a pod's reason and message show that its kubelet rejected it, before it ran or later."""
     if reason == EVICTED:
         return message.removeprefix(REJECTION).startswith(PRESSURE)
-    # The reasons cannot be listed: future versions will have more, and some contain the name of a device's resource.
+    # Any other reason is a rejection. A list would not do, because future versions will have more reasons, and some
+    # reasons contain the name of a device's resource.
     return bool(reason) and reason not in ENDED
 
 
 def rejection_cause(reason: str, *, ran: bool) -> Cause:
-    """The cause if a Kubernetes node rejected a pod: the job is to blame only if its template was never allowed."""
+    """Returns the cause if a kubelet rejected a pod. The job is to blame only if its template was never allowed."""
     return Cause.APPLICATION if reason in UNSUPPORTED and not ran else Cause.EVICTED

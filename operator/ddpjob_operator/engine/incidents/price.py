@@ -1,4 +1,4 @@
-"""What an incident costs: the budget after it, what it adds to the job's totals, and how long to wait."""
+"""The price of an incident: the budget after it, what it adds to the job's totals, and the backoff."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from ddpjob_operator.api import Budget, ConditionType, DDPJobSpec, DDPJobStatus,
 from ddpjob_operator.engine.changes import StatusChanges
 
 JITTER = 0.2
-"""A wait is lengthened or shortened by up to this fraction, so that jobs that failed together do not all come back
-together."""
+"""Waits are changed by up to this fraction, so that jobs that failed at the same time do not all restart at the same
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an incident costs a job."""
+    """The price of an incident."""
 
     budget: Budget
-    """The budget after it is paid."""
+    """The budget after the price is paid."""
     restarts: int = 0
-    """Restarts that it adds to the job's total; negative if one is given back."""
+    """How many restarts to add to the job's total; negative for a refund."""
     disruptions: int = 0
 
     def paid(self, status: DDPJobStatus) -> StatusChanges:
-        """The fields of the status that count it."""
+        """Returns the fields of the status that count this price."""
         return {
             "restarts": status.restarts + self.restarts,
             "disruptions": status.disruptions + self.disruptions,
@@ -32,20 +32,20 @@ class Price:
 
 
 def price_of(action: str, found: Budget) -> Price:
-    """What an incident that is answered by this action costs, if `found` is the budget before it."""
+    """Returns the price of an incident that is answered by this action. `found` is the budget before the incident."""
     counts, free = action is RestartAction.RESTART, action is RestartAction.RESTART_FREE
     after = Budget(used=found.used + counts, disruptions=found.disruptions + free, streak=found.streak + 1)
     return Price(after, restarts=int(counts), disruptions=int(free))
 
 
 def refund(budget: Budget) -> Price:
-    """The price that corrects the last incident, if it was counted as a restart and turns out to be free."""
+    """Returns the price that corrects the last incident, if it was counted as a restart but turns out to be free."""
     after = Budget(used=budget.used - 1, disruptions=budget.disruptions + 1, streak=budget.streak)
     return Price(after, restarts=-1, disruptions=1)
 
 
 def in_a_row(budget: Budget, incidents: int) -> Budget:
-    """The budget with this number of incidents in a row, which decides the backoff."""
+    """Returns the budget with this number of incidents in a row, which determines the backoff."""
     return Budget(used=budget.used, disruptions=budget.disruptions, streak=incidents)
 
 
@@ -55,9 +55,10 @@ def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
-    """The budget before an incident: fully restored once all ranks have run for a whole window.
+    """Returns the present budget, which is fully restored after all ranks have run for a whole window.
 
-    If supervisors report steps, a step must have finished in that time: a gang that only waits is not healthy.
+    If supervisors report steps, a step must have finished in that window, because a gang that only waits is not
+    healthy.
     """
     running = status.condition(ConditionType.RUNNING)
     if running is None or running.status != "True":
@@ -71,9 +72,9 @@ def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
 
 
 def backoff(restart: Restart, streak: int, key: str) -> timedelta:
-    """The wait before the next attempt after `streak` incidents in a row: doubled each time, bounded, with jitter.
+    """Returns the wait after `streak` incidents in a row, which doubles each time up to a maximum, with jitter.
 
-    The jitter comes from `key`, so that deciding twice gives the same wait.
+    The jitter is derived from `key`, so that a repeated decision results in the same wait.
     """
     doublings = min(streak - 1, 32)  # Without a bound, Python's integers would grow without limit.
     seconds = min(restart.backoff_seconds * 2**doublings, restart.max_backoff_seconds)
@@ -81,5 +82,5 @@ def backoff(restart: Restart, streak: int, key: str) -> timedelta:
 
 
 def share(key: str) -> float:
-    """A number from 0 to 1 that depends on the key alone, and differs from key to key."""
+    """Returns a pseudorandom number from 0 to 1 that depends only on the key."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) / 2**32

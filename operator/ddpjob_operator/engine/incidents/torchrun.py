@@ -1,13 +1,13 @@
-"""How the rank that failed first on its node ended, if torchrun stands between it and the container.
+"""Finds out from torchrun's log how the node's first failed rank ended, if the container's main process is torchrun.
 
-torchrun itself ends with 1 and an exception of its own, whatever happened to its ranks; the rank that failed first is
-named at the end of its log. Its error file does not help: torchrun removes the file before it writes it, and a
-container's termination message is a mount that cannot be removed.
+However its ranks failed, torchrun itself exits with code 1 and an exception of its own, and names the rank that
+failed first at the end of its log. torchrun's error file does not help, because torchrun removes the file before it
+writes it, and a container's termination message is a mount that cannot be removed.
 (https://docs.pytorch.org/docs/stable/elastic/errors.html)
 
-torchrun reports the rank's exception only if the script's main function has torch's @record. Otherwise the rank
-itself has printed it, above torchrun's summary: a kubelet passes on the last 2,048 bytes of a log, which include it
-if a node has only a few ranks.
+torchrun reports the rank's exception only if the script's main function has torch's @record decorator. Otherwise the
+rank itself has printed the exception, above torchrun's summary. The kubelet passes on the last 2,048 bytes of a log,
+which include the exception if a node has only a few ranks.
 """
 
 import re
@@ -24,14 +24,14 @@ TOLD_TO_STOP = re.compile(r"^\S*\bSignalException: Process \d+ got signal: (?P<s
 EXIT_CODE = re.compile(r"^  exitcode  : (-?\d{1,3}) ", re.MULTILINE)
 NUMBER = re.compile("-?[0-9]+")
 RAISED = 1
-"""Python's exit code for a program that ended with an exception."""
+"""The exit code of a Python program that ended with an exception."""
 
 BORDER = re.compile(r"\n={10,}\s*\Z")
 INDENT = re.compile(r"^  ", re.MULTILINE)
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
-    """How the rank that torchrun names ended, as if torchrun were not in between, and the number of that rank."""
+    """Returns the exit of the rank that torchrun names, as if it had run without torchrun, and that rank."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     summary = _root_cause(ended.message)
@@ -46,7 +46,7 @@ def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
 
 
 def _root_cause(log: str) -> tuple[int, int, str] | None:
-    """The rank, its exit code and its error from torchrun's summary; None if the log does not end with a summary."""
+    """Parses rank, exit code and error from torchrun's summary; None if the log does not end with a summary."""
     _, title, summary = f"\n{log}".rpartition(f"\n{ROOT_CAUSE}\n")
     fields, traceback, rest = f"\n{summary}".partition(f"\n{SAID}")
     said, _, border = rest.rstrip().rpartition("\n")
@@ -57,16 +57,16 @@ def _root_cause(log: str) -> tuple[int, int, str] | None:
 
 
 def _number(lines: str, label: str, digits: int) -> int | None:
-    """The number that follows a label at the beginning of a line."""
+    """Returns the number that follows a label at the beginning of a line."""
     word = lines.partition(f"\n{label}")[2].partition(" ")[0]
     return int(word) if len(word.removeprefix("-")) <= digits and NUMBER.fullmatch(word) else None
 
 
 def _printed(rank: int, log: str) -> str:
-    """The exception that the rank has printed, from lines that are known to be its own.
+    """Returns the lines that this rank certainly printed, with its exception.
 
-    Once the ranks have met, torch.distributed prefixes each line with the rank. Before that, lines are known to be
-    its own if all other ranks kept running until torchrun stopped them.
+    After the ranks have met, torch.distributed prefixes each line of a traceback with the rank. Before that, the
+    lines certainly come from this rank if all other ranks kept running until torchrun stopped them.
     """
     before, _, summary = log.rpartition(f"\n{TRACEBACK}\n")
     own = [line for line in before.splitlines() if line.startswith(f"[rank{rank}]: ")]

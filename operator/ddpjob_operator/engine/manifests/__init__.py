@@ -1,1 +1,1 @@
-"""The manifests of what belongs to a job: names, pods and what they need, as plain JSON."""
+"""The manifests of a job's objects: their names, its pods and the other objects that pods need, as plain JSON."""

@@ -1,8 +1,8 @@
-"""Where a pod would rather be placed: away from the other pods of its job, close to them, and not on avoided nodes.
+"""Placement preferences of pods: spread over Kubernetes nodes, close to each other, and not on avoided nodes.
 
-The default weights of the scheduler's plugins are 2 for node affinity, 2 for topology spread, and 1 each for free and
-for balanced resources; each plugin scales its scores to 100. So a Kubernetes node that is avoided loses 200 points
-against all others.
+The scheduler's plugins have the default weights 2 for node affinity, 2 for topology spread, and 1 each for free and
+for balanced resources, and each plugin scales its scores to 100. So an avoided Kubernetes node has 200 points fewer
+than all others.
 """
 
 from collections.abc import Iterable
@@ -15,21 +15,25 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 TOLERANCE = 5
-"""While a Kubernetes node is avoided, `maxSkew` is the job's number of nodes times this. With a `maxSkew` of 1, an
-empty node gets 200 points more than the one that has most pods of the job: as much as an avoided node loses. With c
-pods there, and n nodes to choose from, it gets c * ln(n + 2) / (c * ln(n + 2) + maxSkew - 1) of these 200. The worst
-case is a single node beside the avoided one: the last pod finds all others there, which gives the avoided node less
-than 44 points, whatever the job's size. That leaves 156 for the difference between a full node and an empty one."""
+"""While a Kubernetes node is avoided, `maxSkew` is this number times the job's number of nodes.
+
+With a `maxSkew` of 1, an empty Kubernetes node would get 200 points more than the one with the most pods of the job,
+which would cancel the 200 points that an avoided node loses. With a larger `maxSkew`, with c pods on the fullest node
+and n nodes to choose from, the empty node gets only the share c * ln(n + 2) / (c * ln(n + 2) + maxSkew - 1) of these
+200 points. The worst case is a single node besides the avoided one: all other pods are there when the last pod is
+scheduled, which gives the avoided node less than 44 points, whatever the job's size. The remaining 156 points exceed
+any difference in free resources."""
 
 WEIGHTS_OUTWEIGHED, MOST_COPIES = 25, 40
-"""The preference for other nodes is repeated for each so many points of weight that the template gives to preferences
-of its own, because the scheduler scales their sum to 100; so it weighs at least four times as much as all of them."""
+"""The preference for nodes that are not avoided is repeated once per 25 points of weight of the template's own
+preferences, at most 40 times. The scheduler scales the sum of all preferences to 100, so without the copies the
+template's preferences could outweigh ours. With them, ours weighs at least four times as much."""
 
 
 def spread(job: DDPJob) -> list[Manifest]:
-    """Spreads the pods over as many Kubernetes nodes as possible, as a preference, not a requirement.
+    """Returns a preference, not a requirement, for spreading the pods over as many Kubernetes nodes as possible.
 
-    It is a weaker preference while Kubernetes nodes are avoided, because they are the emptiest.
+    The preference is weaker while Kubernetes nodes are avoided, because avoided nodes are the emptiest.
     """
     skew = TOLERANCE * (job.status.nodes or job.spec.nodes) if job.status.avoided_node_names else 1
     return [
@@ -43,9 +47,10 @@ def spread(job: DDPJob) -> list[Manifest]:
 
 
 def avoid(pod: Manifest, job: DDPJob, *, strictly: bool) -> None:
-    """Keeps the pod away from avoided Kubernetes nodes, in addition to what the template demands and prefers.
+    """Keeps the pod away from avoided Kubernetes nodes, in addition to the template's requirements and preferences.
 
-    If `strictly`, those that are known to be broken are ruled out. Otherwise the pod only prefers others.
+    If `strictly` is true, nodes that are known to be broken are ruled out. Otherwise the pod only prefers other
+    nodes.
     """
     avoided = job.status.avoided_node_names
     if not avoided:
@@ -55,7 +60,7 @@ def avoid(pod: Manifest, job: DDPJob, *, strictly: bool) -> None:
     if broken and REQUIRED not in affinity:
         affinity[REQUIRED] = {"nodeSelectorTerms": [{"matchFields": broken}]}
     elif broken:
-        # One of the terms has to match. An empty one matches no node, and has to stay empty.
+        # One of the terms has to match. An empty term matches no node, and must stay empty.
         for term in filter(None, affinity[REQUIRED]["nodeSelectorTerms"]):
             term["matchFields"] = [*term.get("matchFields", ()), *broken]
     wishes = affinity.setdefault(PREFERRED, [])
@@ -64,17 +69,17 @@ def avoid(pod: Manifest, job: DDPJob, *, strictly: bool) -> None:
 
 
 def _elsewhere(avoided: Iterable[AvoidedNodeName]) -> list[Manifest]:
-    """Field selectors of all nodes but these: each name needs its own, because a selector takes only one value.
+    """Returns field selectors that exclude these nodes, one for each name, because a selector takes only one value.
 
-    They go by the node's name, because the label `kubernetes.io/hostname` may differ from it, or be missing.
+    The selectors match the node's name, because the label `kubernetes.io/hostname` may be different or missing.
     """
     return [{"key": "metadata.name", "operator": "NotIn", "values": [node.node_name]} for node in avoided]
 
 
 def keep_together(pod: Manifest, job: DDPJob) -> None:
-    """Places the pods of a job close to each other, beside the template's own affinity.
+    """Places the pods of a job close to each other, in addition to the template's own affinity.
 
-    The first pod may go anywhere: a pod that matches its own affinity term does not wait for others to be placed.
+    The first pod may be placed anywhere, because a pod that matches its own affinity term need not wait for others.
     """
     topology = job.spec.topology
     if topology is None or topology.key is None:

@@ -1,4 +1,4 @@
-"""The Service, the NetworkPolicy, the PodDisruptionBudget, the Secret and the pods of a job, as they are created."""
+"""Builds the manifests of a job's Service, NetworkPolicy, PodDisruptionBudget, Secret and pods."""
 
 import copy
 
@@ -46,22 +46,22 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""Kubernetes takes 50 s to find one of its nodes unreachable: pods there are evicted after this many more seconds."""
+"""How many seconds after Kubernetes has found a node unreachable, which takes 50 s, the pods there are evicted."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
     "annotations": {"linkerd.io/inject": "disabled"},
 }
-"""Opt-outs of service meshes, whose proxies would slow down or break NCCL's and gloo's connections between ranks, and
-outlive the trainer."""
+"""Labels and annotations that disable service meshes, whose proxies would slow down or break the connections of NCCL
+and gloo between ranks, and keep running after the trainer has ended."""
 
 
 def build_service(job: DDPJob) -> Manifest:
-    """The headless Service of the master.
+    """Builds the headless Service of the master.
 
-    It selects rank 0's pod by the job's uid, the same in every attempt, so it never has to be patched, and has only
-    one endpoint, however large the gang is. It publishes the addresses of pods that are not ready, because rank 0
-    becomes ready only once all ranks have met.
+    Its selector matches rank 0's pod by the job's uid, which is the same in every attempt, so the Service never has
+    to be patched and has only one endpoint, however large the gang is. It publishes the addresses of pods that are
+    not ready, because rank 0 becomes ready only after all ranks have met.
     """
     return {
         **headed(SERVICE, job, service_name(job)),
@@ -75,9 +75,9 @@ def build_service(job: DDPJob) -> Manifest:
 
 
 def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
-    """Lets the job's pods reach each other on all ports, and lets the operator and monitoring read their status.
+    """Builds the NetworkPolicy, which opens all ports between the job's pods.
 
-    Outgoing connections are left alone.
+    It also opens their status ports to the operator and to monitoring. Outgoing connections are not restricted.
     """
     ours = {"matchLabels": {Label.JOB_UID: job.metadata.uid}}
     ingress: list[Manifest] = [{"from": [{"podSelector": ours}]}]
@@ -86,7 +86,7 @@ def build_network_policy(job: DDPJob, settings: Settings) -> Manifest:
         ingress.append({"from": readers, "ports": [{"port": job.status.network.status_port, "protocol": "TCP"}]})
     return {
         **headed(NETWORK_POLICY, job, name_beside(job.ref)),
-        # Copied, because YAML would show the second use of the same object as an alias.
+        # This is a copy, because YAML would show the second use of the same object as an alias.
         "spec": {"podSelector": copy.deepcopy(ours), "policyTypes": ["Ingress"], "ingress": ingress},
     }
 
@@ -107,48 +107,48 @@ def _pods_of(namespace: str) -> Manifest:
 
 
 def build_disruption_budget(job: DDPJob) -> Manifest:
-    """The PodDisruptionBudget that refuses every eviction of the job's running pods for as long as it exists.
+    """Builds the PodDisruptionBudget that refuses every eviction of the job's running pods while it exists.
 
-    Kubernetes learns the number of pods from the job's scale subresource, so the budget need not change with it.
+    Kubernetes gets the number of pods from the job's scale subresource, so the budget need not contain it.
     """
     return {
         **headed(DISRUPTION_BUDGET, job, name_beside(job.ref)),
         "spec": {
             "maxUnavailable": 0,
             "selector": {"matchLabels": {Label.JOB_UID: job.metadata.uid}},
-            # A rank that fails its readiness probe is doing nothing that is worth waiting for.
+            # There is no need to wait for a rank that fails its readiness probe, because it does nothing useful.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
 
 
 def build_secret(job: DDPJob) -> Manifest:
-    """The Secret of the job's supervisors without its value, which the adapter generates as it creates the Secret."""
+    """Builds the supervisors' Secret without its value, which the adapter generates when it creates the Secret."""
     return {**headed(SECRET, job, secret_name(job)), "immutable": True, "type": "Opaque"}
 
 
 def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: Placement | None = None) -> Manifest:
-    """The present pod of a node: the template, and what makes it a member of the gang.
+    """Builds the present pod of a node: the template, and everything that makes the pod a member of the gang.
 
-    `living` are the addresses of the gang's pods that already run; `placement` is what the job's admission by its
-    queue adds to it.
+    `living` are the addresses of the gang's pods that already run. `placement` is what the queue's admission of the
+    job adds to the pod.
     """
     incarnation = job.status.bookkeeping.incarnations.of(node)
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
-    # Hostname and subdomain make the pod's name in DNS, by which ranks find rank 0.
+    # Hostname and subdomain form the pod's DNS name, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)
     if pod.get("hostNetwork"):  # With the default policy such a pod asks its node's name server, not the cluster's.
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     pod.setdefault("topologySpreadConstraints", spread(job))
     pod.setdefault("tolerations", []).extend(_tolerations(pod))
-    # Kueue chooses the Kubernetes nodes of a topology itself, whatever the pod demands; a template can name the node.
+    # No node can be ruled out if the template names the Kubernetes node, or if Kueue chooses it by topology.
     chosen = "nodeName" in pod or (placement is not None and placement.topology)
     avoid(pod, job, strictly=not chosen)
     keep_together(pod, job)
-    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template that names an account wants a token.
+    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template that names an account needs its token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)
@@ -160,7 +160,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
         show_domain(pod, trainer)
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
-    # This comes after restrict(), because the wait container copies the trainer's security context, but needs no home
+    # This comes after restrict(), because the wait container copies the trainer's security context but needs no home
     # directory.
     if node > 0 and job.spec.network.wait_for_master and job.spec.supervisor is None:
         _add_waiting(pod, trainer, job)
@@ -179,10 +179,10 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
 
 
 def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) -> Manifest:
-    """A pod beyond the present size of the gang: it is scheduled if there is room, pulls the image, and waits.
+    """Builds a pod beyond the gang's present size, which is scheduled if there is room, pulls the image, and waits.
 
-    Its trainer never starts. Once it is scheduled, the gang can grow, and starts again with a real pod. A reserve
-    does not belong to the PodGroup: there it would count as one of the pods that are placed together.
+    Its trainer never starts. After it has been scheduled, the gang can grow, and starts again with a real pod
+    instead. A reserve does not belong to the PodGroup, where it would count as one of the pods to be placed together.
     """
     pod = build_pod(job.with_status(changed(job.status, pod_group=None)), node, placement=placement)
     trainer = next(container for container in pod["spec"]["containers"] if container["name"] == TRAINER_CONTAINER)
@@ -193,16 +193,16 @@ def build_reserve(job: DDPJob, node: int, placement: Placement | None = None) ->
 
 
 def _give_images(pod: Manifest, image: str | None) -> None:
-    """Containers without an image get the trainer's, if that has one, so that no other image has to be pulled."""
+    """Gives the trainer's image to containers that have none, so that no other image has to be pulled."""
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         if image and not container.get("image"):
             container["image"] = image
 
 
 def _marks(own: Manifest, labels: Manifest, inherited: InheritedMetadata) -> Manifest:
-    """Labels and annotations: ours, the template's, what all objects of the job inherit, and opt-outs of meshes.
+    """Returns a pod's labels and annotations: ours, the template's, those inherited from the job, and NO_SIDECARS.
 
-    An opt-out is left out for a mesh that the template mentions.
+    NO_SIDECARS does not apply to a service mesh that the template mentions.
     """
     said = {**own.get("labels", {}), **own.get("annotations", {})}
     no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
@@ -220,7 +220,7 @@ def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> Non
 
 
 def _tell_launcher(container: Manifest, job: DDPJob) -> None:
-    """Adds flags for a launcher that learns its place only from flags. The template's own come later, and so win."""
+    """Adds flags for a launcher that reads its place only from flags. The template's own flags take precedence."""
     words = (*container.get("command", ()), *container.get("args", ()))
     launcher = launcher_of(words)
     if launcher is None or not launcher.told:
@@ -240,15 +240,15 @@ def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
 
 
 def _is_on_a_volume(path: str, mounts: list[Manifest]) -> bool:
-    """Whether a path is on a mounted volume; if it is in the image, the pod's user may not be able to write there."""
+    """Whether a path is on a mounted volume. In the image itself, the pod's user may not be allowed to write."""
     return any(f"{path}/".startswith(f"{mount['mountPath'].rstrip('/')}/") for mount in mounts)
 
 
 def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
-    """Variables that get a default value of ours, because the template does not set them."""
+    """Returns variables with default values of ours, except those that the template sets."""
     values = {"PYTHONUNBUFFERED": "1"}  # Without it, Python's output reaches the log in blocks, minutes late.
     if backend is Backend.GLOO:
-        # On machines without GPUs, Accelerate needs this: otherwise it trains separately in each process.
+        # On machines without GPUs, Accelerate needs this, because otherwise it trains separately in each process.
         values["ACCELERATE_USE_CPU"] = "true"
     said = {variable["name"] for variable in own}
     return [{"name": name, "value": value} for name, value in values.items() if name not in said]
@@ -256,8 +256,8 @@ def _unless_said(own: list[Manifest], backend: str | None) -> list[Manifest]:
 
 def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     volumes = pod.setdefault("volumes", [])
-    # Everybody may read the file: the trainer container's user has to, and may be the template's or the image's own.
-    # No other container mounts the Secret.
+    # The file must be readable by all, because the trainer container's user is not always known: it may come from the
+    # image. No other container mounts the Secret.
     volumes.append({"name": SECRET_VOLUME, "secret": {"secretName": secret_name(job), "defaultMode": 0o444}})
     if any(mount["name"] == SHM_VOLUME for mount in trainer["volumeMounts"]):
         volumes.append({"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", **_memory(pod, trainer)}})
@@ -267,21 +267,21 @@ def _add_volumes(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
 
 
 def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
-    """The size limit of shared memory: the memory limit of the trainer or the pod, against which it counts anyway."""
+    """Returns the size limit of shared memory: the memory limit of trainer or pod, which includes shared memory."""
     limits = (one.get("resources", {}).get("limits", {}) for one in (trainer, pod))
     return next(({"sizeLimit": limit["memory"]} for limit in limits if "memory" in limit), {})
 
 
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
-    """Adds the wait container after the template's own init containers: those can fetch what they need first."""
+    """Adds the wait container after the template's own init containers, which need not wait for the master."""
     before = pod.setdefault("initContainers", [])
     if all(container["name"] != WAIT_CONTAINER for container in before):  # The template may bring its own.
         before.append(wait_container(trainer, master_env(job)))
 
 
 def _tolerations(pod: Manifest) -> list[Manifest]:
-    """How long a Kubernetes node may be silent: by Kubernetes' default the whole gang would stand still for 300 s."""
-    # A toleration without a key matches every taint; of several that match, the shortest time counts.
+    """Returns tolerations with SILENT_SECONDS. With Kubernetes' default, a dead node blocks the gang for 300 s."""
+    # A toleration without a key matches every taint. If several match, the shortest time counts.
     own = [toleration.get("key") for toleration in pod["tolerations"]]
     return [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SILENT_SECONDS}

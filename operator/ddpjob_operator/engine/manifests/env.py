@@ -22,9 +22,9 @@ from .topology import domain_key
 
 
 def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
-    """The `env` of the trainer container of a node, before the template's own.
+    """Returns our variables for a node's trainer container, to be placed before the template's own `env`.
 
-    They come first, so that the template's variables and arguments can refer to them as `$(NODE_RANK)`; variables
+    Because of this order, the template's variables and arguments can refer to ours, as in `$(NODE_RANK)`. Variables
     that the template mentions are not packed. `living` are the addresses of the gang's pods that already run.
     """
     values = {
@@ -39,7 +39,7 @@ def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifes
 
 
 def master_env(job: DDPJob) -> list[Manifest]:
-    """Where the wait container finds rank 0: the ports of a program's store and of a supervisor."""
+    """Returns the variables by which the wait container finds rank 0: address, master port and control port."""
     return _listed(
         {
             Env.MASTER_ADDR: master_address(job),
@@ -50,7 +50,7 @@ def master_env(job: DDPJob) -> list[Manifest]:
 
 
 def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
-    """The variables as a supervisor sees them: those that are packed appear under their own names."""
+    """Yields the variables as a supervisor sees them, with packed variables under their own names."""
     for variable in env:
         if variable["name"] == Env.SUPERVISOR:
             yield from _listed(json.loads(variable["value"]))
@@ -59,10 +59,10 @@ def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
 
 
 def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]:
-    """Packs the variables that only a supervisor reads into one, except those that the template mentions.
+    """Packs the variables that only a supervisor reads into a single one, except those that the template mentions.
 
-    The API server keeps each variable twice, once as a field that the operator manages, and rewrites both copies
-    whenever the pod's status changes.
+    This makes pods smaller. The API server stores each variable twice, once in the pod's managed fields, and rewrites
+    both copies whenever the pod's status changes.
     """
     template, names = str(spec.trainer), PACKED_BEHIND_SUPERVISOR if spec.supervisor else PACKED_VARIABLES
     packed = {
@@ -90,7 +90,7 @@ def _world(job: DDPJob, node: int) -> dict[str, object]:
         Env.NODE_RANK: node,
         Env.NPROC_PER_NODE: procs,
     }
-    # With several processes on a node, torchrun or the supervisor sets these for each process.
+    # If a node has several processes, torchrun or the supervisor sets these variables for each process.
     if procs == 1:
         world |= {Env.RANK: node, Env.LOCAL_RANK: 0, Env.LOCAL_WORLD_SIZE: 1}
     return world
@@ -139,7 +139,7 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.CONTROL_PORT: control_port,
         Env.PEERS: ",".join(f"{host}:{control_port}" for host in (master_address(job), *map(_host, living))),
         Env.SECRET_FILE: f"{SECRET_DIRECTORY}/{SECRET_KEY}",
-        # In-place restarts count against maxRestarts too, so supervisors must not make more than that number.
+        # Restarts in place count against maxRestarts too, so supervisors must not make more than that number.
         Env.IN_PLACE_RESTARTS: min(restart.in_place_restarts, restart.max_restarts) if in_place else 0,
         Env.RESTART_WINDOW_SECONDS: restart.window_seconds,
         Env.LEAVE_TO_OPERATOR: left_to_operator(restart),
@@ -153,5 +153,5 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
 
 
 def _host(address: str) -> str:
-    """The address as it is written before a port: an IPv6 address needs brackets."""
+    """Returns an address as it is written before a port. An IPv6 address needs brackets."""
     return f"[{address}]" if ":" in address else address

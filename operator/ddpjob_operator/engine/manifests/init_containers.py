@@ -1,7 +1,8 @@
-"""The init container that holds a rank back until rank 0 listens, so that its trainer finds the master there.
+"""Our init containers: one that waits for the master before a rank's trainer starts, and one for reserves.
 
-Without it a program that gives up after a few tries would fail on every node that is faster than rank 0's. Our own
-supervisor does not need it: it waits for rank 0's supervisor with all imports done.
+Without the wait, a program that gives up after a few tries to connect would fail on every node that starts before
+rank 0's. Nodes with our supervisor need no such container, because the supervisor itself waits, with all imports
+done.
 """
 
 import copy
@@ -14,14 +15,13 @@ from ddpjob_operator.engine.snapshot import Manifest
 
 WAIT_CONTAINER = "wait-for-master"
 WAITING_FOR_MASTER = "waiting for the master's port"
-"""What messages say of a pod in which the wait container runs."""
+"""How messages describe a pod in which the wait container is running."""
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
-"""What messages say of a pod that does not have all of these yet; only the kubelet's events name the missing
-volume."""
+"""How messages describe a pod that lacks some of these. Only the kubelet's events name the missing volume."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
-"""The fields that our init containers copy from the trainer: no other image has to be pulled or admitted."""
+"""The fields that our init containers copy from the trainer, so that no other image has to be pulled or admitted."""
 
 PROGRAM = f"""\
 import os, signal, socket, time
@@ -49,9 +49,9 @@ NO_PYTHON = {
     "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; "
     "set spec.network.waitForMaster: false",
 }
-"""A failure report, written as the last line of the log: trying again cannot help."""
+"""A failure report, which becomes the last line of the log. Its cause lets the job fail, as a restart cannot help."""
 
-# With -I and -S, neither PYTHONPATH, nor a socket.py in the working directory, nor a site package can get in the way.
+# With -I and -S, PYTHONPATH, a socket.py in the working directory and site packages cannot interfere.
 SHELL = f"""\
 for python in python3 python; do
   command -v "$python" >/dev/null && exec "$python" -ISc "$0"
@@ -62,12 +62,13 @@ exit {ExitCode.BAD_INPUT:d}
 
 
 RESERVE_CONTAINER = "wait-for-growth"
-# A shell runs its trap immediately during `wait`; during a `sleep` in the foreground, only once the sleep is over.
+# During `wait`, a shell runs its trap immediately. During a `sleep` in the foreground, it would run it only
+# afterwards.
 RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 
 def reserve_container(trainer: Manifest) -> Manifest:
-    """The container of a reserve, which only holds its place; it never ends by itself."""
+    """Builds the container of a reserve, which only occupies the pod's place and never ends unless it is stopped."""
     alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
     return {
         "name": RESERVE_CONTAINER,
@@ -78,9 +79,9 @@ def reserve_container(trainer: Manifest) -> Manifest:
 
 
 def wait_container(trainer: Manifest, master: list[Manifest]) -> Manifest:
-    """The init container that waits for rank 0; `master` are the variables that tell where rank 0 is.
+    """Builds the init container that waits for rank 0. `master` are the variables with rank 0's address and ports.
 
-    It waits forever: the operator decides how long is too long. Every try resolves the name again.
+    The container waits without a limit, because the operator has the timeout. Each try resolves the name again.
     """
     alike: Manifest = {name: trainer[name] for name in ALIKE if name in trainer}
     return {

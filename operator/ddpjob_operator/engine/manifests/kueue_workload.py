@@ -1,4 +1,7 @@
-"""What a job asks of Kueue, and what its pods get from it: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
+"""The Workload by which a job requests quota from Kueue, and the placement that its pods get from Kueue.
+
+See https://kueue.sigs.k8s.io/docs/concepts/workload/.
+"""
 
 import hashlib
 import json
@@ -18,7 +21,7 @@ JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 POD_SET_LABEL = "kueue.x-k8s.io/podset"
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-"""The scheduling gate of pods whose topology domain Kueue chooses: it adds a node selector, and removes the gate."""
+"""The scheduling gate of pods whose topology domain Kueue chooses: it adds a node selector and removes the gate."""
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 TOPOLOGY = {
@@ -26,18 +29,18 @@ TOPOLOGY = {
     "kueue.x-k8s.io/podset-preferred-topology": "preferred",
     UNCONSTRAINED: "unconstrained",
 }
-"""Annotations of a pod template that ask for a topology, and the fields of a Workload that they stand for."""
+"""Annotations of a pod template that request a topology, and the corresponding fields of a Workload."""
 
 OF_POD = (
     *("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priorityClassName", "overhead", "resources"),
     "resourceClaims",
 )
 OF_CONTAINER = ("name", "resources", "restartPolicy")
-"""The fields of a template that Kueue reads: with all fields, a Workload would be as large as the job."""
+"""The fields of a template that Kueue reads. With all fields, a Workload would be as large as the job."""
 
 
 def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
-    """The job's place in a queue. The adapter looks up the value of the priority and adds it beside its class."""
+    """Builds the job's Workload. The adapter adds the value of the priority class, which it looks up."""
     elastic = {"minCount": job.spec.elastic.min_nodes} if job.spec.elastic else {}
     classes = priority_class_ref(job, queue)
     marks = with_inherited(job, {**job_labels(job), JOB_UID_LABEL: job.metadata.uid})
@@ -58,12 +61,12 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
 
 
 def asked(job: DDPJob) -> str:
-    """A digest of all that the job asks for but its number of nodes: if this changes, another quota is needed."""
+    """Returns a digest of the job's request, except its number of nodes. If it changes, the job must queue again."""
     return hashlib.sha256(json.dumps(_of_template(job), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
-    """The job's priority class in its queue: the WorkloadPriorityClass that a label names, else that of the pods."""
+    """Returns the job's priority class: the WorkloadPriorityClass from its label, else the pods' PriorityClass."""
     if queue.priority_class:
         return {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": queue.priority_class}
     if name := job.spec.template["spec"].get("priorityClassName"):
@@ -72,7 +75,7 @@ def priority_class_ref(job: DDPJob, queue: Queue) -> Manifest | None:
 
 
 def place(pod: Manifest, name: str, placement: Placement) -> None:
-    """Adds its queue's placement to a pod, beside the labels, selectors and tolerations of the template."""
+    """Adds the queue's placement to a pod, in addition to the template's labels, selectors and tolerations."""
     spec, metadata = pod["spec"], pod["metadata"]
     labels, annotations = metadata["labels"], metadata["annotations"]
     metadata["labels"] = {**labels, **placement.labels, POD_SET_LABEL: POD_SET}
@@ -87,7 +90,7 @@ def place(pod: Manifest, name: str, placement: Placement) -> None:
 
 
 def _of_template(job: DDPJob) -> Manifest:
-    """A pod set without its size."""
+    """Returns the Workload's pod set without its size."""
     template = job.spec.template
     spec = template["spec"]
     containers = {
@@ -96,7 +99,7 @@ def _of_template(job: DDPJob) -> Manifest:
         if kind in spec
     }
     topology = dict(_topology(template.get("metadata", {}).get("annotations", {})))
-    # With podIndexLabel, ranks that are neighbours in a ring are placed beside each other.
+    # With podIndexLabel, Kueue places ranks that are neighbours in a ring close to each other.
     request = {"topologyRequest": {**topology, "podIndexLabel": Label.NODE}} if topology else {}
     return {"template": {"spec": {**_only(spec, OF_POD), **containers}}, **request}
 

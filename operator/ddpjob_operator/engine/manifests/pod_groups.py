@@ -1,4 +1,4 @@
-"""Groups of pods that are to be placed together, for the schedulers that can do so: Kubernetes' own, and Volcano."""
+"""PodGroups, whose pods are placed together by a scheduler that can do so: Kubernetes' own, or Volcano."""
 
 from ddpjob_operator.api import DDPJob, GangPolicy, Scheduling, SchedulingPolicy
 from ddpjob_operator.api.contract import GROUP, KIND, MAX_NODES
@@ -15,7 +15,7 @@ QUEUE_ANNOTATION = "scheduling.volcano.sh/queue-name"
 
 
 def build_workload(job: DDPJob) -> Manifest:
-    """The Workload of an attempt: what its PodGroup is made from, with a reference to the job."""
+    """Builds an attempt's Workload, which contains the template of its PodGroup and refers to the job."""
     return {
         **headed(WORKLOAD, job, _name(job)),
         "spec": {
@@ -26,7 +26,7 @@ def build_workload(job: DDPJob) -> Manifest:
 
 
 def build_pod_group(job: DDPJob) -> Manifest:
-    """The PodGroup that the pods of an attempt name, of the kind that their scheduler knows."""
+    """Builds an attempt's PodGroup, of the kind that the pods' scheduler knows."""
     if group_kind(job) is VOLCANO_GROUP:
         return _of_volcano(job)
     return {
@@ -47,13 +47,13 @@ def join(pod: Manifest, job: DDPJob) -> None:
 
 
 def _name(job: DDPJob) -> str:
-    """The name of the present attempt's PodGroup, and of its Workload."""
+    """Returns the name of the present attempt's PodGroup, which is also that of its Workload."""
     assert job.status.pod_group, "the present attempt has no PodGroup"
     return job.status.pod_group
 
 
 def _of_volcano(job: DDPJob) -> Manifest:
-    """Volcano's PodGroup. Its queue comes from an annotation of the pods, as in groups that Volcano makes itself."""
+    """Builds Volcano's PodGroup. Its queue comes from a pod annotation, as in groups that Volcano itself creates."""
     pod, annotations = job.spec.template["spec"], job.spec.template.get("metadata", {}).get("annotations", {})
     queue = {"queue": annotations[QUEUE_ANNOTATION]} if QUEUE_ANNOTATION in annotations else {}
     priority = {"priorityClassName": pod["priorityClassName"]} if "priorityClassName" in pod else {}
@@ -65,9 +65,9 @@ def _of_volcano(job: DDPJob) -> Manifest:
 
 
 def _placement(job: DDPJob) -> Manifest:
-    """How the pods of the present attempt are placed.
+    """Returns how the pods of the present attempt are placed.
 
-    Kubernetes' scheduler refuses a group whose priority is not that of its pods.
+    The priority is included because Kubernetes' scheduler refuses a group whose priority differs from its pods'.
     """
     asked, pod = job.spec.scheduling or Scheduling(), job.spec.template["spec"]
     mode = {"disruptionMode": asked.disruption_mode.to_dict()} if asked.disruption_mode else {}
@@ -76,15 +76,15 @@ def _placement(job: DDPJob) -> Manifest:
 
 
 def _policy(job: DDPJob, asked: SchedulingPolicy) -> Manifest:
-    """By default no pod is placed before there is room for all, or for the fewest that an elastic gang needs."""
+    """Returns the scheduling policy. By default no pod is placed until there is room for the smallest valid gang."""
     if asked.basic is not None:
         return {"basic": {}}
     return {"gang": {"minCount": _least(job, asked)}}
 
 
 def _least(job: DDPJob, asked: SchedulingPolicy) -> int:
-    """The fewest pods that the gang can begin with."""
+    """Returns the smallest number of pods that the gang can begin with."""
     assert job.status.nodes is not None, "an attempt was started"
     least = (asked.gang or GangPolicy()).min_count or (job.spec.elastic.min_nodes if job.spec.elastic else MAX_NODES)
-    # A gang that has shrunk may have fewer pods than were asked for.
+    # A gang that has shrunk may have fewer pods than the spec requests.
     return min(least, job.status.nodes)

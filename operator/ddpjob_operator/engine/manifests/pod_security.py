@@ -1,7 +1,7 @@
-"""What makes a pod admissible under Kubernetes' restricted Pod Security Standard, and what it then needs to work.
+"""Makes a pod comply with Kubernetes' restricted Pod Security Standard, and adds what it needs to work that way.
 
-The template wins field by field. The user is set on each container, never on the pod: so a container of the template
-can be root beside ours, and a container that somebody else injects is left alone.
+The template's own fields take precedence. The user is set on each container, never on the pod, so that a container of
+the template can run as root beside ours, and injected containers are left alone.
 """
 
 from ddpjob_operator.engine.snapshot import Manifest
@@ -11,14 +11,15 @@ SCRATCH_VOLUME = "ddpjob-scratch"
 HOME_PATH = "/ddpjob/home"
 TMP_PATH = "/tmp"  # noqa: S108  Programs that ignore TMPDIR write here.
 PLACES = (("HOME", HOME_PATH, "home"), ("TMPDIR", TMP_PATH, "tmp"))
-"""Variable, path, and subdirectory of the scratch volume. An image has no home for our user, and may be read-only."""
+"""Variable, path, and subdirectory of the scratch volume. The volume is needed because an image has no home directory
+for our user, and may be read-only."""
 
 USER_NAME = "ddpjob"
-"""Python's getpass, and with it torch.compile of older releases, fails if the user has no name anywhere."""
+"""The value of USER. Without a user name, Python's getpass fails, and with it torch.compile in older releases."""
 
 
 def restrict(pod: Manifest) -> None:
-    """Sets what the standard requires in the pod's spec, unless the template sets it."""
+    """Sets all fields of the pod's spec that the standard requires, except those that the template sets."""
     context = {"seccompProfile": {"type": "RuntimeDefault"}, **pod.get("securityContext", {})}
     containers = [*pod.get("initContainers", ()), *pod["containers"]]
     for container in containers:
@@ -35,15 +36,15 @@ def restrict(pod: Manifest) -> None:
 
 
 def _confinement(own: Manifest) -> Manifest:
-    """The user of a container and what it may do, except what the container sets itself."""
+    """Returns a container's user and privileges, except those that the container sets itself."""
     given: Manifest = {}
     if not _is_root(own):
         given["runAsNonRoot"] = True
         if "runAsUser" not in own:
             given |= {"runAsUser": USER, "runAsGroup": USER}
     if not own.get("privileged"):
-        # Forbidding privilege escalation would void added capabilities for users other than root, who get
-        # capabilities only from the files that they run.
+        # Without privilege escalation, added capabilities would have no effect for users other than root, because
+        # they get capabilities only from the files that they execute.
         if not own.get("capabilities", {}).get("add"):
             given["allowPrivilegeEscalation"] = False
         given["capabilities"] = {"drop": ["ALL"]}
@@ -51,14 +52,14 @@ def _confinement(own: Manifest) -> Manifest:
 
 
 def _is_root(own: Manifest) -> bool:
-    """Whether the template asks for root, or allows the image's user to be root."""
+    """Whether the template requests root, or allows the image's user to be root."""
     if "runAsUser" in own:
         return bool(own["runAsUser"] == 0)
     return own.get("runAsNonRoot") is False
 
 
 def _give_places(container: Manifest) -> None:
-    """Gives a container a home and a directory for temporary files of its own."""
+    """Gives a container its own home directory and its own directory for temporary files."""
     own = container.get("env", [])
     named = {variable["name"] for variable in own}
     mounts = container.setdefault("volumeMounts", [])

@@ -1,7 +1,7 @@
-"""Ranks that follow placement: what tells a pod's supervisor which other pods it is close to.
+"""Shows each pod's supervisor the topology domain of the pod, so that ranks can follow placement.
 
-A pod is made before it is placed. So the operator writes an annotation once the pod is scheduled, and the kubelet
-shows it in a file: a variable would be fixed when the container starts.
+A pod is created before it is placed. So the operator writes an annotation after the pod has been scheduled, and the
+kubelet shows the annotation in a file. (A variable could not change any more after the container has started.)
 """
 
 from ddpjob_operator.api import DDPJob
@@ -12,19 +12,19 @@ TOPOLOGY_VOLUME = "ddpjob-topology"
 
 
 def domain_key(job: DDPJob) -> str | None:
-    """The node label whose value a pod is told; None if the job names none, or if it has no supervisor to use it."""
+    """Returns the node label with the topology domain; None if the job names none or has no supervisor to use it."""
     topology = job.spec.topology
     return topology.key if topology and job.spec.supervisor else None
 
 
 def called(job: DDPJob) -> str:
-    """What messages put before a node's number: `rank` if that is also the rank of its only process, else `node`."""
+    """Returns the word for a node in messages: `rank` if its number is the rank of its only process, else `node`."""
     procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
     return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
 
 
 def show_domain(pod: Manifest, trainer: Manifest) -> None:
-    """Shows the trainer the domain of its pod, as soon as it is known."""
+    """Mounts the file that shows the trainer the topology domain of its pod as soon as it is known."""
     mount = {"name": TOPOLOGY_VOLUME, "mountPath": TOPOLOGY_DIRECTORY, "readOnly": True}
     item = {"path": DOMAIN_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{DOMAIN}']"}}
     trainer["volumeMounts"].append(mount)

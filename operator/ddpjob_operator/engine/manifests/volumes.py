@@ -1,10 +1,10 @@
-"""A template's volumes: what they are made from, and whether what a job saves there outlives its pods."""
+"""A template's volumes: which objects they refer to, and whether files there outlive the job's pods."""
 
 from ddpjob_operator.api import DDPJobSpec
 from ddpjob_operator.engine.snapshot import Manifest
 
 PASSING = frozenset({"emptyDir", "ephemeral"})
-"""Volumes that are removed with their pod."""
+"""Kinds of volumes that are deleted with their pod."""
 NOT_WRITTEN = frozenset({"configMap", "secret", "projected", "downwardAPI", "image"})
 
 MADE_FROM = {
@@ -15,7 +15,7 @@ MADE_FROM = {
 
 
 def needed(template: Manifest) -> list[str]:
-    """The objects that a pod's volumes are made from, without which it waits forever: `ConfigMap code`."""
+    """Lists the objects that the template's volumes refer to, such as `ConfigMap code`. Pods wait until all exist."""
     sources = [
         source
         for volume in template["spec"].get("volumes", ())
@@ -31,7 +31,7 @@ def needed(template: Manifest) -> list[str]:
 
 
 def lost_with_pods(spec: DDPJobSpec) -> str:
-    """Why nothing that the ranks save outlives their pods, in half a sentence; empty if something does."""
+    """Returns the reason why no checkpoint outlives the pods, as a clause of a sentence; empty if one does."""
     checkpoint, pod = spec.checkpoint, spec.template["spec"]
     if checkpoint and checkpoint.volume:
         return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume is deleted with its pods"

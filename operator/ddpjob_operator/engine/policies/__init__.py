@@ -1,7 +1,7 @@
-"""The life of a job, one policy after another: the first that has a verdict decides.
+"""The chain of policies that handles a job's whole life. The first policy that returns a verdict decides.
 
-Read CHAIN as the table of contents. Each policy looks at the whole present state and returns a verdict or None, and
-knows when time alone will change its answer.
+CHAIN is the table of contents. Each policy looks at the whole present state and returns a verdict or None. It also
+reports the times at which its answer may change merely because time has passed.
 """
 
 from .avoidance import returned_due

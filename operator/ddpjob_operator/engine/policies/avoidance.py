@@ -16,14 +16,14 @@ AVOIDED_FOR = timedelta(hours=1)
 """How long pods avoid a Kubernetes node."""
 
 Useless = tuple[Pod, Cause | str | None]
-"""A pod that could not be used on its Kubernetes node, and the cause; None: it did not start to run."""
+"""A pod that could not be used on its Kubernetes node, and the cause; None if the pod never started to run."""
 
 
 def avoiding(view: View, pods: Iterable[Useless], *, at_most: int = MAX_AVOIDED) -> StatusChanges:
-    """The change to the avoided Kubernetes nodes after these pods could not be used there.
+    """Adds the Kubernetes nodes of these useless pods to the avoided nodes; empty if nothing changes.
 
-    Adds the first `at_most` of their nodes, the newest last. A node is known to be broken if a device failed there,
-    or if this happened to a pod that was created when the node was already avoided. Empty if nothing is new.
+    Adds at most `at_most` nodes, the newest last. A node counts as broken if a device failed there, or if its pod was
+    created when the node was already avoided.
     """
     known = {avoided.node_name: avoided for avoided in view.avoided}
     new: dict[str, AvoidedNodeName] = {}
@@ -57,8 +57,8 @@ def returned_due(view: View) -> Times:
 
 
 def ruled_out(view: View) -> str:
-    """The Kubernetes nodes on which no pod may be placed, because they are broken; empty if there are none."""
-    # Those that have been avoided for an hour still count, because pods that were created before demand others.
+    """Lists the Kubernetes nodes on which no pod may be placed because they are broken; empty if there are none."""
+    # Nodes whose hour of avoidance is over still count, because existing pods have an affinity that rules them out.
     return ", ".join(_named(avoided) for avoided in view.status.avoided_node_names if avoided.required)
 
 
@@ -70,7 +70,7 @@ def _went_back(view: View) -> list[tuple[Pod, AvoidedNodeName]]:
 
 
 def _named(avoided: AvoidedNodeName) -> str:
-    """A Kubernetes node, and why it is avoided."""
+    """Returns the name of a Kubernetes node, and why it is avoided."""
     return f"{avoided.node_name} ({avoided.cause})" if avoided.cause else avoided.node_name
 
 

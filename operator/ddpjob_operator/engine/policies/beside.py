@@ -1,6 +1,6 @@
-"""The objects that stand beside a job's pods for as long as it has any: created if missing, deleted if superfluous.
+"""Creates and deletes the objects that a job needs besides its pods, such as its Service, while it has pods.
 
-The disruption budget and the place in a queue come and go by rules of their own (`drains.py`, `queue.py`).
+The disruption budget and the Kueue Workload follow other rules, in `drains.py` and `queue.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ from ddpjob_operator.engine.view import View
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """An object of a kind that a job is to have.
+    """How an object of some kind is named and built.
 
-    name   its name; None: the job is to have none
-    build  its manifest
+    name   returns the name of the object that the job should have; None if it should have none
+    build  returns the object's manifest
     """
 
     name: Callable[[DDPJob], str | None]
@@ -42,15 +42,15 @@ def _policy_name(job: DDPJob) -> str | None:
 
 
 def _group_name(kind: OwnedKind) -> Callable[[DDPJob], str | None]:
-    """The name of the present attempt's PodGroup and its Workload, for jobs whose scheduler knows this kind.
+    """Returns the name of the present attempt's PodGroup and Workload, for jobs whose scheduler knows this kind.
 
-    Each attempt has a PodGroup of its own: all its fields but minCount are immutable, it reports only once why it is
-    waiting, and pods of a former attempt on Kubernetes nodes that do not answer would count as placed.
+    Each attempt gets a new PodGroup for three reasons: all fields except minCount are immutable; a group reports only
+    once why it is waiting; and pods that a former attempt left on dead Kubernetes nodes would count as placed.
     """
     return lambda job: job.status.pod_group if group_kind(job) is kind else None
 
 
-# NetworkPolicies first, so that no pod is open even for a moment.
+# NetworkPolicies come first, so that no pod is ever without protection.
 BESIDE: Mapping[OwnedKind, _Beside] = {
     NETWORK_POLICY: _Beside(_policy_name, lambda job, view: build_network_policy(job, view.snapshot.settings)),
     SERVICE: _Beside(lambda job: job.status.network.service, lambda job, _: build_service(job)),
@@ -61,7 +61,7 @@ BESIDE: Mapping[OwnedKind, _Beside] = {
 
 
 def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Creates the objects that are missing beside the pods of a job, then deletes those that are no longer wanted."""
+    """Creates the missing objects besides the pods of a job, then deletes the objects that are no longer wanted."""
     creates, deletes = list[Create](), list[Delete]()
     for kind, wanted in BESIDE.items():
         if kind not in view.snapshot.owned:  # The operator cannot create such objects here.
@@ -77,9 +77,9 @@ def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
 
 
 def chosen(view: View) -> StatusChanges:
-    """The choice of NetworkPolicy for the coming attempts: the spec's, else the one made at the first start.
+    """Returns the choice of NetworkPolicy for the coming attempts: the spec's, else the choice of the first start.
 
-    A first start takes the operator's setting, or none where the operator cannot create NetworkPolicies.
+    The first start uses the operator's setting, or no policy if the operator cannot create NetworkPolicies.
     """
     possible = NETWORK_POLICY in view.snapshot.owned
     first = view.snapshot.settings.network_policy if possible else NetworkPolicy.DISABLED
@@ -87,6 +87,6 @@ def chosen(view: View) -> StatusChanges:
 
 
 def outdated(view: View) -> tuple[Delete, ...]:
-    """The NetworkPolicy, if it has to be deleted and recreated before a start because the status port has changed."""
+    """Deletes the NetworkPolicy if the status port has changed, so that it is recreated before the next start."""
     replaced = view.started and view.status.network.status_port != view.spec.network.status_port
     return tuple(Delete(NETWORK_POLICY, name) for name in view.snapshot.owned.get(NETWORK_POLICY, ()) if replaced)

@@ -1,6 +1,6 @@
-"""Kubernetes nodes that are drained: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
+"""Drain protection: a PodDisruptionBudget refuses evictions until the gang has saved a checkpoint.
 
-The budget does so only for a limited time: the program may report no checkpoints, or may have stopped saving.
+The budget exists only for a limited time, because the program may report no checkpoints, or may have stopped saving.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ from ddpjob_operator.engine.view import View, after
 from .verdict import Times, Verdict
 
 OPEN = timedelta(seconds=30)
-"""For how long after a save pods may be evicted. `kubectl drain` tries again every five seconds, Karpenter at least
-every ten, and Cluster API every twenty."""
+"""How long pods may be evicted after each save. `kubectl drain` retries every five seconds, Karpenter at least every
+ten, and Cluster API every twenty."""
 
 UNPROTECTED = "spec.disruption has no effect: "
 MAY_NOT = "the operator is not permitted to create PodDisruptionBudgets"
@@ -24,10 +24,10 @@ SWITCHED_OFF = "the operator's administrator has disabled drain protection (drai
 
 
 def protected(view: View, verdict: Verdict) -> Verdict:
-    """Lets pods be evicted only after a checkpoint was saved, if the job asks for that.
+    """Allows evictions of pods only shortly after a checkpoint was saved, if the job requests that.
 
-    The PodDisruptionBudget exists exactly while evictions are refused: so people can see whether they are, and once
-    it is deleted no eviction has to wait until a controller notices.
+    The PodDisruptionBudget exists exactly while evictions are refused. So people can see whether they are, and after
+    its deletion no eviction has to wait until a controller has noticed.
     """
     there = view.snapshot.has(DISRUPTION_BUDGET)
     if not (there or _is_asked_for(view)) or there is None or DeleteJob() in verdict.actions:
@@ -43,7 +43,7 @@ def protected(view: View, verdict: Verdict) -> Verdict:
 
 
 def protected_due(view: View) -> Times:
-    """When evictions are next refused, when they are allowed because nothing was saved, and when to try again."""
+    """When evictions will be refused, when they will be allowed because nothing was saved, and when to retry."""
     refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there is None:
         return
@@ -67,7 +67,7 @@ def is_protected(view: View) -> bool:
 
 
 def unprotected(view: View) -> str:
-    """Why drains do not wait for a checkpoint although the job asks them to; empty if they do."""
+    """Returns why drains do not wait for a checkpoint although the job requests that; empty if they do wait."""
     refusal, there = view.snapshot.refusal, view.snapshot.has(DISRUPTION_BUDGET)
     if there or not _is_asked_for(view):
         return ""
@@ -83,18 +83,18 @@ def _is_asked_for(view: View) -> bool:
 
 
 def _is_worth_it(view: View) -> bool:
-    """Whether there is a running gang that is to be protected."""
+    """Whether there is a running gang that should be protected."""
     asked = _is_asked_for(view) and view.snapshot.settings.drain_protection_seconds > 0
     return asked and view.up and not (view.winds_down or view.status.finished)
 
 
 def _closes(view: View) -> datetime | None:
-    """When evictions are refused again after the last save; None if there was none."""
+    """When evictions will be refused again after the last save; None if nothing was saved."""
     return after(_saved_at(view), OPEN.total_seconds())
 
 
 def _gives_up(view: View) -> datetime | None:
-    """When a gang that does not save any more stops holding up drains; None if it has not run yet."""
+    """When a gang that has stopped saving will no longer hold up drains; None if it has not run yet."""
     since = max(filter(None, (_saved_at(view), view.status.first_run_time)), default=None)
     return after(since, view.snapshot.settings.drain_protection_seconds)
 

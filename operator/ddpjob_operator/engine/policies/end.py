@@ -1,4 +1,4 @@
-"""How a job ends, and what is left of it afterwards."""
+"""Policies for the end of a job, and for the pods that it leaves behind."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -32,17 +32,17 @@ from .steps import budget, delete, restarting, short_grace, start_again, stop, s
 from .verdict import Times, Verdict
 
 GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
-"""Reasons for ending a job while its pods have something to save: they get their own grace period."""
+"""Reasons for ending a job whose pods may have something to save, so that they get their own grace period."""
 
 AT_ONCE = 1
-"""Grace period in seconds. With 0 the API server would forget a pod that may still run."""
+"""The shortest grace period, in seconds. With 0 the API server would forget a pod that may still run."""
 
 EXCUSABLE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.CRASH_LOOP})
-"""Reasons to end that are due to a counted failure."""
+"""Reasons for ending a job that no longer hold if the last failure turns out not to count."""
 
 
 def finished(view: View) -> Verdict | None:
-    """A finished job never restarts; pods that are not to stay are removed, and in the end the job itself."""
+    """A finished job never restarts. Its pods are removed according to cleanPodPolicy, and the job after its TTL."""
     if not view.status.finished:
         return _restored(view)
     if view.is_due(expiry(view.spec, view.status)):
@@ -53,16 +53,16 @@ def finished(view: View) -> Verdict | None:
 
 
 def finished_due(view: View) -> Times:
-    """When the job is deleted, and when a pod that does not stop is removed."""
+    """When the job will be deleted, and when a pod that does not stop will be removed."""
     yield expiry(view.spec, view.status)
     if view.status.finished and view.spec.clean_pod_policy is not CleanPodPolicy.NONE:
         yield from stops_due(view)
 
 
 def _restored(view: View) -> Verdict | None:
-    """The end of a job that had finished, but came back without its status, such as from a backup.
+    """Ends a job that had finished, but was restored without its status, for example from a backup.
 
-    A copy of a finished job has the mark of the original, but another name: it is a new job.
+    A copy of a finished job carries the mark of the original but has another name, and counts as a new job.
     """
     final, _, name = (view.snapshot.mark or "").partition(" ")
     has_status = view.status.observed_generation > 0  # A job that has a status is not restored from its mark.
@@ -74,7 +74,7 @@ def _restored(view: View) -> Verdict | None:
 
 
 def ending(view: View) -> Verdict | None:
-    """Once decided, the end of a job comes when no pods run any more, unless its failure turns out to be excused."""
+    """A job whose end is decided ends as soon as no pods run, unless its last failure turns out not to count."""
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":
@@ -86,7 +86,7 @@ def ending(view: View) -> Verdict | None:
 
 
 def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
-    """The message of the decision to end, with the rank that is now known to have failed first."""
+    """Corrects the message of the decision to end: it names the rank that is now known to have failed first."""
     known = view.status.last_incident
     if known is None or entry is None:
         return message
@@ -95,7 +95,7 @@ def _as_known_now(view: View, entry: Entry | None, message: str) -> str:
 
 
 def succeeded(view: View) -> Verdict | None:
-    """The job succeeds as its success policy says, even if a deadline passes before the success is noticed.
+    """The job succeeds according to its success policy, even if a deadline passes before the success is noticed.
 
     A suspended job does not succeed: its ranks ended because they were told to stop, and will start again.
     """
@@ -110,7 +110,7 @@ def succeeded(view: View) -> Verdict | None:
 
 
 def _rank_zero_finished(view: View) -> bool:
-    """Whether rank 0 finished by itself: it also exits with 0 if all ranks save because one was told to stop."""
+    """Whether rank 0 really finished. It also exits with 0 if all ranks save because another one was told to stop."""
     first = view.current.get(0)
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
     others = (pod for node, pod in view.current.items() if node not in view.finished)
@@ -120,8 +120,8 @@ def _rank_zero_finished(view: View) -> bool:
 def past_deadlines(view: View) -> Verdict | None:
     """A job that has been active for activeDeadlineSeconds fails, whatever it is doing.
 
-    So does a job whose gang has not come up within startDeadlineSeconds; its message says what the gang was waiting
-    for.
+    A job whose gang has not come up within startDeadlineSeconds fails, too. Its message states what the gang was
+    waiting for.
     """
     spec = view.spec
     if view.is_due(deadline(spec, view.status)):
@@ -134,37 +134,37 @@ def past_deadlines(view: View) -> Verdict | None:
 
 
 def deadlines_due(view: View) -> Times:
-    """When the job's deadlines pass, until it has finished."""
+    """When the job's deadlines pass, unless it has finished."""
     if not view.status.finished:
         yield deadline(view.spec, view.status)
         yield start_deadline(view.spec, view.status)
 
 
 def deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
-    """When the job has been active for too long."""
+    """Returns when the job will have been active for too long."""
     return after(status.start_time, spec.active_deadline_seconds)
 
 
 def start_deadline(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
-    """When the job has been active for too long without ever having run as a whole."""
+    """Returns when the job will have been active for too long without all its nodes ever having run."""
     return None if status.first_run_time else after(status.start_time, spec.start_deadline_seconds)
 
 
 def expiry(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
-    """When a finished job is deleted."""
+    """Returns when a finished job will be deleted."""
     return after(status.completion_time, spec.ttl_seconds_after_finished)
 
 
 def end(view: View, target: ConditionType, reason: str, message: str, blame: StatusChanges | None = None) -> Verdict:
-    """Decides that the job ends, and ends it once nothing runs.
+    """Decides that the job ends, and ends it as soon as no pods run.
 
-    `blame` are the fields of the status that record the incident because of which the job ends; without it, the last
-    incident is recorded as far as it is known now.
+    `blame` contains the fields of the status that record the incident that ends the job. Without it, the last
+    incident is updated with all that is known by now.
     """
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
     blame = hindsight(view, amended_last_incident(view)) if blame is None else blame
-    # This takes two steps: the decision is recorded while pods still run, and the end when none run any more.
+    # This takes two steps: the decision is recorded while pods still run, and the end when no pods run any more.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)
@@ -180,12 +180,15 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
 
 
 def fail(view: View, reason: str, message: str, **changes: Unpack[StatusChanges]) -> Verdict:
-    """The job fails; `changes` to the status record why."""
+    """Decides that the job fails. `changes` to the status record why."""
     return end(view, ConditionType.FAILURE_TARGET, reason, message, changes or None)
 
 
 def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None:
-    """A job does not fail for one restart too many if the failure was a disruption, and another one is allowed."""
+    """Cancels the failure of a job that had no restarts left, if its last failure turns out to be a disruption.
+
+    Returns None if a restart after this disruption is not allowed either.
+    """
     if said.reason not in EXCUSABLE or entry is None or entry.judgement.action is not RestartAction.RESTART_FREE:
         return None
     entry = excused(view, entry, budget(view))
@@ -199,15 +202,15 @@ def _excused(view: View, said: Condition, entry: Entry | None) -> Verdict | None
 
 
 def _goes_on(view: View, pod: Pod, reason: str) -> bool:
-    """Whether a pod may keep running after the job's end (cleanPodPolicy None); a deadline ends it anyway."""
+    """Whether a pod may keep running after the job's end (cleanPodPolicy None). After a deadline no pod may."""
     keeps = view.spec.clean_pod_policy is CleanPodPolicy.NONE and reason not in {*GENTLE, Cause.STARTED_OVER}
     return keeps and not pod.deleting and pod.node < view.nodes
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
-    """Stops pods. At a deadline, those that run are kept with their logs, because nothing else shows what they did.
+    """Stops pods. At a deadline all running pods are kept with their logs, because nothing else shows what they did.
 
-    After a failure only `first` is kept, the pod that failed first. A gang that has started over is deleted
+    After a failure only `first`, the pod that failed first, is kept. A gang that has started over is deleted
     immediately, because it must not save any more.
     """
     if reason == Cause.STARTED_OVER:
@@ -218,7 +221,7 @@ def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tup
 
 
 def _left_over(view: View) -> Iterator[Pod]:
-    """Pods of a finished job that are not to stay."""
+    """Yields the pods of a finished job that must be removed."""
     policy = view.spec.clean_pod_policy
     for pod in view.snapshot.pods:
         runs = view.lives(pod) or pod.lingering

@@ -1,4 +1,4 @@
-"""What becomes known of an incident only after it was answered: the other pods' last reports, and their silence."""
+"""Corrects incidents with facts that become known only afterwards: other pods' last reports, or their silence."""
 
 from ddpjob_operator.api import Cause, ConditionType, Incident
 from ddpjob_operator.api.status import MAX_AVOIDED
@@ -14,28 +14,28 @@ from .avoidance import Useless, avoiding
 
 
 def amended_last_incident(view: View) -> Entry | None:
-    """The last incident, amended by what is known of it now; None if the status already says the same."""
+    """Returns the last incident, amended with later reports; None if the status already contains all of them."""
     known = view.status.last_incident
     return None if known is None else amended(view, with_later_reports(Facts.of(known), _reported_since(view, known)))
 
 
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
-    """The fields of the status for this entry and for lost Kubernetes nodes; empty if nothing is new.
+    """Returns the fields of the status that record this entry and lost Kubernetes nodes; empty if nothing is new.
 
-    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. Being overdue explains why
-    another rank lost a peer, and nothing else, because a pod that hangs while it stops becomes overdue as well.
+    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. But a pod that hangs while it
+    stops becomes overdue as well, so an overdue pod only serves to explain why another rank lost a peer.
     """
     useless: list[Useless] = [(pod, Cause.NODE_LOST) for pod in view.overdue]
     if entry is not None and entry.facts.cause == Cause.DEVICE_FAILED:
         useless += ((pod, entry.facts.cause) for pod in view.snapshot.pods if pod.name == entry.facts.pod)
-    # Adds only as many as there is room for. Otherwise, after the loss of a rack, each look would displace the nodes
-    # that the previous look had added.
+    # Add only as many as there is room for. Otherwise, after the loss of a rack, each round would displace the nodes
+    # that the previous round added.
     fields = avoiding(view, useless, at_most=MAX_AVOIDED - len(view.avoided))
     return fields if entry is None else {**fields, **entry.recorded}
 
 
 def _reported_since(view: View, known: Incident) -> list[Facts]:
-    """The failures that the other pods of the failed attempt have reported since."""
+    """Returns the failures that the other pods of the failed attempt have reported since the incident."""
     attempt, now = known.attempt, view.now
     present = (pod for node, pod in view.current_unsteady.items() if node not in view.finished)
     pods = _gang_of(view, known) if was_answered(view) else tuple(present)
@@ -47,11 +47,10 @@ def _reported_since(view: View, known: Incident) -> list[Facts]:
 
 
 def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
-    """The last pods of the previous gang, if the incident `known` ended that gang; else empty.
+    """Returns the last pods of the previous gang, if the incident `known` ended that gang; else empty.
 
-    If the incident was answered in place, the gang has no more to say about it, whether it lives on or has ended for
-    another reason since. Pods that older incidents name are not evidence of this one, unless they lived on and report
-    a later attempt than that of their incident.
+    After a restart in place, the gang's pods are no longer evidence of the incident, even if they end later. A pod
+    that an older incident names is evidence only if it lived on and reports a later attempt than that incident's.
     """
     restarting = view.status.condition(ConditionType.RESTARTING)
     if restarting is None or (restarting.status, restarting.reason) != ("True", known.cause):
@@ -60,7 +59,7 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     gang = range(incarnations.former, incarnations.default)
     if all(known.pod != pod_name(job, known.node, incarnation) for incarnation in gang):
         return ()
-    # The newest incident comes last, so that it is the one that counts if a pod has several.
+    # The newest incident comes last, so that it wins if a pod has several.
     older = {incident.pod: incident.attempt for incident in reversed(view.status.incidents[1:])}
     ours = [
         pod

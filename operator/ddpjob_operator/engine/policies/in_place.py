@@ -1,4 +1,4 @@
-"""Restarts in place: what supervisors answered by themselves, and pods that were lost while the others live on."""
+"""Restarts in place: incidents that supervisors answered, and pods that were lost while the others live on."""
 
 from datetime import timedelta
 
@@ -21,12 +21,13 @@ from .verdict import Verdict
 
 
 def restarted_in_place(view: View) -> Verdict | None:
-    """An incident that supervisors answer with a restart in place is charged like any other; no pod is touched.
+    """Counts an incident that supervisors answered with a restart in place like any other, but touches no pod.
 
-    Each look charges one incident, the oldest first. An incident's attempt shows whether it was charged before.
+    Each round counts one incident, beginning with the oldest. An incident's attempt shows whether it was counted
+    before.
     """
     heard, attempt = view.heard, view.status.attempt
-    # A report of an older attempt is from before the gang was started again, and has been accounted for.
+    # A report of an older attempt was made before the gang was started again, and has been accounted for.
     if heard is None or heard.attempt < attempt:
         return None
     # While supervisors gather, the report still names the attempt that the incident ended.
@@ -40,14 +41,14 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Nodes whose pods were lost, if the other pods live on and wait for new ones; empty if all must be replaced."""
+    """Returns the nodes whose pods were lost, if only these pods must be replaced; empty if all pods must be."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
-    # At least one of the other pods must be running, so that the new pods can join. No node may have finished,
-    # because it would not take part in another attempt.
+    # At least one of the other pods must be running, so that the new pods can join it. No node may have finished,
+    # because a finished node would not take part in another attempt.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
-    # The status lists replaced nodes one by one and has room for only so many; after that, all pods are replaced.
+    # The status lists replaced nodes one by one, and its room is limited. When it is full, all pods are replaced.
     few = len(view.status.bookkeeping.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(nodes)) if alone else ()
@@ -56,7 +57,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
 def replaced(
     view: View, nodes: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
-    """Only the lost pods are replaced: immediately if this is a disruption and the first incident in a row."""
+    """Replaces only the lost pods, without a backoff if this is a disruption and the first incident in a row."""
     budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
@@ -69,11 +70,11 @@ def replaced(
 
 
 def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> Verdict | None:
-    """Pods that are lost before the gang has started again belong to the previous incident, at no further cost.
+    """Adds pods that are lost before the gang has started again to the previous incident, at no further cost.
 
-    This is only about pods that existed before that incident: the loss of a newer pod is another incident. If the
+    This applies only to pods that existed before that incident. The loss of a newer pod is another incident. If the
     lost pods can no longer be replaced alone, for example because the last pod that waited for them is lost as well,
-    all start again.
+    the whole gang starts again.
     """
     if not all(_took_its_pod(view, failure) for failure in failures):
         return None
@@ -103,10 +104,10 @@ def lost_together(view: View, alone: tuple[int, ...], failures: list[Facts]) -> 
 
 
 def waits_in_vain(view: View) -> Verdict | None:
-    """If another node has finished, a replacement pod has nobody to train with: all start again, at no further cost.
+    """Restarts the whole gang at no further cost if a replacement pod is useless because another node has finished.
 
-    The replacement was decided before it was known that the other node would finish. If only rank 0 counts and is
-    done, nothing starts again.
+    When the replacement was decided, it was not known that the other node would finish. If the job's success depends
+    only on rank 0 and rank 0 is done, nothing starts again.
     """
     known = view.status.last_incident
     exceptions = view.status.bookkeeping.incarnations.exceptions
@@ -122,7 +123,7 @@ def waits_in_vain(view: View) -> Verdict | None:
 
 
 def _backoff_left(view: View) -> timedelta:
-    """How much of the last incident's backoff is left."""
+    """Returns the rest of the last incident's backoff."""
     until = view.status.backoff_until
     return max(until - view.now, timedelta(0)) if until else timedelta(0)
 
@@ -136,8 +137,8 @@ def _rank_zero_is_done(view: View) -> bool:
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
     """Whether a node's new pod comes too late to train with the nodes that have finished.
 
-    The last report decides: an attempt that is too short to be reported looks as if it never took place, and is
-    repeated. If the operator cannot read reports, or has not read any yet, it goes by the pods' times.
+    This is judged by the last report, so an attempt that was too short to be reported is repeated. If the operator
+    cannot read reports, or has not read any yet, it compares the pods' times.
     """
     if pod is not None and not pod.active:
         return False
@@ -166,19 +167,19 @@ def _charge(view: View, said: Facts) -> Verdict:
 
 
 def _before(view: View, incident: Facts) -> Budget:
-    """The budget before the incident; if two incidents are reported together, the time between them decides."""
+    """Returns the budget before the incident. If two incidents are reported together, their interval decides."""
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
-    # Then the operator did not see the gang run between the two, so the condition Running does not show for how long
-    # all was well.
+    # The operator did not see the gang run between the two incidents, so the condition Running does not show how long
+    # the gang was healthy.
     if last is not None and heard_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure took a pod away or killed its supervisor; after other failures supervisors have given up."""
+    """Whether a failure removed a pod or killed its supervisor. After other failures, supervisors have given up."""
     pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

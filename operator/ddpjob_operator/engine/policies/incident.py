@@ -1,4 +1,4 @@
-"""Incidents: what went wrong, what it costs, and whether the gang starts again."""
+"""Policies for incidents: what went wrong, what it costs, and whether the gang starts again."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -34,28 +34,28 @@ from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_agai
 from .verdict import Times, Verdict
 
 HEARING_OUT = timedelta(seconds=10)
-"""How long to wait for the report that the pod that failed first has ended, which may come last: deleting the pod
-before that would delete the evidence, its log."""
+"""How long to wait for the end of the pod that failed first, which may be reported last. Deleting the pod earlier
+would delete its log, which is the evidence."""
 
 TICK = timedelta(microseconds=1)
 
 
 def incident(view: View) -> Verdict | None:
-    """Answers what went wrong: a pod that failed, or a replacement pod that no other node waits for any more."""
+    """Answers an incident: a pod that failed, or a replacement pod that no other node is waiting for any more."""
     return _failed(view) or waits_in_vain(view)
 
 
 def incident_due(view: View) -> Times:
-    """When a pod that cannot start, does not finish, or no longer answers counts as failed."""
+    """When a pod that cannot start, does not finish, or no longer answers will count as failed."""
     yield _finish_timeout(view)
     yield from (unstartable_at(pod) for pod in view.current_unsteady.values())
     yield from lost_at(view).values()
 
 
 def _failed(view: View) -> Verdict | None:
-    """An incident: at the first failed or lost pod the gang starts again, or the job fails.
+    """When a pod has failed or is lost, starts the gang again or lets the job fail.
 
-    It starts again as a whole, unless its supervisors can wait for a new pod in place of the lost one.
+    The gang starts again as a whole, unless its supervisors can wait for a new pod in place of the lost pod.
     """
     failures = _failures(view)
     if not failures:
@@ -79,8 +79,8 @@ def _failed(view: View) -> Verdict | None:
 
 
 def corrected(view: View) -> Verdict | None:
-    """The last reports of the failed attempt's pods may correct its incident: that it was free, or final."""
-    # New pods are created only once the former ones have ended or are lost, and have nothing more to report.
+    """Corrects the last incident with late reports of the failed attempt's pods, which may make it free or final."""
+    # Once new pods have been created, the former pods have ended or are lost, and have nothing more to report.
     if view.created:
         return None
     entry = amended_last_incident(view)
@@ -108,9 +108,9 @@ def _restart(view: View, entry: Entry, avoided: StatusChanges, *, grace: int | N
 
 
 def _failures(view: View) -> list[Facts]:
-    """The failures of present pods that failed, cannot start, do not finish, are deleted by others, or vanished.
+    """Returns a failure for each pod that failed, cannot start, does not finish, is deleted by others, or vanished.
 
-    Also the failures of pods that are running, but whose supervisors are missing.
+    Pods that are running, but whose supervisors are missing, have failed as well.
     """
     attempt, now, problems, noun = view.status.attempt, view.now, view.snapshot.kubernetes_node_problems, view.noun
     troubled = [pod for pod in view.current_unsteady.values() if _is_in_trouble(view, pod)]
@@ -137,21 +137,21 @@ def _failures(view: View) -> list[Facts]:
 
 
 def _finish_timeout(view: View) -> datetime | None:
-    """When nodes that have not finished, although others have, count as stalled."""
+    """Returns when the remaining nodes will count as stalled, if other nodes have finished."""
     if not 0 < view.succeeded < view.nodes or view.spec.success_policy is not SuccessPolicy.ALL_RANKS:
         return None
     return after(max(view.finish_times, default=None), view.spec.finish_timeout_seconds)
 
 
 def _naming_finished(view: View, first: Facts) -> Facts:
-    """If a rank lost a peer and none failed, the cause may be the ranks that are done: the message names them."""
+    """If a rank lost a peer that did not fail, names the finished nodes in the message, as they may be the cause."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return replace(first, message=text_of(f"{view.finished_text} had already exited with code 0: {first.message}"))
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
-    """The failures of nodes that others report as the first to fail, and whose own pods have not ended yet."""
+    """Returns the failures of nodes whose pods have not ended yet, but which other nodes report as first to fail."""
     known = {failure.node for failure in found}
     reported = (reported_incident(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
     named = {facts.node: facts for facts in reported if facts is not None and facts.node not in known}
@@ -160,9 +160,9 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:
-    """Until when nothing is deleted, because the pod that failed first has not ended yet, or is not known.
+    """Returns until when no pod is deleted, because the pod that failed first has not ended yet or is not known.
 
-    None if it has ended, or if the wait has been long enough.
+    None if that pod has ended, or if the wait has been long enough.
     """
     pods = view.current.values()
     ends = [pod.exit.finished_at for pod in pods if pod.failed and pod.exit and pod.exit.finished_at]
@@ -190,7 +190,10 @@ def _avoiding(view: View, incident: Facts) -> StatusChanges:
 
 
 def _grace(view: View, incident: Facts) -> int | None:
-    """The grace period: survivors of a failure have nothing to save, but all save if a rank is lost with notice."""
+    """Returns the grace period. After a failure the other ranks have nothing to save, so it is short.
+
+    If a pod is taken away with notice, all ranks save, so they keep their own grace period (None).
+    """
     first = view.current.get(incident.node)
     notice = first is not None and first.active and first.deleting
     return None if notice and incident.cause in ANNOUNCED else short_grace(view)

@@ -1,4 +1,4 @@
-"""Broken Kubernetes nodes are ruled out only for a while: a gang that finds no others may be placed on them again."""
+"""Permits broken Kubernetes nodes again if a gang finds no others within a while."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +19,10 @@ from .way import GATED, lacking_nodes, yields_at
 
 
 def lifted(view: View) -> Verdict | None:
-    """If a pod finds no other Kubernetes node than broken ones, the whole gang may be placed on these again.
+    """If pods find only Kubernetes nodes that are broken, the whole gang may be placed on these nodes again.
 
-    Its pods are recreated, at no cost: those that find no node if the others have run and wait for them, else all.
+    Pods are recreated for this, at no cost: only the unscheduled pods if the others have run and wait for them, or
+    else all pods.
     """
     if not view.is_due(_lifted_at(view)):
         return None
@@ -43,19 +44,20 @@ def lifted(view: View) -> Verdict | None:
 
 
 def lifting_due(view: View) -> Times:
-    """When broken Kubernetes nodes may be used again."""
+    """When the gang may use broken Kubernetes nodes again."""
     yield _lifted_at(view)
 
 
 def _only_preferred(view: View) -> Iterator[AvoidedNodeName]:
-    """The avoided Kubernetes nodes, none of which is ruled out any more."""
+    """Yields the avoided Kubernetes nodes, none of which is ruled out any more."""
     return (avoided.model_copy(update={"required": False}) for avoided in view.avoided)
 
 
 def _lifted_at(view: View) -> datetime | None:
-    """When the gang stops waiting for other Kubernetes nodes than broken ones; None if it does not wait for any.
+    """Returns when the gang stops waiting for Kubernetes nodes that are not broken; None if it is not waiting.
 
-    That is before it gives back what it holds, or gives way to another gang: it may lack nodes only because of this.
+    This happens before the gang gives back its nodes or gives way to another gang, because avoiding broken nodes may
+    be the only reason why the gang is incomplete.
     """
     lacking = _in_vain(view) if ruled_out(view) else ()
     first = min((pod.created_at for pod in lacking if pod.created_at), default=None)
@@ -65,6 +67,6 @@ def _lifted_at(view: View) -> datetime | None:
 
 
 def _in_vain(view: View) -> tuple[Pod, ...]:
-    """The pods that the scheduler does not place: it finds no node for them, or says nothing."""
+    """Returns the pods that the scheduler finds no node for, or does not report on."""
     lacking = (pod for pod in lacking_nodes(view) if not pod.nominated)
     return tuple(pod for pod in lacking if pod.waiting is None or pod.waiting.reason != GATED)

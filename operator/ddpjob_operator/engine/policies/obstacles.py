@@ -1,4 +1,4 @@
-"""Why a gang has not come up, in words: what is in its way, and what it is waiting for."""
+"""Messages that explain why a gang has not come up: what is blocking it, and what it is waiting for."""
 
 from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.reasons import Reason
@@ -26,7 +26,7 @@ NO_POD_GROUP = (
 
 
 def awaited(view: View) -> str:
-    """What a gang that has not come up is waiting for, in a sentence."""
+    """Returns a sentence that states what a gang that has not come up is waiting for."""
     obstacle = no_image(view) or creation_obstacle(view)
     if obstacle is not None:
         return obstacle.message
@@ -34,45 +34,46 @@ def awaited(view: View) -> str:
 
 
 def no_image(view: View) -> Obstacle | None:
-    """The obstacle of a job for which neither its template nor the operator's administrator names an image."""
+    """Returns an obstacle if neither the job's template nor the operator's administrator names an image."""
     named = view.spec.trainer.get("image") or default_image(view)
     return None if named else Obstacle(Reason.IMAGE_MISSING, NO_IMAGE)
 
 
 def creation_obstacle(view: View) -> Obstacle | None:
-    """What keeps missing objects from being created: the refusal that this process got, else that of the status.
+    """Returns what keeps missing objects from being created: the cluster's last refusal or, without it, the status's.
 
-    The status may hold a refusal that a former process of the operator got; it stands until this process has tried.
+    The status may hold a refusal that a former process of the operator got. It stays valid until this process has
+    tried to create the object.
     """
     refusal = view.snapshot.refusal
     return known(view) if refusal is None else Obstacle(refusal.reason, refusal.message)
 
 
 def known(view: View) -> Obstacle | None:
-    """The obstacle that the status holds."""
+    """Returns the obstacle that the status holds."""
     blocked = view.status.condition(ConditionType.BLOCKED)
     return Obstacle(blocked.reason, blocked.message) if blocked is not None and blocked.status == "True" else None
 
 
 def starts_again(view: View) -> str:
-    """Why a gang starts again; empty if it does not."""
+    """Returns why a gang is starting again; empty if it is not."""
     return view.status.message_while_true(ConditionType.RESTARTING)
 
 
 def _given_back(view: View) -> str:
-    """Why the gang gave back its Kubernetes nodes, until the next attempt has its pods; empty if it did not."""
+    """Returns why the gang gave back its Kubernetes nodes, until the next attempt has its pods; else empty."""
     created = view.status.condition(ConditionType.CREATED)
     return created.message if created is not None and created.reason in GAVE_BACK else ""
 
 
 def running_message(view: View) -> str:
-    """How many of the pods are running, and what the others are waiting for."""
+    """Returns how many of the pods are running, and what the others are waiting for."""
     why = "; ".join(part for part in (_waiting_for(view), ungrouped(view)) if part)
     return f"{view.running + view.succeeded} of {view.pods(view.nodes)} running{f'; {why}' if why else ''}"
 
 
 def ungrouped(view: View) -> str:
-    """The message that the present attempt lacks a PodGroup although spec.scheduling asks for one; else empty.
+    """Returns a message if the present attempt lacks a PodGroup although spec.scheduling requests one; else empty.
 
     A template that names a PodGroup itself cannot be combined with spec.scheduling.
     """
@@ -83,7 +84,7 @@ def ungrouped(view: View) -> str:
 
 
 def _waiting_for(view: View) -> str:
-    """Why the scheduler has not placed the gang or, once a pod is placed, which node is waiting and why."""
+    """Returns why the scheduler has not placed the gang or, once a pod is placed, which node is waiting and why."""
     group = view.pod_group
     if group is not None and group.waiting is not None and not view.placed:
         return f"no room for the gang yet: {group.waiting}{_lacking(view, group.waiting)}{_broken(view)}"
@@ -102,13 +103,13 @@ def _waiting_for(view: View) -> str:
 
 
 def _lacking(view: View, said: Waiting) -> str:
-    """The scheduler's first message about a single pod that says more than its message about the whole group."""
+    """Returns the scheduler's first message about a single pod that its message about the group does not contain."""
     own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
     return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 
 
 def _volumes(view: View, pod: Pod) -> str:
-    """The objects that a pod's volumes are made from, if it waits for them: a missing one must be among these."""
+    """Lists the objects that a waiting pod's volumes refer to, because one of these objects may be missing."""
     if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
         return ""
     volumes = needed(view.spec.template)
@@ -116,7 +117,7 @@ def _volumes(view: View, pod: Pod) -> str:
 
 
 def _topology(view: View, pod: Pod) -> str:
-    """The topology label that is required, if the scheduler finds no Kubernetes node: perhaps none has the label."""
+    """Names the required topology label if the scheduler finds no Kubernetes node, because no node may have it."""
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""
@@ -126,13 +127,13 @@ def _topology(view: View, pod: Pod) -> str:
 
 
 def _broken(view: View) -> str:
-    """The Kubernetes nodes that are ruled out for pods without a place, because they are broken."""
+    """Lists the Kubernetes nodes that are ruled out for unscheduled pods because they are broken."""
     broken = ruled_out(view)
     return f" (ruled out as broken: {broken})" if broken else ""
 
 
 def _silent(view: View, pod: Pod) -> Waiting:
-    """What a pod is probably waiting for, if neither the scheduler nor its kubelet reports it."""
+    """Returns what a pod is probably waiting for, if neither the scheduler nor the kubelet reports it."""
     if pod.node_name is not None:
         return Waiting(f"starting on {view.snapshot.settings.host} {pod.node_name}")
     scheduler = view.spec.template["spec"].get("schedulerName", DEFAULT_SCHEDULER)

@@ -1,4 +1,4 @@
-"""An attempt that started over where a rule forbids that."""
+"""Ends a job whose attempt started over although a restart rule forbids that."""
 
 from ddpjob_operator.api import Cause
 from ddpjob_operator.engine.foreign import text_of
@@ -14,7 +14,7 @@ from .verdict import Verdict
 
 
 def overwriting(view: View) -> Verdict | None:
-    """If an attempt starts over and a rule forbids that, the job fails before what it has saved is replaced."""
+    """If an attempt starts over and a rule forbids that, the job fails before its checkpoints are overwritten."""
     progress, said = progress_of(view), new_start_over_message(view)
     if not said or progress is None or progress.attempt != view.status.attempt:
         return None

@@ -1,4 +1,4 @@
-"""A job in a queue of Kueue: it runs only while the queue admits it."""
+"""Policies for jobs in a queue of Kueue, which run only while the queue admits them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,10 +34,10 @@ NO_KUEUE = Obstacle(
 )
 
 BLOCKING = frozenset({"ExceedsMaxQuota", "Inadmissible", "Misconfigured", "NoMatchingFlavor"})
-"""Kueue's reasons for which waiting does not help: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
+"""Kueue's reasons that waiting does not resolve: https://kueue.sigs.k8s.io/docs/concepts/workload/."""
 
 REQUEUED = frozenset({"Preempted", "NodeFailures"})
-"""Kueue's reasons for an eviction after which it expects the job to be queued again immediately."""
+"""Reasons for an eviction after which Kueue expects the job to be queued again immediately."""
 
 ENTERING = Waiting(Reason.QUEUE_ENTERED, "the queue has not processed the job yet")
 ASKS_ANEW = Waiting(Reason.QUEUE_CHANGED, "the job no longer requests what it was admitted with")
@@ -50,14 +50,14 @@ RUN_CONDITIONS = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RE
 
 
 def queued(view: View) -> Verdict | None:
-    """A job waits until its queue admits it; if admission is withdrawn, each pod saves within its grace period.
+    """A job waits until its queue admits it. If the admission is withdrawn, each pod saves within its grace period.
 
-    Neither costs anything of the budget.
+    Neither uses up the restart budget.
     """
     if view.snapshot.queue is None:
         return None
     if view.snapshot.kueue_workloads is None:
-        # A gang that exists goes on, whatever has become of Kueue.
+        # A gang that exists continues, even if Kueue has been removed.
         return None if view.created else Verdict(view.status, NO_KUEUE.message, blocked=NO_KUEUE)
     if not view.held:
         return _unknown_flavor(view)
@@ -67,14 +67,14 @@ def queued(view: View) -> Verdict | None:
 
 
 def _entering(view: View, queue: Queue) -> Verdict:
-    """The job has no place in its queue yet, or somebody has deleted it."""
+    """Handles a job that has no Workload in its queue yet, or whose Workload was deleted."""
     job = view.snapshot.job
     if not view.started:  # Inherited metadata is fixed only when a job starts.
         job = job.with_status(changed(job.status, inherited=inherited(view)))
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
-    # The queue may admit the job immediately, so running pods go on until it is known that the queue does not.
+    # The queue may admit the job immediately, so running pods continue until it is known that the queue does not.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
@@ -83,7 +83,7 @@ def _entering(view: View, queue: Queue) -> Verdict:
 
 
 def _waiting(view: View, own: KueueWorkload) -> Verdict:
-    """The queue has yet to admit the job, or wants its quota back."""
+    """Handles a job whose queue has not admitted it yet, or wants its quota back."""
     why = _why(view, own)
     if view.active:
         return _stop(view, why)
@@ -96,14 +96,14 @@ def _stop(view: View, why: Waiting) -> Verdict:
 
 
 def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
-    """No pods of the job are running (any more, or yet), and no deadline is counting down."""
+    """Handles a job none of whose pods are running (any more, or yet). No deadline counts down."""
     # A job that was obstructed before it entered the queue has a start time already.
     status = _halted(view, why) if view.started else updated(view, RESUMED, start_time=None)
     return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)
 
 
 def _words(why: Waiting) -> tuple[str, str]:
-    """The reason and the message of a job that waits in its queue."""
+    """Returns the reason and the message for a job that is waiting in its queue."""
     return why.reason, f"Waiting in the queue: {why}"
 
 
@@ -121,7 +121,7 @@ def _why(view: View, own: KueueWorkload) -> Waiting:
 
 
 def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
-    """What a job without running pods does to be admitted again."""
+    """Yields the actions by which a job without running pods applies for admission again."""
     if own.deleting:
         return
     if view.is_other_queue(own):
@@ -131,7 +131,7 @@ def _moves(view: View, own: KueueWorkload) -> Iterator[Action]:
 
 
 def _given_back(own: KueueWorkload) -> Patch:
-    """Releases the quota, which the queue keeps until the job reports that nothing of it runs any more."""
+    """Releases the quota, which the queue reserves until the job reports that none of its pods run any more."""
     reason, message = (own.waiting.reason, own.waiting.message) if own.waiting else ("Pending", "")
     conditions = (
         ("Requeued", reason in REQUEUED, reason, message),
@@ -143,24 +143,24 @@ def _given_back(own: KueueWorkload) -> Patch:
 
 
 def _unknown_flavor(view: View) -> Verdict | None:
-    """No pod is created before it is known on which Kubernetes nodes it may run."""
+    """Lets the job wait if the flavor of its pods, and so their Kubernetes nodes, cannot be read."""
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None
-    # The operator does not watch flavors, so it has to look again whether the flavor can be read.
+    # The operator does not watch flavors, so it has to check again whether the flavor can be read.
     again = view.now + FLAVOR_RECHECK
     return Verdict(view.status, problem, wake_at=again, blocked=Obstacle(Reason.FLAVOR_UNKNOWN, problem))
 
 
 def queue_told_due(view: View) -> Times:
-    """When to try again to write to the job's Workload, after a refusal."""
+    """When to retry writing to the job's Workload, after a refusal."""
     refusal, waits = view.snapshot.refusal, view.held and not view.status.finished
     if refusal is not None and (waits or any(_told(view, view.status))):
         yield refusal.retry_at
 
 
 def queue_told(view: View, verdict: Verdict) -> Verdict:
-    """Reports the job's state to its queue, and leaves the queue once the job has nothing to wait for."""
+    """Reports the job's state to its queue. A suspended job leaves the queue, and so does one without a queue label."""
     if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
         return verdict
     if view.refused:
@@ -191,7 +191,7 @@ def _tells(own: KueueWorkload, condition: str, reason: str, message: str) -> Pat
 
 
 def _size(view: View, own: KueueWorkload) -> tuple[int, int | None]:
-    """How many nodes the job now asks its queue for, and the fewest that it accepts."""
+    """Returns how many nodes the job now requests from its queue, and the smallest number that it accepts."""
     spec = view.snapshot.job.spec
     if own.reserved:  # Pods that have not ended still use their quota.
         return own.nodes if len(view.active) > spec.nodes else spec.nodes, own.least

@@ -1,4 +1,4 @@
-"""How many nodes the gang has: what its user asks for, and what the cluster has room for."""
+"""Policies for the number of nodes: what the user requests, and what the cluster has room for."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,34 +21,35 @@ from .steps import budget, delete, give_back, restarting, short_grace, stamped, 
 from .verdict import Times, Verdict
 
 SETTLING = timedelta(seconds=5)
-"""How long to wait before growing onto a Kubernetes node with room: a pod of this gang may just have left it, and
-the room may be reported before the pod's end is."""
+"""How long to wait before growing onto a Kubernetes node with room. The room may come from a pod of this very gang
+whose end has not been reported yet."""
 
 SLOWER = 3
-"""All pods have to run within this many times scheduleTimeoutSeconds, because volumes and images take longer than
+"""All pods must run within scheduleTimeoutSeconds times this number, because volumes and images take longer than
 scheduling."""
 
 GIVES_BACK = "the gang gives up its pods, and tries again at growing intervals"
 
 MOST_DOUBLINGS = 8
-"""How often the wait of a second between two attempts whose pods are refused is doubled: up to four minutes."""
+"""While the pods of each attempt are refused, the wait between attempts doubles this many times: from one second to
+about four minutes."""
 
 
 def resized(view: View) -> Verdict | None:
-    """The gang starts again with another number of nodes: because its user wants it, or to suit the room there is."""
+    """The gang starts again with another number of nodes, because its user or the available room demands it."""
     return _asked_for(view) or _shrunk(view) or _grown(view)
 
 
 def resize_due(view: View) -> Times:
-    """When an elastic gang goes on with the nodes that it has, or starts again with more."""
+    """When an elastic gang will continue with the nodes that it has, or start again with more."""
     yield shrink_time(view)
     yield _growth_time(view)
 
 
 def _asked_for(view: View) -> Verdict | None:
-    """Another number of nodes is another world size: the gang saves, stops, and starts again with it, at no cost.
+    """If the user changes the number of nodes, the gang saves, stops, and starts again with the new world size.
 
-    An elastic gang that is smaller than it may be is left to grow when there is room.
+    This costs no restart. An elastic gang that may grow is left as it is until there is room.
     """
     wanted, elastic = view.spec.nodes, view.spec.elastic
     may_grow = elastic is not None and elastic.min_nodes <= view.nodes < wanted
@@ -60,7 +61,7 @@ def _asked_for(view: View) -> Verdict | None:
 
 
 def _shrunk(view: View) -> Verdict | None:
-    """An elastic gang goes on without the pods for which there is no room."""
+    """An elastic gang continues without the pods that there is no room for."""
     if not view.is_due(shrink_time(view)):
         return None
     waited = view.spec.elastic.shrink_after_seconds if view.spec.elastic else 0
@@ -79,14 +80,14 @@ def _grown(view: View) -> Verdict | None:
 
 
 def given_back(view: View) -> Verdict | None:
-    """A gang whose pods are not all scheduled, or do not all run, gives back what it holds and tries again later.
+    """A gang some of whose pods are not scheduled, or do not run, deletes all its pods and tries again later.
 
-    It does so immediately if it can never be complete: holding its pods any longer would be in vain.
+    It does so immediately if it can never be complete, because it would then hold its Kubernetes nodes for nothing.
     """
     refusal = _refused_for_good(view)
     if refusal is not None:
         message = f"{refusal.message}; {GIVES_BACK}"
-        # Without this wait, a job without a backoff would keep making pods and immediately deleting them.
+        # Without this wait, a job without a backoff would keep creating pods and immediately deleting them.
         tries = min(budget(view).streak, MOST_DOUBLINGS)
         verdict = _give_back(view, refusal.message, least=timedelta(seconds=2.0**tries))
         return replace(verdict, message=message, blocked=Obstacle(refusal.reason, message))
@@ -106,9 +107,9 @@ def given_back(view: View) -> Verdict | None:
 
 
 def _refused_for_good(view: View) -> Refusal | None:
-    """The refusal that keeps the gang incomplete even if other pods end; None if there is none.
+    """Returns the refusal that keeps the gang incomplete even if all other pods end; None if there is none.
 
-    Also None while the gang has no active pods, because then it holds nothing that it could give back.
+    Also None if the gang has no active pods, because then there is nothing to give back.
     """
     refusal, elastic = view.snapshot.refusal, view.spec.elastic
     if refusal is None or refusal.fits is None or not view.missing:
@@ -128,23 +129,22 @@ def _give_back(view: View, why: str, *, least: timedelta = timedelta(0), **chang
 
 
 def give_back_due(view: View) -> Times:
-    """When a gang gives back what it holds."""
+    """When an incomplete gang will give back its Kubernetes nodes."""
     yield gang_timeout(view)
     yield _stuck_time(view)
 
 
 def gang_timeout(view: View) -> datetime | None:
-    """When a gang with only some of its pods scheduled gives back what it holds.
+    """Returns when a gang with only some of its pods scheduled will give back its Kubernetes nodes.
 
-    A little later than the spec asks for, by an amount that differs from job to job and attempt to attempt: otherwise
-    two jobs that hold what the other one needs would let go at the same moment, and take the same Kubernetes nodes
-    again.
+    Adds to the spec's timeout a delay that differs between jobs and attempts. Otherwise two jobs that hold each
+    other's missing nodes would give them back at the same moment, and then take the same nodes again.
     """
     return _since_first_place(view, _schedule_seconds(view)) if 0 < view.placed < view.nodes else None
 
 
 def _stuck_time(view: View) -> datetime | None:
-    """When a gang whose pods are all scheduled, but do not all get to run, also gives back what it holds.
+    """Returns when a gang will give back its Kubernetes nodes because all pods are scheduled, but some do not run.
 
     None while an init container of the template is running, because its downloads may take any amount of time.
     """
@@ -161,7 +161,7 @@ def _schedule_seconds(view: View) -> float:
 
 
 def shrink_time(view: View) -> datetime | None:
-    """When an elastic gang goes on with those of its pods that are scheduled."""
+    """Returns when an elastic gang will continue with only its scheduled pods."""
     elastic = view.spec.elastic
     if elastic is None or not elastic.min_nodes <= view.placed < view.nodes:
         return None
@@ -169,7 +169,7 @@ def shrink_time(view: View) -> datetime | None:
 
 
 def _growth_time(view: View) -> datetime | None:
-    """When an elastic gang starts again with its scheduled reserves: soon if that makes it complete, else later.
+    """Returns when an elastic gang will start again with its scheduled reserves: soon if that makes it complete.
 
     None after a node has finished, because the others are about to finish, too.
     """
@@ -179,15 +179,15 @@ def _growth_time(view: View) -> datetime | None:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return max(found) + SETTLING
-    # Each growth restarts the gang, so it waits a while, to grow by several nodes in one go.
+    # Each growth restarts the gang, so the gang waits for a while to grow by several nodes together.
     return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 
 def _since_first_place(view: View, seconds: float) -> datetime | None:
-    """`seconds` after the first pod was scheduled: before that, the gang holds nothing.
+    """Returns the moment `seconds` after the first pod was scheduled, when the gang began to hold Kubernetes nodes.
 
-    If a running gang waits for replacement pods, the time counts from their creation or, if that is refused, from
-    when the gang began to start again.
+    If a running gang waits for replacement pods, the time counts from the creation of these pods or, if that is
+    refused, from the moment when the gang began to start again.
     """
     placed = (pod.scheduled_at or pod.created_at for pod in view.current.values() if pod.node_name is not None)
     since = min((time for time in placed if time is not None), default=None)
@@ -206,12 +206,12 @@ def _since_restart(view: View) -> datetime | None:
 
 
 def reconcile_reserves(view: View) -> tuple[Action, ...]:
-    """Creates the reserves of a gang that is smaller than it may be, and deletes superfluous ones.
+    """Creates the reserves of a gang that may grow, and deletes superfluous reserves.
 
-    A reserve that has failed is not recreated in this attempt, and once a node has finished no reserves are wanted.
+    A reserve that has failed is not recreated in this attempt. Once a node has finished, no reserves are wanted.
     """
     wanted = _wanted_beside(view)
-    # Surplus reserves are deleted without a grace period, which frees their places immediately: they run no trainer.
+    # Reserves run no trainer, so they are deleted without a grace period, which frees their places immediately.
     surplus = (pod for node, pod in view.reserves.items() if node not in wanted)
     if view.refused:
         return delete(view, surplus, grace=0)
@@ -220,7 +220,7 @@ def reconcile_reserves(view: View) -> tuple[Action, ...]:
 
 
 def lacking(view: View) -> tuple[int, ...]:
-    """The nodes whose reserves are wanted and do not exist."""
+    """Returns the nodes whose reserves are wanted but do not exist."""
     return tuple(node for node in _wanted_beside(view) if node not in view.reserves)
 
 
@@ -237,7 +237,7 @@ def _sized(view: View, nodes: int) -> StatusChanges:
     unchanged: StatusChanges = {
         # The NetworkPolicy that opens the status port is replaced only after a suspension.
         "status_port": view.status.network.status_port,
-        # These two stay as they are, even if the operator has begun to count other resources as GPUs.
+        # These two fields stay as they are, even if the operator now counts other resources as GPUs.
         "procs_per_node": view.status.procs_per_node,
         "backend": view.status.backend,
         "budget": budget(view),

@@ -1,4 +1,4 @@
-"""How a gang comes up."""
+"""Policies by which a gang starts."""
 
 from datetime import datetime
 
@@ -31,8 +31,8 @@ from .way import wait_ends
 
 
 def between_attempts(view: View) -> Verdict | None:
-    """No attempt begins before its backoff is over, or while pods of a former one may still run."""
-    # A gang that exists does not wait for a former pod that appears late: under_way deletes it.
+    """No attempt begins before its backoff is over, or while pods of a former attempt may still run."""
+    # A gang that exists does not wait for a former pod that appears late, because under_way deletes such pods.
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
@@ -47,14 +47,14 @@ def between_attempts(view: View) -> Verdict | None:
 
 
 def between_due(view: View) -> Times:
-    """When the backoff is over, and when pods that were told to stop count as lost."""
+    """When the backoff is over, and when pods that were told to stop will count as lost."""
     yield wait_ends(view)
     yield from ends_due(view)
 
 
 def obstructed(view: View) -> Verdict | None:
-    """A job waits, and says so, while nobody has named an image. Its deadlines keep counting down."""
-    # A gang that exists goes on, and its incidents are answered, even if no image is named any more.
+    """A job without an image is blocked until somebody sets one. Its deadlines keep counting down."""
+    # A gang that exists continues, and its incidents are answered, even if its image is no longer set anywhere.
     if view.created or (nameless := no_image(view)) is None:
         return None
     status = changed(_seen(view), start_time=view.status.start_time or view.now)
@@ -62,10 +62,10 @@ def obstructed(view: View) -> Verdict | None:
 
 
 def children(view: View) -> Verdict | None:
-    """Creates everything that belongs to this attempt and does not exist yet, in one round.
+    """Creates everything that this attempt still lacks, in one round.
 
-    A refusal stands until the refused object is created, even for a process of the operator that did not get the
-    refusal itself: the job reports it in the cluster's words, and tries again after a while.
+    If the cluster refuses an object, the job reports the refusal in the cluster's words until the object is created,
+    and retries after a while. This continues even if another process of the operator takes over.
     """
     actions = creating(view, view.status, view.missing)
     if not actions:
@@ -83,7 +83,7 @@ def children(view: View) -> Verdict | None:
 
 
 def _beside(actions: tuple[Action, ...]) -> str:
-    """The message while objects beside the pods are created or deleted, and no pod is missing."""
+    """Returns the message for a round that creates or deletes objects, but no pods."""
     kinds = [action.kind for action in actions if isinstance(action, Create | Delete)]
     if SERVICE in kinds:
         return "Creating the Service"
@@ -91,14 +91,14 @@ def _beside(actions: tuple[Action, ...]) -> str:
 
 
 def children_due(view: View) -> Times:
-    """When to try again to create what was refused."""
+    """When to retry creating an object that the cluster refused."""
     refusal = view.snapshot.refusal
     if refusal is not None and (creating(view, view.status, view.missing) or lacking(view)):
         yield refusal.retry_at
 
 
 def under_way(view: View) -> Verdict | None:
-    """All pods exist: they start, run and finish. A pod of a former attempt that appears late is deleted."""
+    """Handles a gang whose pods all exist, until they have finished. Late pods of former attempts are deleted."""
     late = delete(view, view.previous, grace=short_grace(view))
     made = f"{counted(view.nodes, 'node')} created"  # Nodes are pods on a cluster, but processes on one machine.
     made = "; ".join(part for part in (made, ungrouped(view)) if part)
@@ -134,7 +134,7 @@ def _finished(view: View) -> str:
 
 
 def _seen(view: View) -> DDPJobStatus:
-    """The last status, and when all ranks first ran: they may be running although another object is missing."""
+    """Returns the last status, with the time when all ranks first ran: they may run although an object is missing."""
     return updated(view, first_run_time=_first_run(view))
 
 

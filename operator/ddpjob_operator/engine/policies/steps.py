@@ -1,4 +1,4 @@
-"""Steps that several policies take: starting again, creating what is missing, stopping what runs."""
+"""Steps that several policies share: starting a gang again, creating missing objects, stopping pods."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -39,14 +39,14 @@ from .beside import chosen, reconcile_objects
 from .verdict import Times, Verdict
 
 MOST_PEERS = 8
-"""The most addresses that a pod gets: one that answers is enough, and a variable is no place for thousands."""
+"""The most peer addresses that a pod gets. One that answers is enough, and a variable cannot hold thousands."""
 
 DEFAULT_GRACE_SECONDS = 30
-"""Kubernetes' default grace period, for pods that do not set one."""
+"""Kubernetes' default grace period, for pods that set none."""
 
 HURRY_MARGIN = timedelta(seconds=5)
-"""A pod is deleted again only if that saves more than this: deletion times are in whole seconds and come from another
-clock."""
+"""A pod is deleted again, with a shorter grace period, only if that saves more time than this. Smaller differences
+are unreliable, because deletion times are in whole seconds and come from another clock."""
 
 
 GAVE_BACK = frozenset({Reason.GANG_INCOMPLETE, Reason.GAVE_WAY, Reason.AVOIDANCE_LIFTED})
@@ -59,12 +59,15 @@ WITH_NOTICE = ANNOUNCED | {Reason.RESIZED, Reason.GROWN}
 
 
 def start(view: View, *says: Say) -> Verdict:
-    """Begins an attempt that follows no incident: in one round, unless pods of the last attempt have yet to stop."""
+    """Begins an attempt that does not follow an incident.
+
+    Pods are created in the same round, unless pods of the last attempt still have to stop.
+    """
     job = view.snapshot.job
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
-        # This is not part of stamped(), because a resize uses that too, and keeps the user and rights of the pods.
+        # This is not part of stamped(), because a resize uses stamped() too, but must not change the pods' security.
         "pod_security": view.snapshot.settings.pod_security,
         "inherited": inherited(view),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
@@ -89,17 +92,17 @@ def start_again(
     wait: timedelta = timedelta(0),
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """The gang stops and starts again after `wait`, with these conditions and fields of the status."""
+    """Stops the gang and starts it again after `wait`, with these conditions and fields of the status."""
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
-    # Uses the new status: it keeps the pod of this incident, and may release a pod kept for an older incident.
+    # The new status determines which pods are kept: the pod of this incident, and no longer that of a much older one.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
 
 def give_back(view: View, reason: Reason, message: str, wait: timedelta, **changes: Unpack[StatusChanges]) -> Verdict:
-    """A gang that never came up gives back its Kubernetes nodes, and tries again after `wait`. It pays no restart."""
+    """Lets a gang that never came up give back its Kubernetes nodes and try again after `wait`, at no cost."""
     says = restarting(reason, message, came_up=False)
     verdict = start_again(view, says, message, grace=short_grace(view), wait=wait, **changes)
     return replace(verdict, events=(Event(warning=True, reason=reason, message=message),))
@@ -115,7 +118,7 @@ def replace_alone(
     until: datetime | None,
     **changes: Unpack[StatusChanges],
 ) -> Verdict:
-    """The `lost` nodes get new pods while the others wait for them; then all start again, not before `until`."""
+    """Replaces the pods of the `lost` nodes while the others wait. Then all start again, but not before `until`."""
     incarnations = view.status.bookkeeping.incarnations.replaced(lost)
     fixed: StatusChanges = {"incarnations": incarnations, "supervised": True, "backoff_until": until}
     again: StatusChanges = {**fixed, **changes}
@@ -125,7 +128,7 @@ def replace_alone(
 
 
 def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say, ...]:
-    """The conditions of a gang that starts again; `came_up` is False if it never ran and only tries again."""
+    """Returns the conditions of a gang that starts again. `came_up` is False if the gang never ran."""
     to_come = "Waiting for the next attempt" if came_up else message
     return (
         Say(ConditionType.RESTARTING, value=came_up, reason=reason, message=message),
@@ -135,14 +138,14 @@ def restarting(reason: str, message: str, *, came_up: bool = True) -> tuple[Say,
 
 
 def waiting_to_end(view: View, count: int) -> str:
-    """Why the next attempt does not begin yet."""
+    """Returns the message that explains why the next attempt does not begin yet."""
     if count:
         return f"Waiting for {view.pods(count)} of the previous attempt to stop"
     return f"Removing the {view.noun}s of the previous attempt"
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """The fields of the status that begin an attempt with a new pod for each node: the incarnations rise."""
+    """Returns the fields of the status that begin an attempt with a new pod for each node, by new incarnations."""
     incarnations = view.status.bookkeeping.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
@@ -157,26 +160,26 @@ def next_attempt(view: View) -> StatusChanges:
 
 
 def _own_group(view: View, incarnations: Incarnations) -> str | None:
-    """The name of the PodGroup of an attempt with these incarnations.
+    """Returns the name of the PodGroup of an attempt with these incarnations.
 
-    None where the operator cannot create one, or if the template names another one.
+    None if the operator cannot create PodGroups, or if the template names a PodGroup itself.
     """
     possible = view.snapshot.pod_groups is not None and "schedulingGroup" not in view.spec.template["spec"]
     return pod_group_name(view.snapshot.job, incarnations.default) if possible else None
 
 
 def attempt_after(view: View, ended: int = 0) -> int:
-    """The next attempt's number: above all that supervisors started by themselves, and above `ended`."""
+    """Returns the next attempt's number: above that of any attempt that supervisors started, and above `ended`."""
     return max(last_attempt(view), ended) + 1
 
 
 def last_attempt(view: View) -> int:
-    """The last attempt that was started, by the operator or by supervisors."""
+    """Returns the number of the last attempt that the operator or supervisors started."""
     return max(view.status.attempt, view.heard.attempt if view.heard else 0)
 
 
 def stamped(view: View) -> StatusChanges:
-    """The fields of the status that stay fixed for the coming attempts, whatever a later operator's defaults are."""
+    """Returns the fields of the status that stay fixed for the coming attempts, even if defaults change."""
     network, gpus = view.spec.network, view.snapshot.settings.gpu_resources
     return {
         "nodes": view.spec.nodes,
@@ -191,7 +194,10 @@ def stamped(view: View) -> StatusChanges:
 
 
 def inherited(view: View) -> InheritedMetadata | None:
-    """What all objects of the job get from the operator's settings and, for the keys named there, from the job."""
+    """Returns the metadata that all objects of the job inherit from the operator's settings and from the job.
+
+    The settings name the keys that are inherited from the job and its template.
+    """
     snapshot, keys = view.snapshot, view.snapshot.settings.inherited_keys
     template = view.spec.template.get("metadata", {}).get("annotations", {})
     found = InheritedMetadata(
@@ -202,27 +208,26 @@ def inherited(view: View) -> InheritedMetadata | None:
 
 
 def default_image(view: View) -> str:
-    """The image of a trainer whose template names none; empty if nobody has set one."""
+    """Returns the image for a trainer whose template names none; empty if no default is set."""
     return view.status.trainer_image or view.snapshot.settings.trainer_image
 
 
 def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
-    """The actions that create the objects that the job needs and lacks, and the pods of these nodes."""
-    # The PodGroup API may have been removed since the attempt began: a server without it refuses pods that name a
+    """Returns the actions that create the job's missing objects and the pods of these nodes."""
+    # The PodGroup API may have been removed since the attempt began, and a server without it refuses pods that name a
     # PodGroup.
     if view.snapshot.pod_groups is None:
         status = changed(status, pod_group=None)
     job = view.snapshot.job.with_status(status)
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
-    # The operator has no right to read Secrets, so whenever it creates pods, it first asks to create the Secret that
-    # they need.
+    # The operator has no right to read Secrets, so whenever it creates pods, it first tries to create their Secret.
     secret = (Create(SECRET, build_secret(job)),) if pods else ()
     return (*reconcile_objects(view, job), *secret, *pods)
 
 
 def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
-    """The addresses of the other pods, for a pod that joins a running gang: DNS may still hold old records."""
+    """Returns the addresses of other pods for a pod that joins a running gang, because DNS may still be outdated."""
     if not status.bookkeeping.supervised:
         return ()
     others = view.with_status(status).current.values()
@@ -230,9 +235,9 @@ def _living(view: View, status: DDPJobStatus) -> tuple[str, ...]:
 
 
 def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Action, ...]:
-    """Deletes pods that are not being deleted yet, or are with a much longer grace period than `grace`.
+    """Deletes pods that are not being deleted yet, or whose deletion has a much longer grace period than `grace`.
 
-    A pod that was told to stop and is to be kept is left alone until its time is over.
+    A pod that was told to stop and is to be kept is left alone until its stop timeout has passed.
     """
     limit = None if grace is None else view.now + timedelta(seconds=grace) + HURRY_MARGIN
     overdue = _is_stop_overdue(view)
@@ -245,17 +250,17 @@ def delete(view: View, pods: Iterable[Pod], *, grace: int | None) -> tuple[Actio
 
 
 def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int | None) -> tuple[Action, ...]:
-    """Stops pods: those with names in `stay` that run are kept, with their logs, and the others are deleted."""
+    """Stops pods. Running pods with names in `stay` are kept with their logs, and the others are deleted."""
     overdue, left = _is_stop_overdue(view), tuple(pods)
     stays = {pod.name for pod in left if pod.name in stay and pod.running and not pod.deleting}
     stops = tuple(StopPod(pod.name, pod.uid) for pod in left if pod.name in stays and not pod.stopped)
-    # A pod that does not stop is deleted after all: otherwise the job would wait for it forever.
+    # A pod that does not stop is deleted after all, because otherwise the job would wait for it forever.
     others = (pod for pod in left if pod.name not in stays or (pod.stopped and overdue))
     return (*stops, *delete(view, others, grace=grace))
 
 
 def _stop_timeout(view: View) -> datetime | None:
-    """When a pod that was told to stop and is to be kept counts as not stopping, and its Kubernetes node as lost."""
+    """Returns when a kept pod that was told to stop counts as hanging, or its Kubernetes node as lost."""
     status = view.status
     failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
     if failing is not None and failing.status == "True":
@@ -269,34 +274,37 @@ def _stop_timeout(view: View) -> datetime | None:
 
 
 def _is_stop_overdue(view: View) -> bool:
-    """Whether pods that were told to stop and are to be kept have used up their time."""
+    """Whether the stop timeout of kept pods has passed."""
     return view.is_due(_stop_timeout(view))
 
 
 def ends_due(view: View) -> Times:
-    """When pods that are being deleted count as lost, and when pods that are to be kept count as not stopping."""
+    """When pods that are being deleted will count as lost, and when kept pods that do not stop will be deleted."""
     yield view.next_loss
     yield from stops_due(view)
 
 
 def stops_due(view: View) -> Times:
-    """When pods that were told to stop and are to be kept count as not stopping."""
+    """When kept pods that were told to stop, but do not, will be deleted."""
     if any(pod.stopping and not pod.deleting for pod in view.unsteady):
         yield _stop_timeout(view)
 
 
 def short_grace(view: View) -> int:
-    """The grace period for pods with nothing to save. With 0 the API server would forget a pod that may still run."""
+    """Returns the grace period for pods with nothing to save, at least 1 s.
+
+    With 0 the API server would forget a pod that may still run.
+    """
     return max(1, view.spec.restart.grace_period_seconds)
 
 
 def grace_after(view: View, reason: str) -> int | None:
-    """The grace period for pods of an attempt that ends for this reason; None: their own, because they may save."""
+    """Returns the grace period for pods of an attempt that ends for this reason; None means the pods' own."""
     return None if reason in WITH_NOTICE else short_grace(view)
 
 
 def grace_between(view: View) -> int | None:
-    """The grace period for pods of the last attempt, by the reason that the status holds for its end."""
+    """Returns the grace period for pods of the last attempt, chosen by the reason in the status for its end."""
     known = view.status.condition(ConditionType.RESTARTING)
     if known is None or known.status != "True":
         created = view.status.condition(ConditionType.CREATED)
@@ -306,10 +314,10 @@ def grace_between(view: View) -> int | None:
 
 
 def budget(view: View) -> Budget:
-    """The budget as it is now."""
+    """Returns the present budget."""
     return present(view.spec, view.status, view.now)
 
 
 def wait_after(view: View, spent: Budget) -> timedelta:
-    """The backoff before the next attempt, with this budget."""
+    """Returns the backoff before the next attempt, given this budget."""
     return backoff(view.spec.restart, spent.streak, view.snapshot.job.metadata.uid)

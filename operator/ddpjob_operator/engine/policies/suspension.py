@@ -1,4 +1,4 @@
-"""Suspension, and what comes after it."""
+"""Policies for suspension and resumption."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -23,8 +23,8 @@ from .verdict import Verdict
 
 RESUMED = Say(ConditionType.SUSPENDED, value=False, reason=Reason.JOB_RESUMED, message="Resumed")
 UNDONE_WITHIN = timedelta(minutes=15)
-"""A tool undoes a change within this time: Argo CD compares every three minutes, Flux usually every ten. Later it is
-more likely that the job was resumed in its repository."""
+"""A GitOps tool undoes a change within this time: Argo CD syncs every three minutes, Flux usually every ten. If more
+time has passed, the job was more likely resumed on purpose in its repository."""
 NOT_RUNNING = tuple(
     Say(kind, value=False, reason=Reason.SUSPENDED, message="Suspended")
     for kind in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RESTARTING)
@@ -32,7 +32,7 @@ NOT_RUNNING = tuple(
 
 
 def suspended(view: View) -> Verdict | None:
-    """Suspension lets every pod save within its own grace period; it costs nothing of the budget."""
+    """Suspends a job: each pod may save within its own grace period. This does not use up the restart budget."""
     if not view.spec.suspend:
         return None
     fields = halted(view)
@@ -47,7 +47,7 @@ def suspended(view: View) -> Verdict | None:
 
 
 def halted(view: View) -> StatusChanges:
-    """The fields of the status of a gang that saves and stops, and is to start again later at no cost."""
+    """Returns the fields of the status of a gang that saves and stops, to start again later at no cost."""
     return {
         "suspend_time": view.suspended_since or view.now,
         "start_time": None,
@@ -62,16 +62,15 @@ def halted(view: View) -> StatusChanges:
 
 
 def _forestalled(view: View) -> StatusChanges:
-    """The fields of the status that record a failure from before the suspension, if the attempt has none yet.
+    """Records a failure from before the suspension, at no cost, unless the attempt has an incident already.
 
-    It costs nothing. A rank that ended because it was told to stop has not failed, nor has a rank that lost a peer
-    because of that.
+    A rank that ended because it was told to stop has not failed, and neither has a rank that lost such a peer.
     """
     known, attempt = view.status.last_incident, last_attempt(view)
     if known is not None and known.attempt >= attempt:
         return {}
     failed = [pod for pod in view.current.values() if pod.failed and pod.node not in view.finished]
-    # When in doubt, a pod is assumed to have ended because it was told to: suspension must cost nothing.
+    # If in doubt, assume that a pod ended because it was told to stop, because suspension must cost nothing.
     by_itself = [pod for pod in failed if pod.exit and not pod.was_told_before(pod.exit.finished_at)]
     problems, supervised = view.snapshot.kubernetes_node_problems, view.spec.supervisor is not None
     failures = [facts_of(pod, attempt, view.now, problems, supervised=supervised) for pod in by_itself]
@@ -83,16 +82,16 @@ def _forestalled(view: View) -> StatusChanges:
 
 
 def started(view: View) -> Verdict | None:
-    """A job that was never started starts, and so does one that is resumed."""
+    """Starts a job that was never started, or that is resumed."""
     if view.suspended:
         return _resumed(view)
     return None if view.started else start(view)
 
 
 def _resumed(view: View) -> Verdict:
-    """After a suspension, even an incomplete one, the gang starts again as a new attempt, with deadlines reset."""
+    """Starts the gang again after a suspension, even an incomplete one, as a new attempt with deadlines reset."""
     if replaced := outdated(view):
-        if view.active:  # The NetworkPolicy stays while any pod runs, to protect that pod.
+        if view.active:  # The NetworkPolicy must protect pods for as long as they run.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))
         return Verdict(view.status, f"Replacing the {replaced[0].kind.kind}", replaced)
     undone = _undone(view)
@@ -103,9 +102,9 @@ def _resumed(view: View) -> Verdict:
 
 
 def _undone(view: View) -> str:
-    """The message that a tool has probably undone the suspension; empty if that is unlikely."""
+    """Returns the message that a GitOps tool has probably undone the suspension; empty if that is unlikely."""
     keeper, since = view.snapshot.keeper, view.suspended_since
-    # A job that its queue has stopped is resumed by the queue, not by a tool.
+    # If the queue stopped the job, the queue resumed it, and not a tool.
     by_queue = view.snapshot.queue is not None and not view.status.is_true(ConditionType.SUSPENDED)
     if not keeper or since is None or by_queue or view.now >= since + UNDONE_WITHIN:
         return ""

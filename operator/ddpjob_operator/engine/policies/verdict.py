@@ -1,4 +1,4 @@
-"""What one policy decides, and when it will decide something else."""
+"""The verdict of a policy, and the times at which the policy may decide differently."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,42 +13,42 @@ from ddpjob_operator.engine.view import View
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one policy decides: a status and a sentence, the actions that it authorises, and when to look again."""
+    """A policy's decision: a status and its message, the actions that it authorises, and when to look again."""
 
     status: DDPJobStatus
     message: str | None
-    """None: the last message still holds."""
+    """None: the last message is still valid."""
     actions: tuple[Action, ...] = ()
     wake_at: datetime | None = None
     blocked: Obstacle | None = None
-    """What keeps the job from going on."""
+    """What keeps the job from continuing."""
     queued: Waiting | None = None
     """Why the job waits in its queue, if it does."""
     events: tuple[Event, ...] = ()
-    """Events that no condition causes by becoming true."""
+    """Events that are not caused by a condition that becomes true."""
 
 
 Times = Iterable[datetime | None]
-"""Moments, some of which may be unknown or past."""
+"""Moments, some of which may be None or past."""
 
 
 def never(_: View) -> Times:
-    """The times for a policy whose answer never changes just because time passes: none."""
+    """Returns no times: for a policy whose answer never changes merely because time has passed."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy: a case in a job's life, at its place in the chain."""
+    """A policy, which handles one case in a job's life, at its place in the chain."""
 
     decides: Callable[[View], Verdict | None]
-    """Looks at the whole present state and decides, or leaves the decision to the next policy."""
+    """Looks at the whole present state and decides, or returns None to leave the decision to the next policy."""
     here: str
-    """Why the policy has this place in the chain: before the next policy, and after those that come before it."""
+    """Why the policy has this place in the chain: after the policies before it, and before the next policy."""
     due: Callable[[View], Times] = never
-    """When time alone will change its answer."""
+    """When the policy's answer may change merely because time has passed."""
 
     @property
     def name(self) -> str:
-        """Its function's name."""
+        """The name of the policy's function."""
         return self.decides.__name__

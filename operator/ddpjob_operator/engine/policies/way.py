@@ -1,4 +1,4 @@
-"""Gangs that compete for Kubernetes nodes: of those that lack some, one comes first, and the others give way."""
+"""Policies for gangs that compete for Kubernetes nodes: one gang comes first, and the others give way."""
 
 import json
 from datetime import datetime, timedelta
@@ -17,17 +17,16 @@ from .steps import give_back
 from .verdict import Times, Verdict
 
 TURN_SECONDS = 15
-"""A gang gives way after nothing has changed for this long, and then each job in line may try for this long before
-the next one does: the Cluster Autoscaler looks every ten seconds for pods that lack nodes, and the scheduler may take
-as long before it retries the pods that are to get the freed nodes."""
+"""A gang gives way after nothing has changed for this long. Then each job in line may try for this long before the
+next job does. The Cluster Autoscaler looks for unschedulable pods every ten seconds, and the scheduler may take as
+long before it retries the pods that should get the freed nodes."""
 
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
-"""Why a pod has no Kubernetes node: the scheduler has tried and found none, or a scheduling gate keeps it from
-trying."""
+"""Why a pod has no Kubernetes node: the scheduler has found none, or a scheduling gate keeps it from trying."""
 
 
 def yields_to_gang_ahead(view: View) -> Verdict | None:
-    """A gang that holds some Kubernetes nodes and can get no more gives way to one that comes first."""
+    """A gang that holds some Kubernetes nodes, but cannot get the others, gives way to a gang ahead of it in line."""
     ahead = view.snapshot.ahead
     if ahead is None or not view.is_due(yields_at(view)) or view.snapshot.scales_up:
         return None
@@ -43,13 +42,13 @@ def yielding_due(view: View) -> Times:
 
 
 def yields_at(view: View) -> datetime | None:
-    """When a gang gives way unless anything changes; None if it does not have to, or something is about to change.
+    """Returns when a gang will give way unless anything changes; None if it need not, or if change is under way.
 
-    A gang that has run and waits for replacement pods keeps what it holds, and so does one that is about to shrink.
+    A gang that waits for replacement pods, or is about to shrink, keeps its Kubernetes nodes.
     """
     lacking = lacking_nodes(view)
-    # The scheduler finds no node for any of these pods, and neither a preemption nor an autoscaler is about to make
-    # room.
+    # True if the scheduler finds no node for any of these pods, and neither preemption nor an autoscaler is about to
+    # make room.
     hopeless = all(pod.waiting and pod.waiting.reason == UNSCHEDULABLE and not pod.nominated for pod in lacking)
     if view.snapshot.ahead is None or not lacking or not view.placed or not hopeless:
         return None
@@ -61,15 +60,15 @@ def yields_at(view: View) -> datetime | None:
 
 
 def lacking_nodes(view: View) -> tuple[Pod, ...]:
-    """The present pods that are not scheduled yet."""
+    """Returns the present pods that are not scheduled yet."""
     return tuple(pod for pod in view.current_unsteady.values() if pod.node_name is None)
 
 
 def wait_ends(view: View) -> datetime | None:
-    """When the next attempt begins, if it has to wait and has not begun.
+    """Returns when the next attempt begins; None if it need not wait, or has begun.
 
-    A gang that gave way waits until it comes first. The first gang in line may be one that never fits: when the line
-    has not moved for a while, the others try as well, one after the other.
+    A gang that gave way waits until it is first in line. But the first gang may never fit, so if the line has not
+    moved for a while, the others may try as well, one after the other.
     """
     until, ahead = view.status.backoff_until, view.snapshot.ahead
     if view.created or until is None:
@@ -82,7 +81,7 @@ def wait_ends(view: View) -> datetime | None:
 
 
 def _turn(view: View, ahead: Ahead) -> timedelta:
-    """How long the jobs ahead in line may try before this job does."""
+    """Returns how long the jobs ahead in line may try before this job does."""
     return timedelta(seconds=min(TURN_SECONDS * ahead.jobs, view.spec.schedule_timeout_seconds))
 
 
@@ -92,7 +91,7 @@ def _has_given_way(view: View) -> bool:
 
 
 def in_line(view: View) -> InLine | None:
-    """The job's place in the line for nodes; None if it lacks no nodes, is ending, or is blocked."""
+    """Returns the job's place in the line for Kubernetes nodes; None if it needs none, is ending, or is blocked."""
     if view.winds_down or view.status.is_true(ConditionType.BLOCKED):
         return None
     if not all(pod.waiting is not None and pod.waiting.reason == GATED for pod in lacking_nodes(view)):
@@ -101,7 +100,7 @@ def in_line(view: View) -> InLine | None:
 
 
 def kind_of_kubernetes_nodes(job: DDPJob) -> str:
-    """What kind of Kubernetes nodes a job asks for: jobs that ask for the same kind stand in one line."""
+    """Returns a key for the kind of Kubernetes nodes that a job requests. Jobs with the same key share one line."""
     pod, resources = job.spec.template["spec"], job.spec.trainer.get("resources", {})
     affinity = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED)
     asked = {*resources.get("requests", {}), *resources.get("limits", {})}
