@@ -1,4 +1,4 @@
-"""Finds out from events whether an autoscaler is adding a node for a pod of a gang that is about to give way."""
+"""Finds out from events whether an autoscaler is adding a Kubernetes node for a pod."""
 
 from http import HTTPStatus
 
@@ -6,7 +6,7 @@ from .kube.api_client import EVENTS, ApiClient, ApiError
 from .kube.objects import EventObject
 
 REASONS = {"TriggeredScaleUp", "Nominated"}
-"""The reasons of events that report this, from the Cluster Autoscaler and from Karpenter."""
+"""The reasons of such events, from the Cluster Autoscaler and from Karpenter."""
 
 
 async def adds_a_node(api: ApiClient, namespace: str, uid: str) -> bool:

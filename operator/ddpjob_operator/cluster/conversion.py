@@ -39,10 +39,10 @@ from .kube.objects import (
 )
 
 STOPPED_SECONDS = 1
-"""The `activeDeadlineSeconds` by which the operator stops a pod: the kubelet ends the pod but keeps its logs."""
+"""The operator stops a pod by setting its `activeDeadlineSeconds` to this: the kubelet ends it but keeps its logs."""
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""The range to which times are limited: no Kubernetes object is older, and a later time stands for never."""
+"""The range to which times are limited. No Kubernetes object is older, and a later time means never."""
 
 LONGEST_NAME = 253
 """The longest name of a Kubernetes object, such as a node, in characters."""
@@ -56,29 +56,29 @@ NO_TRAINER = ContainerStatus()
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The identity of an object, and the version at which it was seen."""
+    """The identity of an object, with the version of the object that was read."""
 
     namespace: str
     name: str
     uid: str
     version: int
-    """The resource version. Versions of objects of one kind can be compared: KEP-5504 promises that from Kubernetes
-    1.35 on, and with etcd it was already so before."""
+    """The resource version. Versions of objects of the same kind can be compared: KEP-5504 promises that since
+    Kubernetes 1.35, and with etcd it was already the case before."""
 
     @property
     def job(self) -> JobRef:
-        """The reference to the job, if the object is a job."""
+        """This reference as a job's, if the object is a job."""
         return JobRef(self.namespace, self.name, self.uid)
 
 
 def ref_of(seen: Object) -> Ref:
-    """The identity of an object that the API server returned."""
+    """Returns the identity of an object that the API server sent."""
     metadata = seen.metadata
     return Ref(metadata.namespace, metadata.name, metadata.uid, int(metadata.resource_version))
 
 
 def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
-    """The job to which an object belongs; None if none. `named` tells whether the engine gives such names."""
+    """Returns the job that an object belongs to, or None. `named` checks whether the engine would give that name."""
     metadata = seen.metadata
     controller = next(
         (
@@ -92,7 +92,7 @@ def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
 
 
 def pod_of(seen: PodObject) -> Pod | None:
-    """The pod of a job; None if its labels do not give its node and incarnation."""
+    """Converts a job's pod; None if its labels do not give node and incarnation."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
     place = ownership.place_of(metadata.labels)
     if place is None:
@@ -119,7 +119,8 @@ def pod_of(seen: PodObject) -> Pod | None:
         domain=metadata.annotations.domain,
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
-        # Only while the trainer runs: until then nobody connects to it, and an address would only request a round.
+        # The address is set only while the trainer runs. Before that nobody connects to the pod, and a new address
+        # would only cause a round.
         address=status.pod_ip if running else None,
         waiting=None if ended or running else _waiting(inits, state, conditions),
         created_at=_within(metadata.creation_timestamp),
@@ -138,7 +139,7 @@ def pod_of(seen: PodObject) -> Pod | None:
 
 
 def pod_group_of(seen: PodGroupObject) -> PodGroup:
-    """A PodGroup of Kubernetes. Its condition stays true once its pods are placed, whatever becomes of them."""
+    """Converts a PodGroup of Kubernetes. After its pods were placed, its condition stays true forever."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     placed = conditions.get("PodGroupInitiallyScheduled", NO_CONDITION)
     return PodGroup(
@@ -149,7 +150,7 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
 
 
 def volcano_group_of(seen: PodGroupObject) -> PodGroup:
-    """A PodGroup of Volcano. Its phase counts too, because Unschedulable stays true after its pods were placed."""
+    """Converts a PodGroup of Volcano. The phase matters too, as Unschedulable stays true after pods were placed."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     unplaced, waits = conditions.get("Unschedulable", NO_CONDITION), seen.status.phase in {"", "Pending", "Inqueue"}
     return PodGroup(
@@ -160,18 +161,18 @@ def volcano_group_of(seen: PodGroupObject) -> PodGroup:
 
 
 def queue_of(labels: Mapping[str, str]) -> Queue | None:
-    """Kueue's queue that is to admit a job with these labels; None if they name none."""
+    """Returns the Kueue queue that a job's labels name; None if they name none."""
     name = labels.get(QUEUE_LABEL)
     return Queue(name, labels.get(PRIORITY_LABEL, "")) if name else None
 
 
 def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
-    """A Workload of Kueue, the job's place in a queue. While Kueue evicts it, it still has its admission."""
+    """Converts a Kueue Workload. While Kueue is evicting the Workload, it still has its admission."""
     spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
     reserved, admitted = (conditions.get(kind, NO_CONDITION) for kind in ("QuotaReserved", "Admitted"))
     evicted, is_reserved = conditions.get("Evicted", NO_CONDITION), reserved.status == "True"
     is_evicted = evicted.status == "True" and is_reserved
-    # A Workload that was deactivated before Kueue ever considered it has only the condition Evicted.
+    # If a Workload was deactivated before Kueue ever considered it, its only condition is Evicted.
     why = evicted if is_evicted or not reserved.type else admitted if is_reserved else reserved
     return KueueWorkload(
         name=seen.metadata.name,
@@ -191,7 +192,7 @@ def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
 
 
 def _admission(seen: KueueWorkloadObject) -> Admission | None:
-    """The admission of a job's pods: the queue's flavors, and the changes to pods that admission checks demand."""
+    """Returns the admission of a job's pods: the queue's flavors, and the changes that admission checks demand."""
     assignments = seen.status.admission.pod_set_assignments if seen.status.admission else ()
     assigned = next((assignment for assignment in assignments if assignment.name == POD_SET), None)
     if assigned is None:
@@ -211,7 +212,10 @@ def _admission(seen: KueueWorkloadObject) -> Admission | None:
 
 
 def node_problem(node: NodeObject | None) -> str:
-    """The problem of a Kubernetes node, as the end of a sentence; empty if it has none. None: it no longer exists."""
+    """Returns the problem of a Kubernetes node as the end of a sentence; empty if there is none.
+
+    `node` is None if the node no longer exists.
+    """
     if node is None:
         return "is gone"
     for condition in node.status.conditions:
@@ -221,26 +225,26 @@ def node_problem(node: NodeObject | None) -> str:
 
 
 def _told_at(metadata: ObjectMeta) -> datetime | None:
-    """When the object's deletion was requested; None if that can no longer be determined.
+    """Returns when the object's deletion was requested; None if that can no longer be determined.
 
-    That is its deletionTimestamp minus its grace period. A second request with a shorter grace period does not change
-    this difference, unless the shorter period is over already: then the API server sets a period that ends 1 s from
-    now, or of 0 s once the kubelet has ended a pod that a finalizer keeps.
+    The time is the deletionTimestamp minus the grace period. A second request with a shorter grace period does not
+    change this difference, unless the shorter period has already passed. Then the API server sets a period that ends
+    in 1 s or, if the kubelet has ended the pod and only a finalizer keeps it, a period of 0 s.
     """
     return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
 
 
 def _told_by(metadata: ObjectMeta) -> datetime | None:
-    """When the object's deletion was requested, or the latest moment at which that can have been."""
+    """Returns when the object's deletion was requested, or the latest moment at which it can have been requested."""
     gone_by, grace = _within(metadata.deletion_timestamp), metadata.deletion_grace_period_seconds or 0
     if gone_by is None:
         return None
-    # Anybody who may delete a pod can choose any grace period. With 1e11 s the API server's own addition overflows.
+    # Whoever deletes a pod can choose any grace period. With 1e11 s even the API server's addition overflows.
     return EARLIEST if grace > (gone_by - EARLIEST).total_seconds() else gone_by - timedelta(seconds=max(0, grace))
 
 
 def _within(moment: datetime | None) -> datetime | None:
-    """The moment, limited to a range in which adding or subtracting any duration of a spec cannot overflow."""
+    """Limits a moment to a range in which adding or subtracting any duration of a spec cannot overflow."""
     return None if moment is None else min(max(moment, EARLIEST), LATEST)
 
 
@@ -255,10 +259,10 @@ def _disruption(conditions: Conditions) -> Disruption | None:
 
 
 def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
-    """Whether the pod's sandbox was lost while the trainer ran; the kubelet then ends the trainer.
+    """Whether the pod's sandbox was lost while the trainer ran, after which the kubelet ends the trainer.
 
-    A sandbox is also removed after the trainer's own end. So it counts as lost only if the kubelet's timestamps,
-    which are in whole seconds, prove that it was lost first.
+    A sandbox is also removed after the trainer has ended. So the sandbox counts as lost only if the kubelet's
+    timestamps, which are in whole seconds, prove that it disappeared before the trainer ended.
     """
     sandbox, ran = conditions.get("PodReadyToStartContainers", NO_CONDITION), state.running or state.terminated
     lost_at = sandbox.last_transition_time if sandbox.status == "False" else None
@@ -269,7 +273,7 @@ def _sandbox_lost(state: ContainerState, conditions: Conditions) -> bool:
 
 
 def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -> Exit | None:
-    """How the trainer ended; None if it has not.
+    """Returns how the trainer ended; None if it has not ended.
 
     There is no exit code if the pod failed for another reason: an eviction, a lost node, a failed init container.
     """
@@ -282,7 +286,7 @@ def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -
         return None
     for container in status.init_container_statuses:
         ended = container.state.terminated
-        # A sidecar may be killed at the end of its pod; if it fails before that, it is started again.
+        # Sidecars do not count: they are killed at the end of the pod, and restarted if they fail before.
         if ended and ended.exit_code != 0 and container.name not in sidecars:
             return _failed_init(container.name, ended)
     return Exit(code=None, reason=status.reason, message=status.message)
@@ -300,7 +304,7 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
 
 
 def _waiting(inits: tuple[ContainerStatus, ...], state: ContainerState, conditions: Conditions) -> Waiting | None:
-    """Why the trainer does not run yet; None if the pod's status gives no reason.
+    """Returns why the trainer does not run yet; None if the pod's status gives no reason.
 
     `inits` are the init containers, without sidecars that have started.
     """

@@ -1,4 +1,4 @@
-"""The first lines of `ddpjob-operator`, which needs libraries of its own that may not be installed."""
+"""The entry point of `ddpjob-operator`, which checks that the operator's optional libraries are installed."""
 
 import gc
 import sys
@@ -7,18 +7,18 @@ BAD_INPUT = 2
 
 
 def main() -> None:
-    """Runs the operator; exits with 2 and one line if its libraries are missing."""
-    # None makes Python behave as if the `kubernetes` client were not installed. If that is installed, kopf imports it
-    # only to recognize its model objects, which the operator does not use, and the import took a quarter of the
-    # start.
+    """Runs the operator. If its libraries are missing, prints one line and exits with 2."""
+    # None makes Python behave as if the `kubernetes` client were not installed. Otherwise kopf would import the
+    # client just to recognize its model objects, which the operator does not use. That import took a quarter of the
+    # startup time.
     sys.modules.setdefault("kubernetes", None)  # type: ignore[arg-type]
-    gc.disable()  # Searching modules for garbage took a tenth of the start. `operate` enables it.
+    gc.disable()  # Searching modules for garbage took a tenth of the startup time. `operate` enables it again.
     try:
         from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if str(error.name).startswith("ddpjob"):
             raise
-        print(  # noqa: T201  A program's last word.
+        print(  # noqa: T201  The program's last message.
             f"ddpjob-operator: {sys.executable} lacks {error.name}: ddpjob was installed without the extra"
             " `operator`; install ddpjob[operator] from the same source",
             file=sys.stderr,

@@ -1,6 +1,6 @@
-"""A fair queue: namespaces take turns, jobs of a namespace take turns, and a job's own items keep their order.
+"""A fair queue: namespaces take turns, a namespace's jobs take turns, and a job's own items keep their order.
 
-So no job has to wait for all items of another namespace, which may have ten thousand jobs, or of another job, which
+So a job never waits for all items of another namespace, which may have ten thousand jobs, or of another job, which
 may have thousands of pods.
 """
 
@@ -13,11 +13,11 @@ from typing import Generic, TypeVar
 from .store import Key
 
 ALONE = 32
-"""How many writes of one job may be in flight while no other job is worked on."""
+"""How many writes of one job may be in flight while no other job is in progress."""
 BESIDE_OTHERS = 5
-"""How many writes of one job may be in flight while other jobs are worked on. The more requests the API server is
-handling, the longer each takes, and a small job makes several requests, one after the other. With 8 instead of 5, an
-API server on two cores creates a large job no faster, but takes half as long again for a small one."""
+"""How many writes of one job may be in flight while other jobs are in progress. The more requests the API server is
+handling, the longer each takes, and a small job makes several requests one after the other. With 8 instead of 5, an
+API server on two cores created a large job no faster, but took 50% longer for a small job."""
 AT_ONCE = 40
 """How many writes of all jobs may be in flight: more than ALONE, so that another job can begin immediately."""
 
@@ -25,22 +25,22 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items that wait, each on behalf of a job."""
+    """A queue of items, each of which belongs to a job."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
-        """The items by the job's namespace and name; the namespace and the job whose turn is next come first."""
+        """The items by the job's namespace and name. The namespace and the job whose turn is next come first."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, job: Key, wanted: T) -> None:
-        """Adds an item of a job. A job that had none is put behind the jobs that wait already."""
+        """Adds an item of a job. If the job had no items, its turn comes after those of the waiting jobs."""
         namespace, name = job
         self._waiting.setdefault(namespace, OrderedDict()).setdefault(name, deque()).append(wanted)
 
     def pop(self, may: Callable[[Key], bool] = lambda _: True) -> T | None:
-        """Removes and returns the next item of the jobs for which `may` is true; None if these have no items."""
+        """Removes and returns the next item of a job for which `may` returns true; None if there is none."""
         for namespace, jobs in self._waiting.items():
             for name in jobs:
                 if may((namespace, name)):
@@ -60,17 +60,17 @@ class FairQueue(Generic[T]):
 
 
 class Turns:
-    """Limits the writes that are in flight, and shares them fairly: put each into `async with turns.take(job)`."""
+    """Limits the writes in flight and shares them fairly. Each write must run in `async with turns.take(job)`."""
 
     def __init__(self, alone: Callable[[], bool]) -> None:
-        """`alone` returns whether at most one job is worked on now. Jobs that do not write yet count, too."""
+        """`alone` returns whether at most one job is in progress, including jobs that have not begun to write."""
         self._alone = alone
         self._waiting: FairQueue[tuple[Key, asyncio.Future[None]]] = FairQueue()
         self._under_way: Counter[Key] = Counter()
 
     @asynccontextmanager
     async def take(self, job: Key) -> AsyncIterator[None]:
-        """Waits until a write of this job may begin; leaving the context ends its turn."""
+        """Waits until a write of this job may begin. Leaving the context ends the job's turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.put(job, (job, turn))
         self._give_turns()

@@ -1,8 +1,8 @@
-"""The watch of jobs, which kopf runs: it connects, lists and watches, and reports every event to the store.
+"""Watches jobs with kopf, which connects, lists and watches, and reports every event to the store.
 
 kopf ends when an API server does something unexpected, such as sending half a line, and then cancels every later task
-in its event loop. So kopf runs in a thread and an event loop of its own, and is restarted there, while the rest of
-the operator goes on.
+in its event loop. So kopf runs in its own thread and event loop, and is restarted there while the rest of the
+operator keeps running.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from .kube.objects import JobObject, read
 from .store import Cache, StoredJob
 
 CHUNK = 20
-"""How many jobs kopf lists per page: it decodes a whole page into dictionaries, and one job may have more than a
+"""How many jobs kopf lists per page. kopf decodes a whole page into dictionaries, and one job may have more than a
 megabyte of JSON."""
 IDLE_SECONDS = 0.1
-"""How long after its last event kopf keeps a job's task, which holds that event as a dictionary."""
+"""How long kopf keeps a job's task after the last event, which the task holds as a dictionary."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
-"""If kopf cannot reach the API server, its watch tries again after these waits, then ends. No wait is longer than 5
-s, because when the server is back, the watch may have to finish a wait first."""
+"""The waits between kopf's retries if it cannot reach the API server. After the last retry the watch ends. No wait is
+longer than 5 s, because when the server is back, the watch may first have to finish a wait."""
 LONGEST_PAUSE_SECONDS = 5.0
 """The longest wait before kopf is restarted."""
 
 Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
-"""Returns the namespaces to watch; no names mean all namespaces. Its argument is a function that ends the watch, to
-be called when the namespaces change; the next watch then begins with a new choice."""
+"""Returns the namespaces to watch; an empty list means all. Its argument is a function that ends the watch. It must
+be called when the namespaces change, so that the next watch begins with a new choice."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,13 +46,13 @@ class UninstalledError(Exception):
 
 
 class _LoopClosedError(Exception):
-    """The operator's own event loop is closed, so nobody receives the events."""
+    """The operator's main event loop is closed, so nobody receives the events."""
 
 
 async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     """Watches jobs in all namespaces, or in those that `choose` returns, until it is cancelled.
 
-    kopf never reports a job that was deleted while its watch was broken. The deletion is noticed when the job's pods
+    kopf never reports a job that was deleted while the watch was broken. The deletion is noticed when the job's pods
     are deleted or, for a job without pods, in the next list of all jobs.
 
     Raises:
@@ -61,7 +61,7 @@ async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     loop, uninstalled = asyncio.get_running_loop(), asyncio.Event()
 
     def in_operator_loop(call: Callable[..., None], *words: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The event loop is closed: this process is about to end.
+        with contextlib.suppress(RuntimeError):  # The event loop is closed because this process is about to end.
             loop.call_soon_threadsafe(call, *words)
 
     async def choose_in_operator_loop(end: Callable[[], None]) -> list[str]:
@@ -98,7 +98,7 @@ def _watch(registry: kopf.OperatorRegistry, choose: Choose) -> None:
             asyncio.run(_operator(registry, choose))
         except _LoopClosedError:
             return
-        except Exception as error:  # noqa: BLE001  Any kind of error: without a watch no new job is seen.
+        except Exception as error:  # noqa: BLE001  After any error the watch must restart, or no new job is noticed.
             if getattr(error, "status", None) == HTTPStatus.NOT_FOUND:  # kopf's error classes are private.
                 return
             logger.warning("watching ddpjobs: %s", error)
@@ -127,7 +127,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
     await kopf.operator(
         registry=registry,
         settings=settings,
-        # Without kopf's peering: the Lease elects the leader, and a standby watches jobs too.
+        # This disables kopf's peering, because the Lease elects the leader, and standbys must watch jobs too.
         standalone=True,
         stop_flag=end,
         clusterwide=not namespaces,
@@ -136,7 +136,7 @@ async def _operator(registry: kopf.OperatorRegistry, choose: Choose) -> None:
 
 
 def _registry(receive: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry:
-    """A registry with one low-level handler: it receives every event, and kopf writes nothing to the objects."""
+    """Returns a registry with one low-level handler, which receives every event. kopf then writes to no object."""
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(lambda **_: credentials())
 
@@ -148,10 +148,7 @@ def _registry(receive: Callable[[kopf.RawEvent], None]) -> kopf.OperatorRegistry
 
 
 class _NothingToCompare(kopf.DiffBaseStorage):
-    """Saves kopf from copying each object several times at each event, to compute differences for handlers.
-
-    No handler here needs these differences.
-    """
+    """Keeps kopf from copying each object several times per event to compute differences, which no handler needs."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -164,7 +161,7 @@ class _NothingToCompare(kopf.DiffBaseStorage):
 
 
 class _NothingToKeep(kopf.ProgressStorage):
-    """Saves kopf from searching each object for the progress of handlers: the handler here stores none."""
+    """Keeps kopf from searching each object for the progress of handlers, which is never stored."""
 
     def fetch(self, **_: Any) -> None:
         return None

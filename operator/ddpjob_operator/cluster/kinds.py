@@ -1,4 +1,4 @@
-"""How the operator reads the objects that belong to jobs: the type of each kind, and what the store keeps of it."""
+"""How objects that belong to jobs are read: the type that each kind is decoded into, and what the store keeps."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def _name_of(seen: Object) -> str:
 
 
 def _name_unless_deleting(seen: Object) -> str | None:
-    """The name; None if the object is being deleted: a finalizer may delay its end, but cannot prevent it."""
+    """Returns the name; None if the object is being deleted, because a finalizer can only delay its end."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
@@ -32,15 +32,15 @@ READING: Mapping[OwnedKind, _Reading] = {
     VOLCANO_GROUP: _Reading(PodGroupObject, volcano_group_of),
     KUEUE_WORKLOAD: _Reading(KueueWorkloadObject, kueue_workload_of),
 }
-"""The kinds of which more than the name is kept, or whose name is kept even while the object is being deleted."""
+"""Kinds of which the store keeps more than the name, or keeps the name even while the object is being deleted."""
 
 
 def reading(kind: OwnedKind) -> _Reading:
-    """The type of a kind's objects, and what is kept of them."""
+    """Returns the type that a kind's objects are decoded into, and what the store keeps of them."""
     return READING.get(kind, _Reading())
 
 
 RESOURCES: Mapping[OwnedKind, Resource[Any]] = {
     kind: Resource(kind.path, kind.plural, reading(kind).struct) for kind in OWNED
 }
-"""Where each kind is served."""
+"""The API resource of each kind."""

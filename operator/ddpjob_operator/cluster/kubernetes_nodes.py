@@ -1,6 +1,6 @@
-"""Reads Kubernetes nodes: to find out why a pod has disappeared, or in which topology domain a pod is.
+"""Reads Kubernetes nodes, to find out why a pod has disappeared or which topology domain a pod is in.
 
-A watch on all nodes would cost more than it is worth.
+A watch on all nodes would be too expensive for that.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from .kube.api_client import NODES, ApiClient, ApiError
 from .kube.objects import NodeObject
 
 AGAIN_SECONDS = 60.0
-"""For how long after a refusal no node is read. Then reading is tried again, because roles may change while the
-operator runs."""
+"""How long no node is read after a refusal. Then reading is tried again, because roles may change while the operator
+runs."""
 
 FORBIDDEN = "this operator may not read Kubernetes nodes"
 
@@ -30,14 +30,14 @@ class KubernetesNodes:
         self._forbidden_until = 0.0
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
-        """The problem of each node, as the end of a sentence; empty if it has none.
+        """Returns the problem of each node, as the end of a sentence; empty if the node has no problem.
 
         Nodes that cannot be read now are left out.
         """
         return {name: node_problem(node) for name, node in (await self._read(names)).items()}
 
     async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
-        """The value of the label `key` of each node; empty if it lacks the label, is gone, or may not be read.
+        """Returns each node's value of the label `key`; empty if the node lacks it, is gone, or may not be read.
 
         Nodes that cannot be read now are left out.
         """
@@ -51,7 +51,7 @@ class KubernetesNodes:
         return time.monotonic() < self._forbidden_until
 
     async def _read(self, names: Collection[str]) -> dict[str, NodeObject | None]:
-        """The nodes that can be read now; None stands for a node that is gone."""
+        """Returns the nodes that can be read now, by name. A node that is gone has the value None."""
         if self._forbidden:
             return {}
         answers = await asyncio.gather(*(self._node(name) for name in names))

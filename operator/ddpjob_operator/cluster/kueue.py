@@ -10,14 +10,14 @@ from ddpjob_operator.engine import Flavor, Manifest, Resize, Tell
 from .kube.api_client import FLAVORS, KUEUE_PRIORITIES, POD_PRIORITIES, ApiClient, ApiError
 
 KEPT_SECONDS = 10.0
-"""For how long a flavor that was read is reused: the pods of a gang are created in one go, and flavors rarely
+"""How long a flavor is reused after it was read. All pods of a gang are created together, and flavors rarely
 change."""
 
 
 class Flavors:
-    """Kueue's ResourceFlavors, which are the kinds of Kubernetes nodes that queues hand out.
+    """Kueue's ResourceFlavors, the kinds of Kubernetes nodes that queues give quota for.
 
-    They are read when pods are created, because a watch would cost more.
+    They are read when pods are created, because a watch would be more expensive.
     """
 
     def __init__(self, api: ApiClient) -> None:
@@ -25,10 +25,10 @@ class Flavors:
         self._known: dict[str, tuple[float, Flavor]] = {}
 
     async def read(self, names: Collection[str]) -> dict[str, Flavor]:
-        """The flavors with these names. A flavor that does not exist, or cannot be read, has its `problem` set.
+        """Returns the flavors with these names. If a flavor does not exist or cannot be read, its `problem` is set.
 
         Raises:
-            ApiError: the API server does not answer, or cannot now.
+            ApiError: the API server does not answer, or cannot handle requests now.
         """
         return {name: await self._flavor(name) for name in names}
 
@@ -52,7 +52,7 @@ class Flavors:
 
 
 async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
-    """The Workload with the value of its priority class: Kueue expects the creator of a Workload to look that up.
+    """Adds the value of its priority class to a Workload, because Kueue expects the creator to look up that value.
 
     Raises:
         ApiError: the priority class cannot be read, or does not exist.
@@ -70,7 +70,7 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
 
 
 def patch_for(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
-    """How to change a Workload: what to append to its path (`/status` or nothing), and the JSON patch to send."""
+    """Returns the change of a Workload as the suffix of its path (`/status` or nothing) and a JSON patch."""
     if isinstance(change, Tell):
         status = _changed_status(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]
@@ -84,7 +84,7 @@ def patch_for(there: Mapping[str, Any], change: Resize | Tell, now: datetime) ->
 
 
 def _changed_status(status: Mapping[str, Any], change: Tell, generation: int, now: datetime) -> Manifest:
-    """The status of a Workload after a change of its conditions, which may also release its quota.
+    """Returns a Workload's status with changed conditions and, if the change releases its quota, without admission.
 
     A condition whose value stays the same keeps its lastTransitionTime.
     """

@@ -1,10 +1,10 @@
 """The lines of jobs that lack Kubernetes nodes, and their order.
 
-Jobs that ask for the same kind of nodes stand in one line. The first keeps the nodes that it holds, and the others
-give way to it. So a job's decision depends only on how many jobs are ahead of it and when the line last moved, and a
+Jobs that request the same kind of nodes share a line. The first job keeps the nodes that it holds, and the others
+give way to it. The decision on a job depends only on how many jobs are ahead of it and when the line last moved. So a
 change of the line requests rounds of only a few jobs.
 
-The lines are kept in memory only: after an election they are complete once each job has had a round.
+The lines exist only in memory. After an election they are complete as soon as each job has had a round.
 """
 
 from datetime import datetime
@@ -16,12 +16,12 @@ from .store import Key, Mark
 
 
 class Place(NamedTuple):
-    """A job's place in a line: of the places in one line, the smallest comes first."""
+    """A job's place in a line. The job with the smallest place in a line comes first."""
 
     kind: str
-    """The kind of Kubernetes nodes that the job asks for."""
+    """The kind of Kubernetes nodes that the job requests."""
     later: int
-    """The negated priority of the job's pods: a job of higher priority comes earlier."""
+    """The negated priority of the job's pods, so that jobs with a higher priority come earlier."""
     since: datetime
     """When the job was created."""
     uid: str
@@ -31,20 +31,20 @@ class WaitingLines:
     """The jobs that lack nodes."""
 
     def __init__(self, mark: Mark) -> None:
-        """`mark` requests a round of a job: of those that are affected when the first job in their line changes."""
+        """`mark` requests a round of a job. It is called for jobs that are affected by a change of their line."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
         self._firsts: dict[str, tuple[Key, InLine, datetime]] = {}
         """The first job of each line, by the kind of nodes.
 
-        The time is when the line last moved: when this job became the first, or when its `InLine` last changed.
+        The time is when the line last moved, because this job became the first or its `InLine` changed.
         """
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
     def ahead(self, key: Key, place: Place) -> Ahead | None:
-        """The jobs ahead of a job that has, or would have, this place; None if it is the first."""
+        """Returns the jobs ahead of a job that has, or would have, this place; None if it is the first."""
         jobs = sum(
             other.kind == place.kind and other < place
             for other_key, (other, _) in self._places.items()
@@ -53,7 +53,7 @@ class WaitingLines:
         return Ahead(jobs, self._firsts[place.kind][2]) if jobs else None
 
     def priority(self, key: Key) -> int:
-        """The last known priority of a job's pods; 0 if the job is in no line."""
+        """Returns the last known priority of a job's pods; 0 if the job is in no line."""
         return -self._places[key][0].later if key in self._places else 0
 
     def put(self, key: Key, place: Place, how: InLine, now: datetime) -> None:
@@ -65,15 +65,16 @@ class WaitingLines:
         self._update(place.kind, now)
 
     def leave(self, key: Key, now: datetime) -> None:
-        """Takes a job that lacks no nodes, or no longer does, out of its line."""
+        """Removes a job from its line, if it is in one, because it does not lack nodes (any more)."""
         former, _ = self._places.pop(key, (None, None))
         if former is not None:
             self._update(former.kind, now)
 
     def _update(self, kind: str, now: datetime) -> None:
-        """Finds out anew which job of a line is the first, and requests rounds of the jobs that this affects.
+        """Determines the first job of a line again, and requests rounds of the jobs that the change affects.
 
-        A job that is no longer the first may have to give way; the new first job, if it gave way, may try again.
+        A job that is no longer the first may have to give way. If the new first job gave way before, it may try
+        again.
         """
         former, how_before, since = self._firsts.pop(kind, (None, None, now))
         line = [(place, key) for key, (place, _) in self._places.items() if place.kind == kind]

@@ -1,4 +1,4 @@
-"""Checks who may read the metrics: asks the API server whose token a request has, and what that user may read."""
+"""Checks who may read the metrics, by asking the API server who a token's user is and what that user may read."""
 
 import asyncio
 import hashlib
@@ -10,16 +10,15 @@ from http import HTTPStatus
 from .kube.api_client import ApiClient, ApiError
 
 KEPT_SECONDS = 60.0
-"""How long the API server's answer is used: a right that is withdrawn may stay in force for this long."""
+"""How long the API server's answer is cached. A right that is withdrawn may stay in force for this long."""
 KEPT = 256
 AT_ONCE = 4
 """How many tokens are checked at the same time."""
 REFUSAL_SECONDS = 0.1
-"""How much longer a refused token occupies one of the AT_ONCE places, so that strangers with made-up tokens take
-little of the API server's time. Because a port has few connections, this delays a valid token by a few seconds at
-most."""
+"""How much longer a refused token occupies one of the AT_ONCE places, so that strangers with invented tokens cause
+little load on the API server. A valid token waits a few seconds at most, because a port has few connections."""
 ANSWER_SECONDS = 5.0
-"""How long a request may wait for its check; Prometheus by default waits for 10 s."""
+"""How long a request may wait for its check. By default, Prometheus waits for 10 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class MetricsAccess:
         self._trouble = ""
 
     async def __call__(self, token: str) -> HTTPStatus:
-        """OK, or the HTTP status with which to refuse a request that has this token."""
+        """Returns OK, or the HTTP status with which a request with this token must be refused."""
         if not token:
             return HTTPStatus.UNAUTHORIZED
         key = hashlib.sha256(token.encode(errors="replace")).digest()
@@ -42,7 +41,7 @@ class MetricsAccess:
             return status
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._checks:
-                # In the meantime, another request with the same token may have been answered.
+                # While this request waited, another request with the same token may have been answered.
                 return self._cached(key) or await self._check(key, token)
         except ApiError as error:
             self._log_trouble(error.message)
@@ -72,7 +71,7 @@ class MetricsAccess:
         return HTTPStatus.OK if await self._api.may_get(user, "/metrics") else HTTPStatus.FORBIDDEN
 
     def _log_trouble(self, trouble: str) -> None:
-        """Logs that no token can be checked, but only once until a check succeeds: anybody can send many requests."""
+        """Logs that no token can be checked. This is not repeated until a check succeeds, as anybody can cause it."""
         if not self._trouble:
             logger.warning("nobody can read the metrics, because the API server cannot check tokens: %s", trouble)
         self._trouble = trouble

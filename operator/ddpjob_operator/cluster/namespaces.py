@@ -1,10 +1,9 @@
-"""Follows which namespaces' jobs this operator runs.
+"""Keeps track of the namespaces whose jobs this operator runs: all, the named, or the selected namespaces.
 
-These are all namespaces, or the named ones, or those that a label selector selects. A named namespace is closed while
-it is missing or the operator lacks rights there: it is reported, and checked at intervals, and the others are not
-affected. With all or selected namespaces the operator needs rights to the whole cluster, and watches it. With a
-selector it ignores objects in other namespaces. So if a label changes, only one namespace has to be listed, and no
-watch has to be restarted.
+A named namespace is closed while it does not exist or the operator lacks rights there. Closed namespaces are reported
+and checked at intervals, and do not affect the others. To run all namespaces, or those that a label selector selects,
+the operator needs rights to the whole cluster and watches the whole cluster. With a selector it ignores objects in
+other namespaces, so if a namespace's label changes, only that namespace has to be listed, and no watch is restarted.
 """
 
 import asyncio
@@ -24,11 +23,11 @@ from .store import Cache
 CLOSED_SECONDS = 10.0
 """How often a closed namespace is checked."""
 CHECK_SECONDS = 5.0
-"""The least time between two checks of all named namespaces."""
+"""The minimum time between two checks of all named namespaces."""
 READ_AT_ONCE = 16
 """How many selected namespaces are listed at the same time."""
 NAMED_RIGHTS = 2
-"""How many of the missing rights are named for a closed namespace."""
+"""How many of the missing rights a message about a closed namespace names."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +44,16 @@ class Namespaces:
         enter: Callable[[str], Awaitable[None]],
         leave: Callable[[str], None],
     ) -> None:
-        """`enter` lists everything in a namespace whose jobs are run from now on; `leave` forgets the namespace."""
+        """`enter` lists all objects of a namespace whose jobs are run from now on. `leave` forgets a namespace."""
         self._api = api
         self._named = named
         self._enter = enter
         self._leave = leave
         self._served = set(named)
         self._closed: dict[str, str] = {}
-        """The closed namespaces, each with the reason; only named ones can be closed."""
+        """The closed namespaces, each with the reason. Only named namespaces can be closed."""
         self._check_due = asyncio.Event()
-        """Set when the named namespaces should be checked, or when the selected ones have changed."""
+        """Set when the named namespaces should be checked, or the selected namespaces have changed."""
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
         self._watched: list[str] = []
         self._end_watch: Callable[[], None] | None = None
@@ -67,7 +66,7 @@ class Namespaces:
 
     @property
     def why_not_ready(self) -> str:
-        """Why the operator is not ready, if all named namespaces are closed; otherwise empty."""
+        """The reason why the operator is not ready, if all named namespaces are closed; otherwise empty."""
         return "waiting for the namespaces" if self._named and not self._served else ""
 
     @property
@@ -76,7 +75,7 @@ class Namespaces:
         return "\n".join(f"namespace {name}: {why}" for name, why in sorted(self._closed.items()))
 
     def check_soon(self) -> None:
-        """Requests a check of all named namespaces soon: one may have to be closed."""
+        """Requests a check of all named namespaces soon, because one may have to be closed."""
         self._check_due.set()
 
     def close(self, name: str, why: str) -> None:
@@ -89,10 +88,10 @@ class Namespaces:
         NAMESPACE_WATCHED.labels(name).set(0)
 
     async def begin(self) -> list[str]:
-        """Finds the namespaces. Returns missing rights without which the operator cannot run any jobs.
+        """Finds the namespaces. Returns the missing rights if the operator cannot run any jobs without them.
 
         Raises:
-            ApiError: the API server does not answer, or cannot now.
+            ApiError: the API server does not answer, or cannot handle requests now.
         """
         if not self._named:
             lacking = await rights.missing_everywhere(self._api, selecting=self._reflector is not None)
@@ -112,22 +111,22 @@ class Namespaces:
         return [] if self._served else lacking
 
     async def choose(self, end: Callable[[], None]) -> list[str]:
-        """The namespaces in which to watch jobs (no names mean all namespaces); waits while all are closed.
+        """Returns the namespaces in which to watch jobs (an empty list means all). Waits while all are closed.
 
-        `end` is called to end the watch when it should have other namespaces.
+        `end` is called to end the watch when the namespaces change.
         """
         if not self._named:
             return []
         if self._end_watch is not None:  # Perhaps the last watch ended because of a closed namespace.
             with contextlib.suppress(ApiError):
                 await self._check_all(self._named)
-        while not self._served:  # noqa: ASYNC110  Not by an event: the opened namespace may be closed again.
+        while not self._served:  # noqa: ASYNC110  An event would not do: an opened namespace may close again.
             await asyncio.sleep(1.0)
         self._watched, self._end_watch = sorted(self._served), end
         return self._watched
 
     async def run(self) -> None:
-        """Follows the changes of the namespaces, forever."""
+        """Keeps track of the namespaces, forever."""
         if self._reflector is not None:
             await asyncio.gather(self._reflector.run(), self._follow_selected())
         elif self._named:
@@ -166,7 +165,7 @@ class Namespaces:
                     opening[name] = tasks.create_task(self._open_with_retries(name), name=f"opening {name}")
 
     async def _open_with_retries(self, name: str) -> None:
-        """Opens a namespace, however many tries it takes; the other namespaces do not wait for it."""
+        """Opens a namespace, with as many retries as it takes. Other namespaces do not wait for it."""
         for failures in count(1):
             try:
                 async with self._reading:
@@ -189,7 +188,7 @@ class Namespaces:
                     self.close(name, str(error))
 
     async def _check(self, name: str) -> tuple[list[str], str]:
-        """The rights that the operator lacks in a namespace, and the reason to close it; empty if there is none."""
+        """Returns the rights that the operator lacks in a namespace, and the reason to close it (empty if none)."""
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:
             more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""
@@ -215,7 +214,7 @@ class Namespaces:
             logger.info("namespace %s can be used again", name)
         NAMESPACE_WATCHED.labels(name).set(1)
         if self._end_watch is not None and name not in self._watched:
-            with contextlib.suppress(RuntimeError):  # The watch has ended by itself, and its event loop is closed.
+            with contextlib.suppress(RuntimeError):  # The watch has already ended and its event loop is closed.
                 self._end_watch()
 
     def _drop(self, name: str) -> None:

@@ -44,22 +44,21 @@ from .supervisors import Supervisors
 from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
-"""After each round a job rests for this long per pod. A round takes some microseconds per pod, so without the rest a
+"""How long a job rests after each round, per pod. A round takes some microseconds per pod, so without the rest a
 large gang whose pods keep changing would use up all CPU time."""
 SPREAD_SECONDS = 30.0
-"""The rounds that a resync requests are spread over this time at most, so that a new event need not wait for all
-these rounds."""
+"""A resync spreads its rounds over at most this time, so that a new event need not wait for all of them."""
 SPREAD_SHARE = 0.1
-"""These rounds are also spread over at most this share of the time between two resyncs."""
+"""A resync spreads its rounds over at most this fraction of the time between two resyncs."""
 CRD_RETRY_SECONDS = 2.0
 STOP_SECONDS = 4.0
 """How long the operator may take to finish its work after it was told to stop."""
 IN_HAND_SECONDS = 2.0
-"""For this long after it was told to stop, the rounds in progress may begin further writes. The next leader creates
-what a large job still lacks."""
+"""How long rounds in progress may begin further writes after the operator was told to stop. If a large job still
+lacks pods then, the next leader creates them."""
 EVENTS_SECONDS = 1.0
-"""How long the operator then waits for events that are not yet written: until the Lease is released, no other replica
-can lead."""
+"""How long the operator then waits for events to be written before it releases the Lease. Until then, no other
+replica can lead."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """The API server's answers for a namespace that the operator may not read."""
 
@@ -67,11 +66,11 @@ logger = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
-    """The operator cannot go on. The program prints this error's text as it is, and exits."""
+    """The operator cannot continue. The program prints the text of this error unchanged, and exits."""
 
 
 class Operator:
-    """One replica."""
+    """A replica of the operator."""
 
     def __init__(self, options: OperatorOptions, connection: Connection) -> None:
         self._options = options
@@ -97,7 +96,7 @@ class Operator:
         """The resources whose objects belong to jobs, each with its cache."""
         namespaces: list[str | None] = [*options.namespaces] or [None]
         self._reflectors = {namespace: self._reflectors_for(namespace) for namespace in namespaces}
-        # An event reports what has happened already, so it is written even when rounds may no longer write.
+        # An event reports what has already happened, so it is written even after rounds are barred from writing.
         self._recorder = EventRecorder(ApiClient(connection, self._is_leader))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._reconciler = Reconciler(
@@ -115,17 +114,17 @@ class Operator:
         self._leaving = False
         """Whether rounds are barred from writing, so that the Lease can be released."""
         self._leading = False
-        """Whether this replica was elected: from then on it reads pods and other objects too, not only jobs."""
+        """Whether this replica was elected. From then on it reads not only jobs, but also pods and other objects."""
         self._listed = asyncio.Event()
         self._all_due = False
-        """Whether an optional API has become usable or unusable, so that the next resync also requests rounds for
-        jobs at rest."""
+        """Whether the next resync must request rounds of all jobs, even of those at rest, because an optional API has
+        become usable or unusable."""
 
     async def run(self) -> None:
         """Runs until the process is told to stop.
 
         Raises:
-            StoppedError: the operator cannot start, or cannot go on.
+            StoppedError: the operator cannot start, or cannot continue.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -186,7 +185,7 @@ class Operator:
             async with asyncio.timeout(IN_HAND_SECONDS):
                 await self._queue.close()
         except TimeoutError:
-            self._leaving = True  # The fence now refuses writes: each round ends after its pending writes.
+            self._leaving = True  # The fence now refuses writes, so each round ends once its pending writes are done.
             await self._queue.close()
 
     async def _work(self) -> None:
@@ -213,10 +212,10 @@ class Operator:
             await asyncio.wait(tasks.values(), timeout=2)
 
     async def _until_a_part_ends(self, tasks: dict[str, asyncio.Task[Any]]) -> None:
-        """Waits until any of the tasks ends. While all is well, none does.
+        """Waits until any of the tasks ends. Normally none does.
 
         Raises:
-            StoppedError: a task has ended, and not because the operator was told to stop.
+            StoppedError: a task has ended, although the operator was not told to stop.
         """
         done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         ended = done.pop()
@@ -228,7 +227,7 @@ class Operator:
         raise StoppedError(f"The task {ended.get_name()!r} has ended: {error or 'the reason is unknown'}") from error
 
     async def _until_installed(self) -> None:
-        """Waits for the API server and the CRD; /readyz and the log show what is missing."""
+        """Waits for the API server and the CRD. Meanwhile, /readyz and the log show what is missing."""
         while missing := await self._missing_prerequisite():
             if missing != self._not_ready:
                 logger.warning("%s", missing)
@@ -237,10 +236,10 @@ class Operator:
         self._not_ready = "starting"
 
     async def _missing_prerequisite(self) -> str:
-        """What has to exist before the operator can start but is missing, in words; empty if nothing is.
+        """Describes what the operator has to wait for before it can start; empty if nothing is missing.
 
-        Raises:
-            StoppedError: the operator lacks rights, or the API server refuses its requests: waiting would not help.
+        Raises: StoppedError: waiting would not help, because the operator lacks rights or the API server refuses
+        requests.
         """
         try:
             if DDPJOBS.plural not in await self._unfenced.served(DDPJOBS.path):
@@ -265,8 +264,8 @@ class Operator:
     async def _lead(self) -> None:
         """Waits to be elected, lists everything, lets the rounds begin, and then resyncs at regular intervals."""
         if self._elector is not None:
-            # A standby counts as ready: a rollout stops the leader only once its successor is ready, and the
-            # successor can lead only after that.
+            # A standby counts as ready. Otherwise a rollout would never end: it stops the leader only after its
+            # successor is ready, and the successor can lead only after the leader has stopped.
             self._not_ready = ""
             # These requests are made before the election, because after it every second counts: a pod that is evicted
             # together with the leader may be gone a second later, and then nothing shows why it ended.
@@ -285,9 +284,9 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything, then requests a round of each job not at rest, at random times in `spread` seconds.
+        """Lists everything, then requests a round of each job not at rest, at random times within `spread` seconds.
 
-        `anew`: whether to check again which optional APIs can be used.
+        If `anew` is true, it also checks again which optional APIs can be used.
         """
         for failures in count(1):
             try:
@@ -302,12 +301,12 @@ class Operator:
         for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
         self._all_due = False
-        # The lists leave more garbage behind than anything else. Left alone, Python would search older objects for
-        # reference cycles only after a million new ones.
+        # The lists leave more garbage behind than anything else. Without this call, Python would search older objects
+        # for reference cycles only after a million new objects.
         gc.collect()
 
     async def _list(self, *, anew: bool = False) -> None:
-        """Lists everything, but closes a named namespace that cannot be read, so that the others are still listed."""
+        """Lists everything. A named namespace that cannot be read is closed, so that the others are still listed."""
         for namespace in self._reflectors:
             if namespace is not None and not self._namespaces.serves(namespace):
                 continue
@@ -328,10 +327,10 @@ class Operator:
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
-        self._reconciler.note_listed(known)  # Only the `known`: the lists may lack pods of newer jobs.
+        self._reconciler.note_listed(known)  # Only the `known` jobs, because the lists may lack pods of newer jobs.
 
     async def _enter_namespace(self, namespace: str) -> None:
-        """Lists a namespace whose jobs are run from now on; a standby waits until it is elected.
+        """Lists a namespace whose jobs are run from now on. A standby does not list it before its election.
 
         Raises:
             ApiError: the namespace cannot be read now.
@@ -341,7 +340,7 @@ class Operator:
         if namespace in self._reflectors:  # Otherwise optional APIs are checked cluster-wide.
             await self._check_optional(namespace)
         kinds: list[tuple[Resource[Any], Cache[Any, Any]]] = [*self._children, (DDPJOBS, self._store.jobs)]
-        for resource, cache in kinds:  # Jobs come last: a job's first round then finds all that belongs to the job.
+        for resource, cache in kinds:  # Jobs come last, so that a job's first round finds all its objects.
             if not self._is_available(resource, namespace):
                 continue
             labels = "" if resource is DDPJOBS else OURS
@@ -350,12 +349,12 @@ class Operator:
         self._reconciler.note_listed(self._store.jobs.keys(namespace))
 
     def _leave_namespace(self, namespace: str) -> None:
-        """Forgets a namespace. Its jobs are left as they are in the cluster; later rounds no longer find them."""
+        """Forgets a namespace. Its jobs stay as they are in the cluster, and have no more rounds."""
         self._store.drop_namespace(namespace)
         self._reconciler.leave_namespace(namespace)
 
     def _reflectors_for(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
-        """The reflectors of the objects that belong to jobs, for one namespace or, with None, for all."""
+        """Returns the reflectors for objects that belong to jobs, in one namespace or, with None, in all."""
 
         def reflector(resource: Resource[Any], cache: Cache[Any, Any]) -> Reflector[Any, Any]:
             def wanted() -> bool:
@@ -369,12 +368,12 @@ class Operator:
         return tuple(reflector(resource, cache) for resource, cache in self._children)
 
     def _is_available(self, resource: Resource[Any], namespace: str | None) -> bool:
-        """Whether the API server serves this kind of object, and lets the operator read it in the namespace."""
+        """Whether the API server serves this kind of object and lets the operator use it in the namespace."""
         optional = next((api for api in self._optional if resource in api.kinds), None)
         return optional is None or optional.granted(namespace)
 
     async def _check_optional_early(self) -> None:
-        """Checks the optional APIs while this replica stands by; failed checks are repeated when it leads."""
+        """Checks the optional APIs while this replica is a standby. Failed checks are repeated when it leads."""
         with contextlib.suppress(ApiError):
             for namespace in self._reflectors:
                 await self._check_optional(namespace)
@@ -382,12 +381,12 @@ class Operator:
     async def _check_optional(self, namespace: str | None) -> None:
         async def check(optional: OptionalApi) -> None:
             if await optional.check(namespace):
-                self._all_due = True  # Set here, to be kept even if the next API's check fails.
+                self._all_due = True  # Set here, so that it is kept even if the next API's check fails.
 
         await asyncio.gather(*map(check, self._optional))
 
     async def _run_reflector(self, reflector: Reflector[Any, Any]) -> None:
-        """Runs a reflector as soon as this replica leads and has listed everything; a standby needs no reflectors."""
+        """Runs a reflector, beginning when this replica leads and has listed everything. Standbys need none."""
         await self._listed.wait()
         await reflector.run()
 

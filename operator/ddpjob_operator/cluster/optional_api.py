@@ -1,7 +1,6 @@
-"""Checks where the operator can create objects of APIs that not every cluster has, such as PodGroups.
+"""Checks in which namespaces the operator can create objects of optional APIs, such as PodGroups.
 
-These objects are optional: where the cluster does not serve them, or the operator's role does not permit them,
-everything else works.
+If the cluster does not serve these APIs, or the operator's role does not permit their use, everything else works.
 """
 
 import logging
@@ -25,21 +24,21 @@ class OptionalApi:
         self.kinds = [RESOURCES[kind] for kind in OWNED if kind.feature is feature]
         """The resources of this feature."""
         self._obstacles: dict[str | None, str] = {}
-        """By namespace, or None for all together, the obstacle that the last check found; empty if there is none."""
+        """The obstacle that the last check found, by namespace (None: all together); empty if it found none."""
 
     def granted(self, namespace: str | None) -> bool:
-        """Whether the objects can be created in the namespace (None: in all namespaces), as far as is known."""
+        """Whether the last check found that objects can be created in the namespace (None: in all namespaces)."""
         return any(self._obstacles.get(scope) == "" for scope in (namespace, None))
 
     def was_checked(self, namespace: str | None) -> bool:
-        """Whether the namespace (None: all namespaces together) was checked."""
+        """Whether the namespace (None: all namespaces together) has been checked."""
         return namespace in self._obstacles
 
     async def check(self, namespace: str | None) -> bool:
-        """Checks a namespace (None: all together), and logs if the result has changed; returns whether it has.
+        """Checks a namespace (None: all together). Logs a changed result, and returns whether it has changed.
 
         Raises:
-            ApiError: the API server does not answer, or cannot now.
+            ApiError: the API server does not answer, or cannot handle requests now.
         """
         obstacle = await self._find_obstacle(namespace)
         changed = self._obstacles.get(namespace) != obstacle

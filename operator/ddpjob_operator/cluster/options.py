@@ -19,7 +19,7 @@ OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 LAST_PORT = 65535
 
 RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
-"""The name of an extended resource, or a prefix of such names that ends in a dash."""
+"""The name of an extended resource, or a prefix of such names. A prefix ends in a dash."""
 
 A_WEEK = 604_800
 """A week in seconds."""
@@ -30,30 +30,31 @@ class OperatorOptions:
     """The operator's options, from its command line."""
 
     namespaces: list[str]
-    """The namespaces whose jobs it runs; empty: those that the selector selects, or all if there is none."""
+    """The namespaces whose jobs the operator runs. If empty: those that the selector selects or, without a selector,
+    all."""
     namespace_selector: str
-    """A label selector of the namespaces whose jobs it runs, followed as labels change; empty: no selector."""
+    """A label selector for the namespaces whose jobs the operator runs; empty: no selector. Label changes take effect
+    immediately."""
     lease: tuple[str, str] | None
-    """Namespace and name of the Lease that elects the leading replica; None: this replica leads without an
-    election."""
+    """Namespace and name of the Lease for leader election; None: this replica leads without an election."""
     identity: str
-    """What this process calls itself in the Lease; no other process has or had the same name."""
+    """The name of this process in the Lease, which no other process has or ever had."""
     port: int
     probe_port: int
     metrics_auth: bool
-    """Whether only users whom the API server permits to read the metrics get them."""
+    """Whether the metrics are served only to users whom the API server permits to read them."""
     log_format: Format
     log_level: str
     resync_seconds: int
-    """Seconds between two lists of everything: a change that a watch has missed is noticed within this time."""
+    """Seconds between two lists of everything. A change that a watch missed is noticed within this time."""
     clock_settling_seconds: int
-    """For how many seconds after a start, or after a step of the API server's clock, no deadline or timeout has an
-    effect that cannot be undone."""
+    """The number of seconds, after a start or a step of the API server's clock, in which deadlines and timeouts have
+    no effect that cannot be undone."""
     settings: Settings
 
 
 def parse(arguments: list[str] | None = None) -> OperatorOptions:
-    """Options from the command line."""
+    """Parses the command line."""
     own = _own_namespace()
     parser = _parser(own)
     given = parser.parse_args(arguments)
@@ -274,7 +275,7 @@ def _at_most_a_week(text: str) -> int:
 
 
 def _own_namespace() -> str:
-    """The namespace of the operator's own pod; empty if the operator does not run in a pod."""
+    """Returns the namespace of the operator's own pod; empty if the operator does not run in a pod."""
     if "POD_NAMESPACE" in os.environ:
         return os.environ["POD_NAMESPACE"]
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else ""

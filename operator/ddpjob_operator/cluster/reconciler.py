@@ -1,4 +1,4 @@
-"""One round of one job: take a snapshot, let the engine decide, write the status, carry out the actions."""
+"""Runs the rounds of jobs: takes a snapshot, lets the engine decide, writes the status, carries out the actions."""
 
 import asyncio
 import contextlib
@@ -56,25 +56,26 @@ from .workqueue import WorkQueue
 from .writer import UNMARKED, Writer, describe, is_ending
 
 MINOR_SECONDS = 3.0
-"""How long a status write that can wait is delayed: usually an important change follows, and one write is enough for
-both."""
+"""How long a status write that can wait is delayed. Usually an important change follows, so that one write is enough
+for both."""
 MINOR_INTERVAL_SECONDS = 10.0
-"""The least time between two such writes."""
+"""The minimum time between two status writes that can wait."""
 
 LONGEST_RETRY_SECONDS = 30.0
-"""A refused action is tried again after 1, 2, 4 s and so on, up to this interval, because nothing reports when it
-would succeed."""
+"""The longest wait before a refused action is retried. The waits are 1, 2, 4 s and so on, because nothing reports
+when the action would succeed."""
 
 LARGE_DECISION = 8
-"""A decision with more actions than this is a large one: the large gangs of a namespace are created one after the
-other, and no round of another job has to wait for such a decision."""
+"""A decision with more actions than this is large. The large gangs of a namespace are created one after the other,
+and other jobs' rounds do not wait for a large decision."""
 
 NAMED_ACTIONS = 3
-"""How many actions a message names, if actions had no effect."""
+"""How many actions are named in a message about actions without effect."""
 
 FEW_PODS = 128
-"""A decision about up to this many pods takes 15 ms at most. When thousands fail together, each with the end of its
-log, it may take half a second, during which the Lease would not be renewed and no other job would be served."""
+"""Decisions about up to this many pods, which take 15 ms at most, run in the event loop. When thousands of pods fail
+together, each with the end of its log, a decision may take half a second. In the event loop, that would delay the
+renewal of the Lease and the rounds of all other jobs."""
 
 UNATTENDED = "Until that changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
 
@@ -86,14 +87,14 @@ class _LateEvents:
     """The events of a status write that failed, perhaps only because the API server's answer was lost."""
 
     version: str
-    """The resource version of the job that the status was to replace."""
+    """The job's resource version before the write."""
     status: DDPJobStatus
     events: tuple[Event, ...]
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What the reconciler remembers of a job between two rounds. Its loss costs only a request or a second."""
+    """What the reconciler remembers about a job between two rounds. To lose it costs only a request or a second."""
 
     uid: str
     saw_pods: bool
@@ -101,37 +102,37 @@ class _Memory:
     at_rest: bool = False
     """Whether the last round left nothing to do."""
     current: bool = False
-    """Whether this process has read this job singly or written its status: a job from a list may be outdated."""
+    """Whether this process has read this single job or written its status. A job from a list may be outdated."""
     minor_due: float | None = None
-    """When a delayed status must be written at the latest, by the monotonic clock."""
+    """The time, by the monotonic clock, at which a delayed status must be written."""
     minor_written: float = -math.inf
     late_events: _LateEvents | None = None
     refusal: Refusal | None = None
     refusals: int = 0
     refused_in: object = None
-    """The state of the job, as `Reconciler._situation` gives it, when the action was refused."""
+    """The state of the job when the action was refused, from `Reconciler._situation`."""
     last_actions: object = None
     """The last actions, together with the state of the job before them."""
     status_refused: bool = False
-    """Whether the last write of the status was refused for good, which an event has reported."""
+    """Whether the last status was refused permanently, which an event has reported."""
     without_effect: bool = False
-    """Whether these actions were found to have had no effect, and are not due again yet."""
+    """Whether `last_actions` had no effect, and the time to repeat them has not come yet."""
 
     def minor_wait(self) -> float:
-        """Seconds for which a status write that can wait is still delayed."""
+        """Returns for how many more seconds a status write that can wait is delayed."""
         now = time.monotonic()
         if self.minor_due is None:
             self.minor_due = max(now + MINOR_SECONDS, self.minor_written + MINOR_INTERVAL_SECONDS)
         return self.minor_due - now
 
     def note_written(self, *, minor: bool) -> None:
-        """Notes that the status was written; `minor`: whether the write could have waited."""
+        """Records that the status was written. `minor` is true if the write could have waited."""
         self.minor_due = None
         if minor:
             self.minor_written = time.monotonic()
 
     def note_refusal(self, refused: Refused, now: datetime, situation: object) -> None:
-        """Notes a refusal and when to try again: after a longer wait each time, with jitter."""
+        """Records a refusal and when to retry. The wait becomes longer with each refusal, and has jitter."""
         seconds = min(2.0**self.refusals, LONGEST_RETRY_SECONDS) * random.uniform(1.0, 1.2)  # noqa: S311
         self.refusals += 1
         retry_at = now + timedelta(seconds=seconds)
@@ -139,10 +140,10 @@ class _Memory:
         self.refused_in = situation
 
     def wait_without_effect(self, now: datetime, wanted: object, words: str, situation: object) -> float:
-        """Seconds until actions without effect may be repeated; 0: they may be carried out now.
+        """Returns the seconds until actions without effect may be repeated; 0 if actions may be carried out now.
 
-        `wanted` identifies the actions together with the state that they are to change: if the same is wanted again,
-        the actions had no effect the first time.
+        `wanted` identifies the actions together with the state that they should change. If it is the same as last
+        time, the actions had no effect.
         """
         if wanted != self.last_actions:
             self.last_actions, self.without_effect = wanted, False
@@ -156,26 +157,26 @@ class _Memory:
         return (self.refusal.retry_at - now).total_seconds() if self.without_effect and self.refusal else 0.0
 
     def drop_outdated_refusal(self, situation: object) -> None:
-        """Drops a refusal if the state of the job has changed since, so that other actions may be needed."""
+        """Drops a refusal if the job's state has changed since, because other actions may be needed now."""
         if self.refusal is not None and self.refused_in != situation:
             self.forget_refusal()
 
     def note_accepted(self) -> None:
-        """Drops the refusal, because the API server accepted all actions; keeps one that says they had no effect."""
+        """Drops the refusal after the API server has accepted all actions, unless it records a lack of effect."""
         if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
             self.forget_refusal()
 
     def forget_refusal(self) -> None:
-        """Drops the refusal, and with it the growing delay."""
+        """Drops the refusal, and resets the growing delay."""
         self.refusal, self.refusals = None, 0
 
 
 Granted = Mapping[Feature, Callable[[str], bool]]
-"""For each optional feature a function that returns whether its objects can be created in a namespace."""
+"""For each optional feature, a function that returns whether its objects can be created in a namespace."""
 
 
 class Reconciler:
-    """Brings jobs forward, one round at a time. The queue never hands out a job whose round is still in progress."""
+    """Runs the rounds of all jobs. The queue never returns a job whose round is still in progress."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class Reconciler:
         self._settings = settings
         self._granted = granted
         self._thread = ThreadPoolExecutor(1, "apart")
-        """Only one thread, because under Python's GIL each thread would get as much CPU time as the event loop."""
+        """A single thread, because under Python's GIL each thread would get as much CPU time as the event loop."""
         self._writer = Writer(api, store, queue.alone, self._thread)
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
@@ -207,42 +208,42 @@ class Reconciler:
 
     @property
     def problems(self) -> str:
-        """A line for each namespace in which finished jobs cannot be marked; everything else works there."""
+        """A line for each namespace in which finished jobs cannot be marked, although everything else works."""
         unmarked = self._writer.unmarked
         names = sorted(unmarked.keys() & {namespace for namespace, _ in self._memories})
         return "\n".join(f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
 
     def note_listed(self, keys: Iterable[Key]) -> None:
-        """Notes that everything that belongs to these jobs has just been listed."""
+        """Records that all objects of these jobs have just been listed."""
         for key in keys:
             stored = self._store.jobs.get(key)
             if stored is not None:
                 self._memory(key, stored).saw_pods = True
 
     def leave_namespace(self, namespace: str) -> None:
-        """Notes that a namespace is no longer watched."""
+        """Records that a namespace is no longer watched."""
         self._writer.unmarked.pop(namespace, None)
         for key, memory in self._memories.items():
             if key[0] == namespace:
                 memory.saw_pods = False
 
     def at_rest(self, key: Key) -> bool:
-        """Whether the job needs no round until a watch, a list or a timer requests one."""
+        """Whether the job needs no round unless a watch, a list or a timer requests one."""
         memory = self._memories.get(key)
         return memory is not None and memory.at_rest
 
     async def round(self, key: Key) -> int:
-        """Runs one round of a job; returns the number of its pods, 0 if there was nothing to decide.
+        """Runs one round of a job. Returns the number of its pods, or 0 if there was nothing to decide.
 
         Raises:
-            ApiError: the round could not be finished now.
+            ApiError: the round cannot be finished now.
             FencedError: this process may no longer write.
         """
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
             self._forget(key)
             return 0
-        # Which controller manages a job never changes, so nothing has to be read for a job that another one manages.
+        # A job's managing controller never changes, so nothing has to be read for a job that another one manages.
         if not stored.ours:
             self._forget(key)
             return 0
@@ -267,9 +268,9 @@ class Reconciler:
         return len(snapshot.pods)
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
-        """The snapshot, with the answers to what the engine asked for, and the decision.
+        """Returns the snapshot, with all facts that the engine requested, and the decision.
 
-        The decision is None if the job has changed in the meantime; another round then decides.
+        The decision is None if the job has changed in the meantime, so that another round has to decide.
         """
         snapshot = self._snapshot(key, stored, memory)
         while (decision := await self._decide(snapshot)).needs:
@@ -290,13 +291,13 @@ class Reconciler:
             self._lines.put(key, place, decision.in_line, snapshot.now)
 
     def _place(self, key: Key, stored: StoredJob, job: DDPJob, pods: Iterable[Pod]) -> Place:
-        """The place that the job has, or would have, in the line for its kind of nodes."""
+        """Returns the place that the job has, or would have, in the line for its kind of Kubernetes nodes."""
         priority = max((pod.priority for pod in pods), default=self._lines.priority(key))
         created = stored.metadata.creation_timestamp or self._api.now()
         return Place(kind_of_kubernetes_nodes(job), -priority, created, stored.uid)
 
     async def _decide(self, snapshot: Snapshot) -> Decision:
-        """Lets the engine decide; if there are many pods, in a thread, so that the event loop goes on."""
+        """Lets the engine decide, in a thread if there are many pods, so that the event loop is not blocked."""
         if len(snapshot.pods) <= FEW_PODS:
             return decide(snapshot)
         return await asyncio.get_running_loop().run_in_executor(self._thread, decide, snapshot)
@@ -318,8 +319,8 @@ class Reconciler:
             return
         self._queue.mark(key)
         if decision.actions and decision.status is None and not memory.current:
-            # No status is written before these actions, so it has not been checked yet that they are based on the
-            # job's present version.
+            # Writing a status checks that the decision is based on the job's present version. These actions come
+            # without a status, so the job is read first.
             await self._read_again(key, stored)
             return
         seen = stored.seen
@@ -358,7 +359,7 @@ class Reconciler:
             memory.note_accepted()
 
     def _wait_without_effect(self, stored: StoredJob, memory: _Memory, decision: Decision) -> float:
-        """Seconds to wait, if the same actions were carried out before and had no effect; logs if they had none."""
+        """Returns the seconds to wait if the same actions had no effect before. Logs this when first noticed."""
         if not decision.actions or decision.status is not None or not memory.current:
             return 0.0
         situation = self._situation(stored, self._store.job(stored).status)
@@ -373,22 +374,22 @@ class Reconciler:
         return wait
 
     def _limited_to_turn(self, key: Key, decision: Decision) -> Decision:
-        """The decision; without its creations if it creates many pods while that is another job's turn."""
+        """Returns the decision, without its creations if it creates many pods while it is another job's turn."""
         many = sum(isinstance(action, CreatePod) for action in decision.actions) > LARGE_DECISION
         if not many or self._queue.is_its_turn(key):
             return decision
         return replace(decision, actions=tuple(ending for ending in decision.actions if is_ending(ending)))
 
     def _situation(self, stored: StoredJob, status: DDPJobStatus) -> object:
-        """The state that decides which actions a job needs: any change of it makes former refusals irrelevant.
+        """Returns the state that determines which actions a job needs. If it changes, former refusals are irrelevant.
 
-        It holds whether the job is finished, the incarnations of its pods, and the other objects that belong to it.
+        The state contains whether the job is finished, the incarnations of its pods, and its other objects.
         """
         beside = (dict(map(_comparable, cache.owned_by(stored.ref))) for cache in self._store.owned.values())
         return status.finished, status.bookkeeping.incarnations, *beside
 
     def _owned(self, stored: StoredJob) -> Mapping[OwnedKind, tuple[Any, ...]]:
-        """The objects of a job other than its pods, by kind, for the kinds that can be created in its namespace."""
+        """Returns a job's objects except its pods, by kind, for all kinds that can be created in its namespace."""
         namespace, owned = stored.metadata.namespace, self._store.owned.items()
         creatable = (
             (kind, cache) for kind, cache in owned if not kind.feature or self._granted[kind.feature](namespace)
@@ -398,7 +399,7 @@ class Reconciler:
     async def _write(self, key: Key, stored: StoredJob, status: DDPJobStatus) -> JobObject | None:
         """Writes the status, and returns the job with the new status.
 
-        Returns None if the job has changed since it was read; another round then decides.
+        Returns None if the job has changed since it was read, so that another round has to decide.
 
         Raises:
             ApiError: the write was refused although the job has not changed; an immediate retry would fail too.
@@ -430,8 +431,8 @@ class Reconciler:
     def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
         job = self._store.job(stored)
-        # The question for a supervisor that is already being asked counts as answered: otherwise the engine would ask
-        # it, and so decide twice, in each round of a running job.
+        # A supervisor that is already being read counts as looked up. Otherwise the engine would request its report
+        # in each round of a running job, and would have to decide twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
         return Snapshot(
             **self._api.read_clock()._asdict(),
@@ -440,8 +441,8 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             owned=self._owned(stored),
-            # Usually no job lacks nodes, and then no place is computed: finding out which kind of nodes the job asks
-            # for takes longer than most of this function.
+            # Usually no job lacks nodes. Then no place is computed, because computing the kind of nodes that the job
+            # requests takes longer than most of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             heard=self._supervisors.heard(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
@@ -453,9 +454,9 @@ class Reconciler:
         )
 
     async def _with_answers(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:
-        """The snapshot with the answers to `needs`, as far as these can be found out.
+        """Returns the snapshot with the facts in `needs`, as far as they can be looked up.
 
-        If `needs` asks for pods, the caller must have listed them again before.
+        If `needs` requests pods, the caller must have listed them again before.
         """
         found = replace(snapshot, answered=snapshot.answered | needs)
         if needs.pods:
@@ -477,7 +478,7 @@ class Reconciler:
         return found
 
     def _stop_asking(self, key: Key, snapshot: Snapshot) -> None:
-        """Stops asking supervisors that the engine no longer needs.
+        """Stops reading supervisors whose reports the engine no longer needs.
 
         The last report of rank 0's supervisor is kept until the job is finished.
         """
@@ -489,7 +490,7 @@ class Reconciler:
             self._witnesses.forget(key)
 
     def _forget(self, key: Key) -> None:
-        """Forgets a job for which there is nothing more to do."""
+        """Forgets a job that needs nothing more."""
         self._memories.pop(key, None)
         self._store.drop_parsed(key)
         self._lines.leave(key, self._api.now())
@@ -509,7 +510,7 @@ class Reconciler:
             self._recorder.record(stored.metadata, event)
 
     def _record_late_events(self, key: Key, stored: StoredJob, memory: _Memory) -> None:
-        """Records the events of a status write that seemed to fail but took effect."""
+        """Records the events of a status write that seemed to fail, but took effect."""
         late_events = memory.late_events
         if late_events is not None and stored.metadata.resource_version != late_events.version:
             memory.late_events = None
@@ -517,7 +518,7 @@ class Reconciler:
                 self._record_events(key, stored, late_events.events)
 
     async def _report_unreadable(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
-        """Reports a job that the API server accepted but the operator cannot read: their versions differ."""
+        """Reports a job that the API server accepted but the operator cannot read, because their versions differ."""
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"This version of the operator cannot read the job: {where}: {first['msg']}"
@@ -529,9 +530,9 @@ class Reconciler:
         await self._block(key, stored, job, Obstacle(Reason.UNREADABLE, f"{message}. {UNATTENDED}"))
 
     async def _tell_of_refused_status(self, key: Key, stored: StoredJob, memory: _Memory, error: ApiError) -> None:
-        """Reports that a status can never be written as it is, because the type or a policy forbids it.
+        """Reports that a status cannot be written because the type or a policy forbids it.
 
-        A condition is written, too, unless the API server refuses even that.
+        Also writes a condition, unless the API server refuses even that.
         """
         message = f"The API server refuses the job's status: {error.message}. {UNATTENDED}"
         if not memory.status_refused:
@@ -544,30 +545,30 @@ class Reconciler:
                 await self._block(key, stored, job, Obstacle(Reason.STATUS_REFUSED, message))
 
     async def _block(self, key: Key, stored: StoredJob, job: DDPJob, obstacle: Obstacle) -> None:
-        """Writes into a job's status only that it is blocked, unless the status says so already."""
+        """Writes a job's status with only the condition Blocked changed, unless it already has that condition."""
         status = blocked_status(Snapshot(self._api.now(), job), obstacle)
         if status != job.status:
             await self._write(key, stored, status)
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether there is nothing to do for a job, nothing to try again, and no question open."""
+    """Whether a finished or suspended job has nothing to do, nothing to retry, and needed no further facts."""
     job = snapshot.job
     idle = job.status.finished or job.spec.suspend
-    # A job with a refusal is not at rest: the decision does not always name a time for the next try.
+    # A job with a refusal is not at rest, because the decision does not always contain a time for the retry.
     return idle and decision.empty and snapshot.refusal is None and not snapshot.answered
 
 
 def _news(status: DDPJobStatus) -> tuple[object, ...]:
-    """The part of a status that is equal in two writes of the same news, even if their times differ."""
+    """Returns the part of a status that is the same in two writes of the same news, even if their times differ."""
     return status.attempt, *((condition.type, condition.status, condition.reason) for condition in status.conditions)
 
 
 def _comparable(seen: Any) -> tuple[str, Any]:
-    """An object's name and content, as far as these show the effect of an action.
+    """Returns an object's name and content, as far as they show the effect of an action.
 
-    Of a PodGroup only the name counts, because its scheduler keeps changing the reason why it is waiting. The same is
-    true of Kueue and a Workload.
+    For a PodGroup this is only the name, because the scheduler keeps changing the reason why the group is waiting.
+    For a Kueue Workload the reason is left out, because Kueue keeps changing it.
     """
     if isinstance(seen, str):
         return seen, None

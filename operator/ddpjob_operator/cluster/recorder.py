@@ -16,13 +16,13 @@ from .serve.log import about
 from .serve.metrics import EVENTS_LOST
 
 WRITERS = 8
-"""How many tasks write events. A job's events all go to the same task, so that they stay in order. A single task
-would fall behind a slow API server."""
+"""How many tasks write events. All events of a job go to the same task, so that they stay in order. A single task
+would be too slow if the API server is slow."""
 WAITING_EVENTS = 250
-"""How many events may wait for each task; further ones are dropped."""
+"""How many events may wait for each task. Further events are dropped."""
 REMEMBERED_EVENTS = 1000
-"""For how many events the count is remembered here, because an event that repeats usually does so soon. Other counts
-are read from the API server, which takes up to two more requests."""
+"""How many events' counts are kept in memory. An event that repeats usually does so soon. Other counts are read from
+the API server, which takes up to two more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventRecorder:
-    """Writes events in the background; no round waits for them, or fails because of them.
+    """Writes events in the background, so that no round waits for them or fails because of them.
 
     Events with the same reason and message about the same job become one event with a count.
     """
@@ -52,7 +52,7 @@ class EventRecorder:
         await asyncio.gather(*map(self._write_all, self._waiting))
 
     async def drained(self) -> None:
-        """Waits until all queued events are written or given up."""
+        """Waits until all queued events are written or abandoned."""
         for waiting in self._waiting:
             await waiting.join()
 
@@ -90,10 +90,10 @@ class EventRecorder:
                 if error.status != HTTPStatus.CONFLICT:
                     raise
                 there = await self._api.merge(EVENTS, namespace, name, {"lastTimestamp": body["lastTimestamp"]})
-                # The event exists: a former operator process created it, or this one did but got no answer.
+                # The event exists: a former operator process created it, or this process did, but got no answer.
                 count = 0 if perhaps_done and there.count == 1 else there.count
         if count:
-            self._remember(name, count)  # If the request fails, the next try writes the same count.
+            self._remember(name, count)  # If the request fails, the retry writes the same count.
             patch = {"count": count + 1, "lastTimestamp": body["lastTimestamp"]}
             try:
                 await self._api.merge(EVENTS, namespace, name, patch)
@@ -112,7 +112,7 @@ class EventRecorder:
 
 
 def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
-    """The event's manifest. Its name is a hash of its content, so creating it again is a conflict."""
+    """Returns the event's manifest. The name contains a hash of the content, so a second creation is a conflict."""
     message = event.message[:MESSAGE_LENGTH]
     content_hash = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")

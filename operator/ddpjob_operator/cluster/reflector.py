@@ -1,7 +1,7 @@
-"""Keeps the objects of one kind up to date in the store: lists them, then watches them from then on, forever.
+"""Keeps the objects of one kind up to date in the store, by listing them once and then watching them forever.
 
-A watch that breaks is resumed at the version where it stopped. If that is not possible, everything is listed again,
-so that no change is missed. kopf does the same for jobs, but takes several times the CPU time, and never reports
+A broken watch is resumed at the version where it stopped. If that is not possible, everything is listed again, so
+that no change is missed. kopf does the same for jobs, but takes several times the CPU time, and never reports
 deletions that happened while its watch was broken.
 """
 
@@ -20,16 +20,16 @@ from .kube.objects import Object, Unreadable
 from .store import Cache, in_namespace
 
 OURS = f"{Label.MANAGED_BY}={MANAGER}"
-"""The label selector of objects that a DDPJob operator has created; the API server sends no others."""
+"""The label selector for objects that a DDPJob operator has created. The API server sends no other objects."""
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""The longest pause before a watch is resumed, to which up to half as much again is added at random. Only the server
-can demand a longer pause."""
+"""The longest pause before a watch is resumed, to which up to 50% is added at random. Only the server can demand a
+longer pause."""
 
 UNWANTED_SECONDS = 1.0
 """How often a reflector that is not wanted checks whether it is wanted again."""
 
-O = TypeVar("O", bound=Object)  # noqa: E741  As in the store.
+O = TypeVar("O", bound=Object)  # noqa: E741  The same name as in the store.
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Reflector(Generic[O, T]):
         wanted: Callable[[], bool] = lambda: True,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`labels`: a label selector. While `wanted` returns False the reflector makes no requests.
+        """`labels` is a label selector. While `wanted` returns False, the reflector makes no requests.
 
         `refused` is called when the API server forbids the watch.
         """
@@ -61,7 +61,7 @@ class Reflector(Generic[O, T]):
         self._wanted = wanted
         self._refused = refused
         self._version: int | None = None
-        """The resource version up to which all changes are in the cache; None: a list is needed."""
+        """The resource version up to which the cache contains all changes; None if a list is needed."""
 
     @property
     def wanted(self) -> bool:

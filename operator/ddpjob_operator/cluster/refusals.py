@@ -1,7 +1,7 @@
-"""What a refusal by the API server means: a word for it, which containers it is about, whether it will pass.
+"""Interprets refusals by the API server: their reason, which containers they concern, and whether a retry may help.
 
-Many refusals differ only in their words: an exceeded quota, a LimitRange and a violation of Pod Security are all
-Forbidden, and a policy may choose any status. The words known here are those of Kubernetes 1.30 to 1.37.
+Many refusals differ only in the text of their message: an exceeded quota, a LimitRange and a violation of Pod
+Security are all Forbidden, and a policy may choose any status. The texts here are those of Kubernetes 1.30 to 1.37.
 """
 
 import re
@@ -19,7 +19,7 @@ from .kube.api_client import ApiError
 
 DEAD_WEBHOOK = "failed calling webhook"
 """Part of the API server's message if an admission webhook does not answer. The server reports an internal error, but
-it is the webhook that somebody has to fix."""
+somebody has to fix the webhook."""
 
 REASON_BY_WORDS = {
     "denied the request": Reason.POLICY_DENIED,
@@ -31,9 +31,10 @@ REASON_BY_WORDS = {
     " usage per ": Reason.LIMIT_RANGE_VIOLATION,
     " max limit to request ratio per ": Reason.LIMIT_RANGE_VIOLATION,
 }
-"""Parts of the API server's messages, with the reason that each stands for. The first one that is found counts.
+"""The reasons for refusals, by parts of the API server's messages. The first part that a message contains counts.
 
-The first two are about admission webhooks and ValidatingAdmissionPolicies, whose own words may contain the others.
+The first two parts come from admission webhooks and ValidatingAdmissionPolicies, whose own messages may contain any
+of the others.
 """
 FOR_GOOD = frozenset(
     {
@@ -41,12 +42,11 @@ FOR_GOOD = frozenset(
         *(Reason.POLICY_DENIED, Reason.INVALID),
     }
 )
-"""Reasons for which every such pod is refused until somebody changes the template, or whatever refuses it. Everything
-else may be forbidden only for a moment: "there was an error enforcing limit ranges", a role that is being
-replaced."""
+"""Reasons for which pods of this template are refused until somebody changes the template or the policy. Any other
+refusal may be temporary, such as "there was an error enforcing limit ranges", or while a role is being replaced."""
 INVALID_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
-# All patterns are bounded, because they are matched against words that others may choose.
+# All patterns are bounded, because they are matched against texts that others may choose.
 QUOTA = re.compile(r"requested: (\S{1,4096}), used: \S{1,4096}, limited: (\S{1,4096})")
 OF_CONTAINER = re.compile(
     r"m(?:in|ax)imum (?P<resource>\S{1,317}) usage per Container is [^\s,]{1,64}"
@@ -58,7 +58,7 @@ OF_RATIO = re.compile(
     r"(?:provided ratio is (?P<ratio>\d{1,64}\.\d{6})|no (?:request|limit) is specified or (?:request|limit) is 0)"
 )
 CONTAINER_PATH = re.compile(r"spec\.(initContainers|containers)\[(\d{1,3})\]")
-"""How the API server names a field: by its place in the pod, which the user never sees."""
+"""How the API server identifies a container in a message: by its index in the pod, which the user never sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +68,23 @@ class Refused(Exception):  # noqa: N818  It is a finding, not an error.
     reason: str
     """One CamelCase word."""
     message: str
-    """In the API server's own words, if it was the server that refused."""
+    """The API server's own words, if the server refused the request."""
     fits: int | None = None
-    """The most pods that the job can have, even if all else in the namespace ended; None: any number."""
+    """The most pods that the job could have even if everything else in the namespace ended; None: any number."""
 
 
 def is_refused(error: ApiError) -> bool:
-    """Whether somebody else has to fix the cause of the error; if not, the action is simply tried again."""
+    """Whether somebody else has to fix the cause of the error. If not, the action is simply retried."""
     return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
 
 
 def refusal(error: ApiError) -> Exception:
-    """The error as Refused if somebody else has to fix its cause; otherwise the error as it is."""
+    """Converts the error to Refused if somebody else has to fix its cause. Returns other errors unchanged."""
     return Refused(_reason(error), error.message) if is_refused(error) else error
 
 
 def refusal_of_pod(error: ApiError, pod: Manifest) -> Exception:
-    """Like `refusal`, for a pod: names the containers concerned, and says how many such pods there can be."""
+    """Does the same as `refusal` for a pod, and also names the containers and the number of pods that would fit."""
     if not is_refused(error):
         return error
     reason, meant = _reason(error), ", ".join(dict.fromkeys(_meant(error.message, pod["spec"])))
@@ -93,13 +93,13 @@ def refusal_of_pod(error: ApiError, pod: Manifest) -> Exception:
 
 
 def _reason(error: ApiError) -> Reason:
-    """The reason of a refusal, for the job's status."""
+    """Returns the reason of a refusal, for the job's status."""
     by_status = Reason.INVALID if error.status in INVALID_STATUSES else Reason.FORBIDDEN
     return next((reason for words, reason in REASON_BY_WORDS.items() if words in error.message), by_status)
 
 
 def _fits(reason: Reason, message: str) -> int | None:
-    """How many such pods there can be while the obstacle stays as it is. All pods of a gang ask for the same."""
+    """Returns how many of the gang's pods, whose requests are all equal, would fit; None if that is unlimited."""
     if reason in FOR_GOOD:
         return 0
     quota = QUOTA.search(message) if reason is Reason.QUOTA_EXCEEDED else None
@@ -110,19 +110,19 @@ def _fits(reason: Reason, message: str) -> int | None:
 
 
 def _amounts(words: str) -> dict[str, Fraction]:
-    """The amounts in words such as `cpu=1,memory=2Gi`, except those that cannot be read."""
+    """Parses a text such as `cpu=1,memory=2Gi`. Amounts that cannot be parsed are left out."""
     pairs = (pair.partition("=")[::2] for pair in words.split(","))
     return {name: amount for name, text in pairs if (amount := amount_of(text)) is not None}
 
 
 def _meant(message: str, spec: Manifest) -> Iterator[str]:
-    """The names of the containers that a refusal is about; the template's own before those that the operator adds."""
+    """Yields the names of the containers that a refusal concerns, first the containers, then the init containers."""
     containers = (*spec["containers"], *spec.get("initContainers", ()))
     for found in OF_CONTAINER.finditer(message):
         wanted = amount_of(found["amount"]) if found["amount"] else None
         kind = found["kind"] or found["missing"]
         asked = {one["name"]: _asked(one, found["resource"], kind) for one in containers}
-        # A container that names no amount has the LimitRange's default.
+        # If no container names this amount, it is the LimitRange's default for containers that name no amount.
         yield from [name for name, amount in asked.items() if amount == wanted] or [
             name for name, amount in asked.items() if amount is None
         ]
@@ -139,7 +139,7 @@ def _ratio(container: Manifest, resource: str) -> str | None:
 
 
 def _asked(container: Manifest, resource: str, kind: str) -> Fraction | None:
-    """What a container asks for. If it names no request, its limit is also its request."""
+    """Returns the amount that a container requests. Without a request, its limit counts as its request."""
     named: dict[str, Any] = container.get("resources", {})
     kinds = ("requests", "limits") if kind == "request" else ("limits",)
     amount = next((named[one][resource] for one in kinds if resource in named.get(one, {})), None)

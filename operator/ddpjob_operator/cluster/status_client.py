@@ -1,6 +1,6 @@
-"""Sends one request to the status port of a rank 0's supervisor, and checks the answer.
+"""Sends a request to the status port of a supervisor, and checks the answer.
 
-Any program may listen on that port. So only a JSON answer that is small and in time is accepted.
+Any program may be listening on that port, so only JSON answers that are small and arrive in time are accepted.
 """
 
 import errno
@@ -19,11 +19,11 @@ from .kube.connection import USER_AGENT
 LONGEST_MARK = 128
 CONNECT_SECONDS = 5.0
 SLACK_SECONDS = 5.0
-"""How much longer than the requested wait an answer may take."""
+"""How much longer an answer may take than the wait that was requested."""
 
 
 class UnheardError(Exception):
-    """There was no answer, or an unusable one. The error's text says so in a sentence."""
+    """There was no usable answer. The text of the error explains why in a sentence."""
 
     def __init__(self, result: str, message: str) -> None:
         super().__init__(message)
@@ -37,21 +37,24 @@ class Answer:
 
     document: Mapping[str, Any]
     mark: str
-    """The answer's ETag, which changes only with important news; empty if the supervisor sends none."""
+    """The answer's ETag, which changes only if there is important news; empty if the supervisor sends none."""
 
 
 def new_session() -> aiohttp.ClientSession:
-    """A session for requests to pods. Each request gets a new connection: an address may soon be another pod's."""
+    """Creates a session for requests to pods.
+
+    Each request gets a new connection, because an address may soon belong to another pod.
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
-        # Uncompressed, because an answer within the size limit could unpack to a thousand times as much.
+        # Compressed answers are not accepted, because a small one could unpack to a thousand times the size limit.
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
         auto_decompress=False,
     )
 
 
 async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: float) -> Answer:
-    """Asks a supervisor for its status; given the mark of its last answer, it waits up to `wait` s for news.
+    """Requests a supervisor's status. Given the last answer's `mark`, the supervisor waits up to `wait` s for news.
 
     Raises:
         UnheardError: there was no usable answer.
@@ -60,7 +63,7 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
     timeout = aiohttp.ClientTimeout(total=wait + SLACK_SECONDS, sock_connect=CONNECT_SECONDS)
     address = where(asked)
     try:
-        # No redirects: a pod must not make the operator ask anyone else, inside the cluster or out.
+        # No redirects are allowed, so that a pod cannot make the operator send requests to other hosts.
         async with session.get(
             f"http://{address}/status", headers=headers, timeout=timeout, allow_redirects=False
         ) as response:
@@ -84,15 +87,15 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
 
 
 def where(asked: Asked) -> str:
-    """The supervisor's host and port, as in a URL."""
+    """Returns the supervisor's host and port as in a URL."""
     return f"[{asked.address}]:{asked.port}" if ":" in asked.address else f"{asked.address}:{asked.port}"
 
 
 async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
-    """The body of a response.
+    """Reads the body of a response.
 
     Raises:
-        UnheardError: the body is longer than any that a supervisor sends.
+        UnheardError: the body is larger than a supervisor's answer can be.
     """
     parts: list[bytes] = []
     size = 0
@@ -105,6 +108,6 @@ async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
 
 
 def _mark(response: aiohttp.ClientResponse) -> str:
-    """The answer's ETag; empty if it is too long, or has characters that cannot be sent back in a header."""
+    """Returns the answer's ETag; empty if it is too long or has characters that cannot be sent back in a header."""
     mark = response.headers.get("ETag", "")
     return mark if len(mark) <= LONGEST_MARK and mark.isascii() and mark.isprintable() else ""

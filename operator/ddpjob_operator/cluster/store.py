@@ -1,8 +1,8 @@
-"""The store of all jobs and of the objects that belong to them, as far as they are known: typed and trimmed.
+"""The in-memory store of all jobs and their objects, typed and trimmed to the fields that are needed.
 
-It is filled by watches, by the answers to the operator's own writes, and by lists. The resource version decides which
-of two views of an object is newer, so that a late event undoes nothing. A watch may miss a deletion; the next list
-shows it. Each change of an object requests a round of its job.
+Watches, lists, and the answers to the operator's own writes fill the store. Of two versions of an object, the one
+with the higher resource version counts, so that a late event cannot undo a change. If a watch misses a deletion, the
+next list reveals it. Each change of an object requests a round of its job.
 """
 
 import asyncio
@@ -40,39 +40,38 @@ Serves = Callable[[str], bool]
 """Returns whether this operator runs the jobs of a namespace."""
 
 LATE_SECONDS = 300.0
-"""The store remembers for at least this long that an object is gone: no outdated view of it arrives later than
-that."""
+"""The minimum time for which the store remembers that an object is gone. Outdated views of the object do not arrive
+later than that."""
 
 OBJECTS_PER_TURN = 250
-"""How many objects of a list are stored before other tasks get a turn: this takes some milliseconds."""
+"""How many objects of a list are stored, which takes some milliseconds, before other tasks get a turn."""
 PARSED_BYTES = 8 << 20
-"""Parsed jobs are kept up to this much JSON in total. As Python objects they take several times as much memory as
-their JSON."""
+"""The limit on the JSON of all parsed jobs in the cache. As Python objects they take several times as much memory."""
 PARSED_JOBS = 1_000
-"""How many parsed jobs are kept at most. Parsing a small job again takes 0.03 ms, but each parsed job has some twenty
-objects that the garbage collector has to examine: with 10,000 of them it stopped everything for a sixth of a
-second."""
+"""The limit on the number of parsed jobs in the cache. Parsing a small job again takes 0.03 ms, but each parsed job
+has some twenty objects that the garbage collector has to examine. With 10,000 jobs the collector stopped everything
+for a sixth of a second."""
 
 logger = logging.getLogger(__name__)
 
-O = TypeVar("O", bound=Object)  # noqa: E741  An object as the API server sends it,
-T = TypeVar("T")  # and what the store keeps of it.
+O = TypeVar("O", bound=Object)  # noqa: E741  The type of an object as the API server sends it.
+T = TypeVar("T")  # The type of what the store keeps of such an object.
 
 
 @dataclass(frozen=True)
 class StoredJob:
-    """A job as it was last seen, with its spec and status packed."""
+    """The last known version of a job, with packed spec and status."""
 
     seen: JobObject
 
     @property
     def metadata(self) -> JobMeta:
-        """Its metadata."""
+        """The job's metadata."""
         return self.seen.metadata
 
     @property
     def uid(self) -> str:
-        """Its uid."""
+        """The job's uid."""
         return self.metadata.uid
 
     @property
@@ -82,34 +81,34 @@ class StoredJob:
 
     @property
     def deleting(self) -> bool:
-        """Whether it is being deleted: nothing more is created for it, and the garbage collector does the rest."""
+        """Whether the job is being deleted. If so, nothing more is created, and Kubernetes deletes its objects."""
         return self.metadata.deletion_timestamp is not None
 
     @cached_property
     def state(self) -> str:
-        """`status.state`; cached, because each scrape of the metrics reads it."""
+        """The value of `status.state`, cached because each scrape of the metrics reads it."""
         return str((self.seen.status.read() or {}).get("state", "Pending"))
 
     @cached_property
     def ours(self) -> bool:
-        """Whether this operator manages the job; cached, because each round needs to know."""
+        """Whether this operator manages the job, cached because each round reads it."""
         return (self.seen.spec.read() or {}).get("managedBy") in {None, CONTROLLER_NAME}
 
     @property
     def is_new(self) -> bool:
-        """Whether no operator has ever written its status."""
+        """Whether no operator has ever written the job's status."""
         return bool((self.seen.status.read() or {}).get("observedGeneration", 0) < 1)
 
     @property
     def size(self) -> int:
-        """Bytes of its spec and status as JSON."""
+        """The size of spec and status as JSON, in bytes."""
         return self.seen.spec.size + self.seen.status.size
 
     def parsed(self) -> DDPJob:
-        """The job, parsed for the engine.
+        """Parses the job for the engine.
 
         Raises:
-            pydantic.ValidationError: this version of the operator cannot parse it.
+            pydantic.ValidationError: this version of the operator cannot parse the job.
         """
         spec, status = self.seen.spec, self.seen.status
         return DDPJob.from_dict(
@@ -120,7 +119,7 @@ class StoredJob:
         )
 
     def without_spec(self) -> DDPJob:
-        """The job with its status, but with the smallest possible spec in place of its own, which cannot be parsed.
+        """Parses the job's status, and uses the smallest possible spec in place of its own, which cannot be parsed.
 
         Raises:
             pydantic.ValidationError: this version of the operator cannot parse the status either.
@@ -136,10 +135,10 @@ class StoredJob:
 
 
 class _ParsedJobs:
-    """A cache of parsed jobs that drops first those whose last round was the longest ago.
+    """A least-recently-used cache of parsed jobs, ordered by their last round.
 
-    A job at rest, such as a suspended or finished one, has no rounds: it is dropped first, and only its packed form
-    stays. The cache holds at most PARSED_JOBS jobs of at most PARSED_BYTES in total, or a single larger job.
+    Suspended and finished jobs have no rounds, so they are dropped first, and only their packed form stays. The cache
+    holds at most PARSED_JOBS jobs and PARSED_BYTES of JSON, or a single larger job.
     """
 
     def __init__(self) -> None:
@@ -147,7 +146,7 @@ class _ParsedJobs:
         self._size = 0
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """The job at this resource version; if the cache has another version of the job, that is dropped."""
+        """Returns this version of the job, parsed. Another version of the job is dropped from the cache."""
         key = (stored.metadata.namespace, stored.metadata.name)
         known = self._jobs.get(key)
         if known is not None and known[0] is stored:
@@ -172,7 +171,7 @@ class _ParsedJobs:
 class _Entry(Generic[T]):
     ref: Ref
     owner: JobRef
-    """The job to which the object belongs; for a job, the job itself."""
+    """The job that the object belongs to or, if the object is a job, the job itself."""
     value: T
 
 
@@ -180,10 +179,10 @@ _value = attrgetter("value")
 
 
 class _Gone:
-    """The objects that are gone: for each uid the resource version up to which any view of it is outdated.
+    """The objects that are gone: for each uid, the resource version up to which any view of the object is outdated.
 
-    They are kept in two generations: when the younger is LATE_SECONDS old it becomes the elder, and the former elder
-    is dropped.
+    The uids are kept in two generations. When the younger generation is LATE_SECONDS old, it becomes the elder, and
+    the former elder is dropped.
     """
 
     def __init__(self) -> None:
@@ -192,11 +191,11 @@ class _Gone:
         self._since = time.monotonic()
 
     def version(self, uid: str) -> float:
-        """The version up to which all views of the object are outdated; 0 if it is not known to be gone."""
+        """Returns the version up to which all views of the object are outdated; 0 if it is not known to be gone."""
         return max(self._younger.get(uid, 0), self._elder.get(uid, 0))
 
     def add(self, uid: str, version: float) -> None:
-        """Notes that an object was gone at this resource version."""
+        """Records that an object was gone at this resource version."""
         now = time.monotonic()
         if now - self._since > LATE_SECONDS:
             self._younger, self._elder, self._since = {}, self._younger, now
@@ -204,7 +203,7 @@ class _Gone:
 
 
 class Cache(Generic[O, T]):
-    """The newest known view of each object of one kind."""
+    """The newest known version of each object of one kind."""
 
     def __init__(
         self,
@@ -219,32 +218,32 @@ class Cache(Generic[O, T]):
         self._gone = _Gone()
 
     def get(self, key: Key) -> T | None:
-        """The object of that namespace and name."""
+        """Returns the object with this namespace and name."""
         entry = self._entries.get(key)
         return entry.value if entry else None
 
     def uid(self, key: Key) -> str | None:
-        """The uid of the object of that namespace and name."""
+        """Returns the uid of the object with this namespace and name."""
         entry = self._entries.get(key)
         return entry.ref.uid if entry else None
 
     def owner_of(self, seen: O) -> JobRef | None:
-        """The job to which an object belongs; None if it belongs to no job."""
+        """Returns the job that an object belongs to; None if it belongs to no job."""
         return _ref_of_job(seen)
 
     def all(self) -> list[tuple[Key, T]]:
-        """All objects with their names."""
+        """Returns all objects with their names."""
         return [(key, entry.value) for key, entry in self._entries.items()]
 
     def update(self, seen: O) -> None:
         """Stores an object, unless a newer version of it, or its deletion, is already known.
 
-        An answer or a list may show the object although a watch has already reported its deletion. An object that
-        cannot be processed is set aside: the version that was stored before stays.
+        An answer or a list may contain the object although a watch has already reported its deletion. An object that
+        cannot be processed is ignored, and its previous version stays in the store.
         """
         try:
             self._take(seen)
-        except Exception:  # Any kind: one bad object must not end a watch or a round.
+        except Exception:  # Of any kind, because one bad object must not end a watch or a round.
             UNREADABLE.labels(type(seen).__name__).inc()
             metadata = seen.metadata
             logger.exception(
@@ -261,7 +260,7 @@ class Cache(Generic[O, T]):
             return
         owner = self.owner_of(seen)
         value = None if owner is None else self._trimmed(seen)
-        if owner is None or value is None:  # Not a job's, perhaps because its labels or owner were changed.
+        if owner is None or value is None:  # It is no job's object (any more), as its labels or owner may change.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return
@@ -269,10 +268,10 @@ class Cache(Generic[O, T]):
         self._put(_Entry(ref, owner, value), news=not same)
 
     def forget(self, key: Key, uid: str, version: float = math.inf) -> None:
-        """Forgets an object that is gone; another object that has taken its name stays.
+        """Forgets an object that is gone. If another object has the same name by now, that object stays.
 
-        `version` is the resource version of the deletion, given if the object may come back: a watch reports an
-        object as deleted, too, when its selector no longer selects the object.
+        `version` is the resource version of the deletion. It must be given if the object may come back, because a
+        watch also reports an object as deleted if its selector no longer matches the object.
         """
         self._gone.add(uid, version)
         known = self._entries.get(key)
@@ -280,11 +279,11 @@ class Cache(Generic[O, T]):
             self._drop(key)
 
     def keys(self, namespace: str | None) -> list[Key]:
-        """The keys of the known objects in a namespace or, with None, in all."""
+        """Returns the keys of the known objects in a namespace or, with None, in all."""
         return [key for key in self._entries if namespace in {None, key[0]}]
 
     def drop_namespace(self, namespace: str) -> None:
-        """Drops all objects of a namespace. They are not noted as gone, so the next list brings them back."""
+        """Drops all objects of a namespace. They are not recorded as gone, so the next list adds them again."""
         for key in self.keys(namespace):
             self._drop(key)
 
@@ -293,8 +292,8 @@ class Cache(Generic[O, T]):
     ) -> None:
         """Stores a whole list, whose resource version is `version`.
 
-        An object that the list covers but does not contain is gone, unless it is newer than the list: other tasks get
-        their turns in between, and may store newer objects.
+        An object that the list covers but does not contain is gone, unless it is newer than the list. (Other tasks
+        run in between, and may store newer objects.)
         """
         listed: set[Key] = set()
         for number, seen in enumerate(objects, start=1):
@@ -325,22 +324,22 @@ class Children(Cache[O, T]):
     def __init__(
         self, trimmed: Callable[[O], T | None], named: Named, mark: Mark, serves: Serves = lambda _: True
     ) -> None:
-        """`named` tells whether a name is one that the engine gives to a job's object of this kind."""
+        """`named` checks whether the engine would give such a name to a job's object of this kind."""
         super().__init__(trimmed, mark, serves)
         self._named = named
         self._owned: defaultdict[JobRef, dict[Key, _Entry[T]]] = defaultdict(dict)
 
     def owner_of(self, seen: O) -> JobRef | None:
-        """The job to which an object belongs."""
+        """Returns the job that an object belongs to; None if its ownership is not proven."""
         return owner_of(seen, self._named)
 
     def uid_of(self, key: Key, job: JobRef) -> str | None:
-        """The uid of the object of that namespace and name, if it belongs to the job."""
+        """Returns the uid of the object with this namespace and name, if it belongs to the job."""
         entry = self._entries.get(key)
         return entry.ref.uid if entry and entry.owner == job else None
 
     def owned_by(self, job: JobRef) -> tuple[T, ...]:
-        """All objects that belong to a job."""
+        """Returns all objects that belong to a job."""
         return tuple(map(_value, self._owned.get(job, {}).values()))
 
     def _put(self, entry: _Entry[T], *, news: bool) -> None:
@@ -374,35 +373,35 @@ class Store:
         self._parsed = _ParsedJobs()
 
     def job(self, stored: StoredJob) -> DDPJob:
-        """A job, parsed for the engine.
+        """Returns a job, parsed for the engine.
 
         Raises:
-            pydantic.ValidationError: this version of the operator cannot parse it.
+            pydantic.ValidationError: this version of the operator cannot parse the job.
         """
         return self._parsed.job(stored)
 
     def drop_parsed(self, key: Key) -> None:
-        """Drops the parsed form of a job for which there is nothing more to do."""
+        """Drops the parsed form of a job that needs nothing more."""
         self._parsed.forget(key)
 
     def drop_namespace(self, namespace: str) -> None:
-        """Drops all objects of a namespace; in the cluster they are left as they are."""
+        """Drops all objects of a namespace from the store. In the cluster they stay as they are."""
         caches: list[Cache[Any, Any]] = [self.jobs, self.pods, *self.owned.values()]
         for cache in caches:
             cache.drop_namespace(namespace)
 
     def states(self) -> Counter[str]:
-        """The number of jobs in each state."""
+        """Returns the number of jobs in each state."""
         return Counter(stored.state for _, stored in self.jobs.all())
 
 
 def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:
-    """For `update_all`: the list covers this namespace or, with None, all."""
+    """Returns the argument `covers` of `update_all` for a list of a namespace or, with None, of all."""
     return lambda entry: namespace is None or entry.ref.namespace == namespace
 
 
 def of_owner(job: JobRef) -> Callable[[_Entry[T]], bool]:
-    """For `update_all`: the list covers the objects of one job."""
+    """Returns the argument `covers` of `update_all` for a list of one job's objects."""
     return lambda entry: entry.owner == job
 
 

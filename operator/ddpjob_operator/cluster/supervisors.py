@@ -1,8 +1,8 @@
-"""Reads the status of each job's rank 0 from its supervisor: important news immediately, progress every ten seconds.
+"""Reads each job's status from rank 0's supervisor: important news immediately, progress every ten seconds.
 
-The requests are long polls: the supervisor answers when it has news, or after a wait. Only a limited number of
-requests may be open at the same time. With more jobs than that, each request waits for a shorter time, so that every
-job is still read as often.
+The requests are long polls: the supervisor answers when it has news, or after a wait. The number of open requests is
+limited. If there are more jobs than that, each request waits for a shorter time, so that each job is still read just
+as often.
 """
 
 import asyncio
@@ -22,30 +22,31 @@ from .workqueue import WorkQueue
 OPEN_QUESTIONS = 256
 """How many requests to supervisors may be open at the same time."""
 READ_SECONDS = 10.0
-"""The interval at which a supervisor without news is read."""
+"""The interval between two reads of a supervisor without news."""
 LONGEST_RETRY_SECONDS = 10.0
-"""A supervisor that does not answer is asked again after 1, 2, 4, 8 s, and then at this interval."""
+"""The longest interval between two requests to a supervisor that does not answer. The first retries come after 1, 2,
+4 and 8 s."""
 LONGEST_HOPELESS_SECONDS = 60.0
-"""A pod that probably has no supervisor is asked only at this interval: it has never reported an attempt, and nothing
-listens there or HOPELESS requests have failed."""
+"""The longest interval between two requests to a pod that probably has no supervisor: the pod has never reported an
+attempt, and nothing listens on the port or HOPELESS requests have failed."""
 HOPELESS = 20
 """After this many failed requests (some minutes), a pod that has never reported is assumed to have no supervisor."""
 NEWS_BURST = 20
-"""This many pieces of news are read without a pause."""
+"""How many news reports are read from a supervisor without a pause."""
 NEWS_SECONDS = 2.0
-"""Further pieces of news are read only at this interval, so that no pod can keep the operator busy."""
+"""The interval at which further news reports are read, so that no pod can keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 
 
 def _now() -> float:
-    """The event loop's time in seconds."""
+    """Returns the event loop's time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True)
 class _Supervisor:
-    """What a pod's supervisor last reported, and when to ask it again."""
+    """A pod's supervisor: its last report, and the state that determines when to read it again."""
 
     job_uid: str
     asked: Asked
@@ -59,20 +60,20 @@ class _Supervisor:
     task: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Stops asking this supervisor."""
+        """Stops reading this supervisor."""
         if self.task is not None:
             self.task.cancel()
             self.task = None
 
     def pause_after_news(self) -> float:
-        """Seconds until the next request: 0 as long as there is little news."""
+        """Returns the seconds until the next request, which are 0 as long as there is little news."""
         now = _now()
         self.news_left = min(NEWS_BURST, self.news_left + (now - self.news_at) / NEWS_SECONDS) - 1
         self.news_at = now
         return max(0.0, -self.news_left * NEWS_SECONDS)
 
     def pause_after_failure(self) -> float:
-        """Seconds until the next request: more after each further failure."""
+        """Returns the seconds until the next request, which grow with each failure."""
         never = self.heard is None or not self.heard.attempt
         hopeless = never and (self.refused or self.failures >= HOPELESS)
         longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
@@ -81,7 +82,7 @@ class _Supervisor:
 
 
 class Supervisors:
-    """All supervisors that are asked, at most one for each job. Each piece of news requests a round of the job."""
+    """Reads supervisors in the background, at most one for each job. News in a report requests a round of the job."""
 
     def __init__(self, queue: WorkQueue, time: Callable[[], datetime]) -> None:
         self._queue = queue
@@ -91,21 +92,21 @@ class Supervisors:
         self._session = new_session()
 
     def heard(self, key: Key, job_uid: str) -> SupervisorReport | None:
-        """The last report about a job; None if there is none."""
+        """Returns the last report about a job; None if there is none."""
         supervisor = self._supervisors.get(key)
         return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def asked(self, key: Key, job_uid: str) -> Asked | None:
-        """The supervisor that is being asked about a job; None if none is."""
+        """Returns the supervisor that is being read for a job; None if none is."""
         supervisor = self._supervisors.get(key)
         if supervisor is None or supervisor.job_uid != job_uid or supervisor.task is None:
             return None
         return supervisor.asked
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
-        """Starts to ask this supervisor, and no other, about a job; returns the last report.
+        """Reads this supervisor for a job from now on, instead of any other, and returns the last report.
 
-        `asked` None stops the requests, but keeps the report.
+        If `asked` is None, the requests stop, but the last report is kept.
         """
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):
@@ -124,13 +125,13 @@ class Supervisors:
         return supervisor.heard
 
     def forget(self, key: Key) -> None:
-        """Stops asking about a job, and drops its report."""
+        """Stops reading a job's supervisor, and drops its report."""
         supervisor = self._supervisors.pop(key, None)
         if supervisor is not None:
             supervisor.stop()
 
     async def close(self) -> None:
-        """Stops asking about all jobs."""
+        """Stops reading all supervisors."""
         tasks = [supervisor.task for supervisor in self._supervisors.values() if supervisor.task is not None]
         for key in list(self._supervisors):
             self.forget(key)
@@ -148,7 +149,7 @@ class Supervisors:
             await asyncio.sleep(pause)
 
     async def _ask_once(self, key: Key, supervisor: _Supervisor) -> float:
-        """Asks once; returns the seconds until the next request."""
+        """Sends one request. Returns the seconds until the next request."""
         began = _now()
         pod = supervisor.asked.pod
         async with self._turns:
@@ -163,7 +164,7 @@ class Supervisors:
             except UnheardError as error:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.refused = error.result == "refused"
-                supervisor.mark = ""  # So the next answer comes immediately, without waiting for news.
+                supervisor.mark = ""  # With no mark, the next answer comes immediately, without waiting for news.
                 self._note(key, supervisor, with_read_error(supervisor.heard, str(error), self._time(), pod=pod))
                 return supervisor.pause_after_failure()
         STATUS_READS.labels("ok").inc()
@@ -173,7 +174,7 @@ class Supervisors:
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
     def _note(self, key: Key, supervisor: _Supervisor, heard: SupervisorReport) -> None:
-        """Keeps a report; requests a round of the job only if the report has news."""
+        """Stores a report. Requests a round of the job only if the report contains news."""
         known, supervisor.heard = supervisor.heard, heard
         if is_news(known, heard):
             self._queue.mark(key)

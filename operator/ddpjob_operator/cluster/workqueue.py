@@ -1,4 +1,4 @@
-"""The queue of jobs that need a round: a job is in it at most once, and is never worked on twice at the same time."""
+"""The queue of jobs that need a round. A job is in the queue at most once, and never has two concurrent rounds."""
 
 import asyncio
 import math
@@ -10,25 +10,25 @@ from .serve.metrics import QUEUE_DEPTH
 from .store import Key
 
 AT_WORK = 16
-"""How many keys are worked on at the same time, not counting those that are set aside."""
+"""How many rounds may be in progress at the same time, not counting those that are set aside."""
 CROWD_SECONDS = 1.0
-"""For this long after several keys were worked on at the same time, no key counts as alone: otherwise a large job
-would take all turns again between two rounds of a small job."""
+"""After several rounds were in progress at the same time, no job counts as alone for this long. Otherwise a large job
+would take all turns between two rounds of a small job."""
 REST_SECONDS = 0.02
-"""How long a key rests after each round, so that changes that come together, such as those of a gang's pods, are
-handled in a single round."""
+"""How long a job rests after each round, so that simultaneous changes, such as those of a gang's pods, are handled in
+a single round."""
 LONGEST_REST_SECONDS = 0.25
-"""A key rests REST_SECONDS longer for each other key that is resting, but for no longer than this in total. With many
-jobs, changes are handled late anyway, and few rounds with many changes cost less than many rounds with few."""
+"""A job rests REST_SECONDS longer for each other job that is resting, but no longer than this. With many jobs,
+changes are handled late anyway, and few rounds with many changes cost less than many rounds with few changes."""
 
 
 class WorkQueue:
-    """Keys of jobs that need a round. A key that is marked during its round, however often, gets one more round.
+    """The keys of jobs that need a round. A key that is marked during its round, however often, gets one more round.
 
-    A round begins immediately, unless the key is still resting from its last round. Namespaces take turns, so that no
-    key waits for all keys of another namespace.
+    A round begins immediately, unless the key is still resting after its last round. Namespaces take turns, so that
+    no key waits for all keys of another namespace.
 
-    No key is handed out before `open` or after `close`.
+    `take` returns no key before `open` or after `close`.
     """
 
     def __init__(self) -> None:
@@ -37,9 +37,9 @@ class WorkQueue:
         self._working: set[Key] = set()
         self._aside: set[Key] = set()
         self._large: dict[str, OrderedDict[Key, None]] = {}
-        """By namespace, the keys of the large gangs to be created, in the order of `is_its_turn`'s calls.
+        """The keys of the large gangs to be created, by namespace, in the order in which they called `is_its_turn`.
 
-        The first gang is being created; the others wait.
+        The first gang of each namespace is being created, and the others wait.
         """
         self._resting: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -52,12 +52,12 @@ class WorkQueue:
         QUEUE_DEPTH.set_function(lambda: len(self._dirty))
 
     def open(self) -> None:
-        """Lets work begin."""
+        """Lets rounds begin."""
         self._open = True
         self._changed.set()
 
     async def close(self) -> None:
-        """Lets no more work begin; returns when the work in progress is done."""
+        """Lets no more rounds begin. Returns when the rounds in progress are done."""
         self._open = False
         await self._idle.wait()
 
@@ -70,9 +70,9 @@ class WorkQueue:
             self._offer(key)
 
     def mark_in(self, key: Key, seconds: float) -> None:
-        """Requests a round after this many seconds; of several such requests the earliest counts.
+        """Requests a round after this many seconds. Of several such requests only the earliest counts.
 
-        `take` cancels the request: each round decides again when the next one is due.
+        `take` cancels the request, because each round decides again when the next round is due.
         """
         loop = asyncio.get_running_loop()
         when = loop.time() + max(seconds, 0.0)
@@ -84,7 +84,7 @@ class WorkQueue:
         self._timers[key] = loop.call_at(when, self._due, key)
 
     async def take(self) -> Key:
-        """Waits for the next key to work on. The caller gives it back with `done` or `failed`."""
+        """Waits for the next key that needs a round. After the round the caller must call `done` or `failed`."""
         while (key := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()
@@ -95,35 +95,35 @@ class WorkQueue:
         return key
 
     def is_its_turn(self, key: Key) -> bool:
-        """Whether the large gang of this key may be created now; each namespace creates one such gang at a time.
+        """Whether this job's large gang may be created now. Each namespace creates only one such gang at a time.
 
-        If several were created at the same time, each could hold some of the nodes, and none could run. When a gang
-        is created, or its round fails, the next gang gets a round.
+        If several were created at the same time, each could hold some of the Kubernetes nodes, and none could run.
+        When a gang has been created, or its round has failed, the next gang gets a round.
         """
         self._large.setdefault(key[0], OrderedDict()).setdefault(key)
         return self._is_first(key)
 
     def set_aside(self, key: Key) -> None:
-        """Stops counting a key's round as one of AT_WORK: its writes take long, and `Turns` limits them."""
+        """Stops counting this round against AT_WORK, because it takes long, and `Turns` limits its writes anyway."""
         self._aside.add(key)
         self._changed.set()
 
     def alone(self) -> bool:
-        """Whether at most one key is worked on, and this has been so for the last CROWD_SECONDS."""
+        """Whether at most one round is in progress, and has been for the last CROWD_SECONDS."""
         crowded = asyncio.get_running_loop().time() < self._crowded_at + CROWD_SECONDS
         return len(self._working) <= 1 and not crowded
 
     def done(self, key: Key, rest: float = 0.0) -> None:
-        """Ends a round that succeeded; the key rests for at least `rest` seconds."""
+        """Ends a round that succeeded. The job then rests for at least `rest` seconds."""
         self._failures.pop(key, None)
-        # Keys that failed do not count: they rest for up to half a minute and cause no load.
+        # Jobs that failed do not count, because they rest for up to half a minute and cause no load.
         crowd = len(self._resting) - len(self._failures)
         self._rest(key, max(REST_SECONDS, min(REST_SECONDS * (1 + crowd), LONGEST_REST_SECONDS), rest))
 
     def failed(self, key: Key, at_least: float = 0.0) -> float:
-        """Ends a round that failed, and requests another: later after each failure, and after at least `at_least` s.
+        """Ends a round that failed, and requests another after a wait that grows with each failure.
 
-        Returns the seconds until then. Changes of the job do not shorten them.
+        The wait is at least `at_least` seconds, and does not become shorter if the job changes. Returns the wait.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         seconds = backoff(failures, at_least)
@@ -133,7 +133,7 @@ class WorkQueue:
         return seconds
 
     def forget(self, key: Key) -> None:
-        """Cancels the round that `mark_in` requested for a key."""
+        """Cancels the round of a job that `mark_in` requested."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -163,7 +163,7 @@ class WorkQueue:
         return next(iter(self._large.get(key[0], ())), None) == key
 
     def _leave_line(self, key: Key) -> None:
-        """Removes from its line a large gang that had its turn, or failed; the next gang gets a round."""
+        """Removes a large gang from its line after its turn, or after a failure. The next gang gets a round."""
         line, was_first = self._large.get(key[0], OrderedDict()), self._is_first(key)
         line.pop(key, None)
         if not line:

@@ -1,4 +1,4 @@
-"""Carries out a decision's actions: each can be repeated safely, and none touches objects of other owners."""
+"""Carries out a decision's actions. Each can be repeated safely, and none changes objects of other owners."""
 
 import asyncio
 import logging
@@ -50,18 +50,18 @@ from .store import Cache, Children, Key, O, Store
 SECRET_BYTES = 32
 OF_PODS = (CreatePod, DeletePod, StopPod, TellDomain)
 LAST = (*OF_PODS, MarkFinished)
-"""The actions that are carried out after all others."""
+"""The actions that are carried out after all other actions."""
 
 LARGE_BYTES = 8 << 10
-"""The pods of a job with more JSON than this are built in a thread, so that the event loop goes on: each takes some
-milliseconds, or more than a tenth of a second if the job is as large as an API server accepts."""
+"""If a job has more JSON than this, its pods are built in a thread, so that the event loop is not blocked. Each takes
+some milliseconds, or more than a tenth of a second if the job is as large as an API server accepts."""
 
 ENOUGH_FAILURES = 32
-"""After this many failures a round creates no more pods. The pods of a gang are alike: a quota that refuses this many
-refuses the next thousands too, and a server that does not answer is better left in peace for a while."""
+"""After this many failures a round creates no more pods. The pods of a gang are all alike, so a quota that refuses
+this many would refuse thousands more, and an API server that does not answer needs a pause."""
 
 UID_MISMATCH = "metadata.uid: Invalid value"
-"""Part of the API server's message if a change gives the uid of a former object whose name another one has now."""
+"""Part of the API server's message if a change contains the uid of an object whose name now belongs to another."""
 
 UNMARKED = "finished jobs are not marked, but everything else works:"
 
@@ -69,37 +69,37 @@ logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Creates, changes and deletes the objects of jobs; the API server's answers go straight into the store."""
+    """Creates, changes and deletes the objects of jobs, and stores the API server's answers."""
 
     def __init__(
         self, api: ApiClient, store: Store, alone: Callable[[], bool], apart: Executor | None = None
     ) -> None:
-        """`alone` returns whether at most one job is worked on now; `apart` runs what would block the event loop."""
+        """`alone` returns whether at most one round is in progress. `apart` runs what would block the event loop."""
         self._api = api
         self._store = store
         self._apart = apart
-        # Deletions do not wait for creations: another job may be waiting for the resources that a deletion frees.
+        # Deletions do not wait for creations, because another job may need the resources that a deletion frees.
         self._creations, self._endings = Turns(alone), Turns(alone)
         self.unmarked: dict[str, str] = {}
-        """Namespaces in which finished jobs cannot be marked, each with the API server's words."""
+        """The namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
     async def carry_out(self, actions: tuple[Action, ...], job: Ref) -> None:
-        """Carries out a job's actions in three steps; those of the same step run at the same time.
+        """Carries out a job's actions in three steps. The actions of a step run concurrently.
 
-        First the kinds whose row says `first`, because others refer to them; then all other objects beside the pods;
-        then the pods and the mark of a finished job. In each step every action is tried, whatever happens to the
-        others; but if any fails, the following steps wait for another round.
+        The first step creates the objects of kinds marked `first`, because others refer to them. The second handles
+        all other objects except pods, and the third the pods and the mark of a finished job. In each step every
+        action is tried, even if others fail. But if any action fails, the following steps are left to another round.
 
         Raises:
             Refused: an action was refused, and somebody else has to fix the reason.
-            ApiError: the server did not answer, or cannot now; the failed actions still have to be carried out.
+            ApiError: the API server does not answer, or cannot handle requests now. The failed actions are still due.
             FencedError: this process may no longer write.
         """
         for step in range(3):
             await self._do_all([action for action in actions if _step(action) == step], job)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
-        """Carries out all actions at the same time, then raises the gravest failure, if any."""
+        """Carries out all actions concurrently, then raises the most severe failure, if there was any."""
         rest, failures = iter(enumerate(actions)), dict[int, Exception]()
 
         async def worker() -> None:
@@ -112,14 +112,14 @@ class Writer:
                         await self._do(action, job)
                     except FencedError as error:
                         failures[number] = error
-                        return  # The fence would refuse all further actions, too, perhaps thousands.
+                        return  # The fence would refuse all further actions, too, of which there may be thousands.
                     except Exception as error:  # noqa: BLE001  It is raised below.
                         failures[number] = error
 
         await asyncio.gather(*(worker() for _ in actions[:ALONE]))
         if failures:
-            # Of equally grave failures, the one of the earliest action in the list is raised, no matter which action
-            # failed first: otherwise the job's message would change from round to round.
+            # Of equally severe failures, raise that of the earliest action in the list, not the earliest in time.
+            # Otherwise the job's message would change from round to round.
             raise max((failures[number] for number in sorted(failures)), key=_severity)
 
     async def _do(self, action: Action, job: Ref) -> None:
@@ -160,7 +160,7 @@ class Writer:
             raise refusal(error) from error
 
     async def _change_queued(self, key: Key, action: Patch, owner: JobRef) -> None:
-        """Changes a Workload of Kueue after reading it: most of its status is Kueue's and not in the store."""
+        """Changes a Kueue Workload. Reads it first, because most of its status belongs to Kueue and is not stored."""
         cache = self._store.owned[action.kind]
         uid, workload = cache.uid_of(key, owner), await self._api.get(WHOLE_KUEUE_WORKLOADS, *key)
         if uid is None or workload is None or workload["metadata"]["uid"] != uid:
@@ -176,10 +176,10 @@ class Writer:
         cache.update(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Stops a pod by an activeDeadlineSeconds that has passed: the kubelet ends the pod but keeps its logs.
+        """Stops a pod by setting an activeDeadlineSeconds that has passed: the kubelet ends it but keeps its logs.
 
-        If the cluster refuses this change, the pod is deleted: its end matters more than its logs. It is deleted,
-        too, if a webhook does not answer, because nobody knows for how long that will last.
+        If the cluster refuses this change, the pod is deleted, because its end matters more than its logs. The pod is
+        also deleted if a webhook does not answer, because nobody knows how long that will last.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
@@ -197,7 +197,7 @@ class Writer:
             raise refusal(error) from error
 
     async def _merge(self, resource: Resource[O], cache: Cache[O, Any], key: Key, uid: str, body: Manifest) -> None:
-        """Applies a merge patch to an object; if it no longer exists, the store forgets it."""
+        """Applies a merge patch to an object. If the object no longer exists, the store forgets it."""
         try:
             cache.update(await self._api.merge(resource, *key, body))
         except ApiError as error:
@@ -208,7 +208,7 @@ class Writer:
     async def _mark_finished(self, job: Ref, mark: str) -> None:
         """Writes the annotation that marks a finished job.
 
-        A refusal is logged once for each namespace: a role that is older than these marks does not permit them.
+        A refusal is logged only once for each namespace. It happens if the operator's role is older than the marks.
         """
         body = {"metadata": {"uid": job.uid, "annotations": {FINISHED: mark}}}
         try:
@@ -224,15 +224,15 @@ class Writer:
             self.unmarked.pop(job.namespace, None)
 
     async def _delete_job(self, job: Ref) -> None:
-        """Deletes the job unless it has changed: its user may want to keep it after all."""
+        """Deletes the job unless it has changed, because its user may want to keep it after all."""
         key, unchanged = (job.namespace, job.name), {"uid": job.uid, "resourceVersion": str(job.version)}
         try:
             await self._api.delete(DDPJOBS, *key, unchanged)
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-        # The answer may be only a Status, without the job. So the job is read again: if the store did not learn that
-        # it is being deleted, the next round would delete it again.
+        # The answer may be only a Status, without the job. So the job is read again. If the store still held the old
+        # version, the next round would delete the job again.
         answer = await self._api.get(DDPJOBS, *key)
         if answer is not None:
             self._store.jobs.update(answer)
@@ -259,7 +259,7 @@ class Writer:
     async def _create_secret(self, manifest: Manifest) -> None:
         """Creates a job's Secret with a random value, which this process does not keep.
 
-        The operator has no right to read Secrets. It learns from the answer AlreadyExists that the job has one.
+        The operator has no right to read Secrets. The answer AlreadyExists shows that the job already has its Secret.
         """
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
@@ -271,7 +271,7 @@ class Writer:
                 raise refusal(error) from error
 
     async def _delete_known(self, kind: OwnedKind, key: Key, owner: JobRef) -> None:
-        """Deletes the object of a job that the store has under this name, if the job owns it."""
+        """Deletes the object that the store has under this name, if it belongs to the job."""
         cache = self._store.owned[kind]
         uid = cache.uid_of(key, owner)
         if uid is not None:
@@ -285,8 +285,8 @@ class Writer:
         except ApiError as error:
             if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
                 raise
-            # A conflict usually means that the name now belongs to another object, which must stay. It is a failure
-            # only if the object to delete still exists.
+            # A conflict usually means that another object has this name by now, which must stay. The conflict is a
+            # failure only if the object to delete still exists.
             if error.status == HTTPStatus.CONFLICT and await self._exists(resource, key, uid):
                 raise
             cache.forget(key, uid)
@@ -297,13 +297,13 @@ class Writer:
                 cache.forget(key, uid)
 
     async def _exists(self, resource: Resource[O], key: Key, uid: str) -> bool:
-        """Whether the object still exists: if the store forgot it by mistake, nothing would ever delete it."""
+        """Whether the object still exists. If the store forgot it by mistake, nothing would ever delete it."""
         there = await self._api.get(resource, *key)
         return there is not None and there.metadata.uid == uid
 
 
 def is_ending(action: Action) -> bool:
-    """Whether an action only ends or releases something. Other jobs may be waiting for what that frees."""
+    """Whether an action only ends or releases something, which other jobs may be waiting for."""
     return isinstance(action, (Delete, DeletePod, StopPod, MarkFinished, DeleteJob)) or (
         isinstance(action, Patch) and isinstance(action.change, Tell)
     )
@@ -316,7 +316,7 @@ def _step(action: Action) -> int:
 
 
 def describe(action: Action) -> str:
-    """An action in words, such as `DeletePod digits-0-x2k4m` or `Create Service digits-x2k4m`."""
+    """Describes an action, as in `DeletePod digits-0-x2k4m` or `Create Service digits-x2k4m`."""
     kind = action.kind.kind if isinstance(action, Create | Delete | Patch) else ""
     return " ".join(filter(None, (type(action).__name__, kind, getattr(action, "name", ""))))
 
@@ -327,9 +327,9 @@ def _is_gone(error: ApiError) -> bool:
 
 
 def _name_taken(kind: str, there: Object, owner: JobRef) -> Refused:
-    """The refusal to create an object because another one has its name.
+    """Returns the refusal to create an object because another object has its name.
 
-    The other object is somebody else's, or is being deleted, or is the job's own but with changed labels.
+    The other object belongs to somebody else, is being deleted, or belongs to the job but has changed labels.
     """
     subject = f"{kind} {there.metadata.name}"
     if there.metadata.deletion_timestamp is not None:
@@ -341,9 +341,9 @@ def _name_taken(kind: str, there: Object, owner: JobRef) -> Refused:
 
 
 def _severity(failure: Exception) -> float:
-    """The rank of a failure; the highest is reported.
+    """Returns a number that is higher the more severe the failure is. Only the most severe failure is reported.
 
-    From the lowest to the highest: refusals, then API errors by the wait that they demand, then all other exceptions.
+    Refusals are the least severe, then come API errors by the wait that they demand, then all other exceptions.
     """
     match failure:
         case Refused():

@@ -1,1 +1,1 @@
-"""Access to the Kubernetes API: objects, watches, the Lease and rights. Imports neither the store nor the rounds."""
+"""Access to the Kubernetes API: objects, watches, the Lease and rights. Imports neither store nor reconciler."""

@@ -1,6 +1,6 @@
-"""The only door to the Kubernetes API: a few verbs on paths, JSON in and out, and errors in the server's words.
+"""The only client of the Kubernetes API: a few verbs on resources, with JSON bodies and the server's error messages.
 
-Nothing is retried here: the job's next round decides again, from the state at that time.
+Nothing is retried here, because the job's next round decides again from the state at that time.
 """
 
 import logging
@@ -36,17 +36,17 @@ from .objects import (
 )
 
 PAGE_BYTES = 4 << 20
-"""The size that the pages of a list should have. The API server can limit only the number of objects, so the limit of
-each page is computed from the size of the objects in the page before."""
+"""The target size of a page of a list. The API server can only limit the number of objects, so each page's limit is
+computed from the size of the objects in the previous page."""
 FIRST_LIMIT, MOST_LIMIT = 20, 500
 """The number of objects in a list's first page, when their size is unknown, and the largest number in any page."""
 LONGEST_RETRY_AFTER = 60.0
-"""The longest Retry-After that is obeyed: a busy API server asks for seconds, so a longer one comes from a proxy."""
+"""The longest Retry-After that is obeyed. A busy API server demands only seconds, so a longer one is from a proxy."""
 
 WATCH_SECONDS = 300
-"""The API server ends a watch after this long."""
+"""How long a watch lasts before the API server ends it."""
 SILENCE_SECONDS = 90.0
-"""A watch without any data for this long counts as broken: a server without changes sends a bookmark each minute."""
+"""How long a watch may receive no data before it counts as broken. An idle server sends a bookmark each minute."""
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class PageMetadata(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """A page of a list; its objects are not decoded yet."""
+    """A page of a list, whose objects are not decoded yet."""
 
     metadata: PageMetadata
     items: list[msgspec.Raw]
@@ -69,14 +69,14 @@ class Page(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Resource(Generic[T]):
-    """A kind of object: the path where it is served, and the type that it is decoded into."""
+    """An API resource: its path, and the type that its objects are decoded into."""
 
     path: str
     plural: str
     type: type[T]
 
     def __str__(self) -> str:
-        """The name as kubectl writes it, with the API group, because kinds of different groups may share a plural."""
+        """Returns the name with its API group, as in kubectl, because different groups may have the same plural."""
         group = self.path.removeprefix("/apis/").partition("/")[0]
         return f"{self.plural}.{group}" if self.path.startswith("/apis/") else self.plural
 
@@ -91,7 +91,7 @@ PODS = Resource("/api/v1", "pods", PodObject)
 EVENTS = Resource("/api/v1", "events", EventObject)
 NODES = Resource("/api/v1", "nodes", NodeObject)
 WHOLE_KUEUE_WORKLOADS = Resource(f"/apis/{KUEUE_API}", "workloads", dict[str, Any])
-"""Kueue's Workloads with all fields, for writing a status of which the operator changes only a part."""
+"""Kueue's Workloads with all fields, for writing back a status after changing only a part of it."""
 FLAVORS = Resource(f"/apis/{KUEUE_API}", "resourceflavors", FlavorObject)
 KUEUE_PRIORITIES = Resource(f"/apis/{KUEUE_API}", "workloadpriorityclasses", PriorityClassObject)
 POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", PriorityClassObject)
@@ -111,7 +111,7 @@ _ANYTHING = msgspec.json.Decoder(dict[str, Any])
 
 
 class ApiError(Exception):
-    """The API server refused a request, or did not answer it (then `status` is 0)."""
+    """The API server refused a request, or did not answer. Without an answer, `status` is 0."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         message = message or f"{reason} ({status})"  # A webhook may give no message.
@@ -126,39 +126,39 @@ class ApiError(Exception):
     @property
     def passing(self) -> bool:
         """Whether the same request may succeed later, because the server was busy, broken or unreachable."""
-        # 401 counts too: credentials are replaced while the operator runs, and are read again after each refusal.
+        # 401 counts too, because credentials may be replaced while the operator runs, and are then read again.
         busy = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.UNAUTHORIZED)
         return self.status == 0 or self.status >= HTTPStatus.INTERNAL_SERVER_ERROR or self.status in busy
 
 
 class StuckError(ApiError):
-    """A watch cannot be resumed, for example because a change in it cannot be read: a new list is needed."""
+    """A watch cannot be resumed, for example because a change cannot be read, so that a new list is needed."""
 
 
 class FencedError(Exception):
-    """A write was not sent, because this process does not lead, or no longer leads."""
+    """A write was not sent, because this process does not lead (any more)."""
 
     def __str__(self) -> str:
         return "this process does not lead the others, or no longer does"
 
 
 class ApiClient:
-    """Sends requests to the API server. It calls `may_write` right before it sends any change."""
+    """Sends requests to the API server. Before it sends a change, it calls `may_write`."""
 
     def __init__(self, connection: Connection, may_write: Callable[[], bool]) -> None:
         self._connection = connection
         self._may_write = may_write
 
     def now(self) -> datetime:
-        """The time by the API server's clock."""
+        """Returns the time by the API server's clock."""
         return self._connection.clock.now()
 
     def read_clock(self) -> Reading:
-        """The time, and how certain it is."""
+        """Returns the time, and how certain it is."""
         return self._connection.clock.read()
 
     async def get(self, resource: Resource[T], namespace: str | None, name: str) -> T | None:
-        """An object, or None if it does not exist."""
+        """Returns an object, or None if it does not exist."""
         try:
             content = await self._request("GET", resource, namespace, name)
         except ApiError as error:
@@ -170,10 +170,10 @@ class ApiClient:
     async def list(
         self, resource: Resource[T], namespace: str | None, labels: str = "", *, fields: str = ""
     ) -> tuple[list[T | Unreadable], int]:
-        """All objects of a namespace or, with None, of all, and the resource version of the list.
+        """Returns all objects of a namespace or, with None, of all, and the resource version of the list.
 
-        `labels` and `fields` are selectors. An object that cannot be read is listed as Unreadable, with its name, so
-        that it neither hides the others nor seems to be gone.
+        `labels` and `fields` are selectors. An object that cannot be read is listed as Unreadable with its identity,
+        so that the others are still listed, and the object does not seem to be gone.
         """
         items: list[T | Unreadable] = []
         # No resourceVersion is sent, so the list shows the present state. With resourceVersion=0 the server might
@@ -194,7 +194,7 @@ class ApiClient:
 
         Raises:
             StuckError: the server sent an error, or a line that is not a change of an object.
-            ApiError: the watch could not begin, or broke off; the changes that were yielded are valid.
+            ApiError: the watch could not begin, or broke off. The changes that it yielded before are valid.
         """
         query = {
             "watch": "true",
@@ -214,12 +214,12 @@ class ApiClient:
             raise _no_answer(error) from error
 
     async def create(self, resource: Resource[T], namespace: str | None, body: Manifest) -> T:
-        """Creates an object and returns it as the server stored it; unknown fields are an error."""
+        """Creates an object and returns it as the server stored it. Unknown fields are an error."""
         content = await self._change("POST", resource, namespace, body=body, query={"fieldValidation": "Strict"})
         return _decoded(resource.object, content)
 
     async def replace(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
-        """Replaces an object, if it still has the resource version given in `body`."""
+        """Replaces an object if it still has the resource version in `body`."""
         return _decoded(resource.object, await self._change("PUT", resource, namespace, name, body=body))
 
     async def merge(self, resource: Resource[T], namespace: str, name: str, body: Manifest) -> T:
@@ -231,16 +231,16 @@ class ApiClient:
     async def replace_status(
         self, resource: Resource[T], namespace: str, name: str, version: str, status: Manifest
     ) -> T:
-        """Replaces the whole status, if the object still has this resource version: a recreated object does not."""
-        change = {"op": "add", "path": "/status", "value": status}  # Not "replace": a new job has no status yet.
+        """Replaces the whole status if the object still has this resource version (a recreated object does not)."""
+        change = {"op": "add", "path": "/status", "value": status}  # "replace" would fail for a job without a status.
         return await self.patch(resource, namespace, f"{name}/status", version, [change])
 
     async def patch(
         self, resource: Resource[T], namespace: str, name: str, version: str, changes: Sequence[Manifest]
     ) -> T:
-        """Applies these operations of a JSON patch, if the object still has this resource version."""
-        # The version is written rather than tested: a wrong version is then a conflict (409), but a failed "test"
-        # would be an invalid request (422).
+        """Applies the operations of a JSON patch if the object still has this resource version."""
+        # The version is not checked by a "test" operation, whose failure would be an invalid request (422). If the
+        # patch replaces the version instead, a wrong version is a conflict (409).
         patch = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}, *changes]
         headers = {"Content-Type": "application/json-patch+json"}
         content = await self._change("PATCH", resource, namespace, name, body=patch, headers=headers)
@@ -251,9 +251,9 @@ class ApiClient:
     ) -> T | None:
         """Deletes an object if it still has the uid, or the resource version, in `only_if`.
 
-        `grace`: the grace period in seconds; None: the object's own. Returns the object as it is while it ends, or
-        None if it is gone. The object is gone, too, if the answer shows it without a resource version, as happens
-        when somebody else deletes it at the same time.
+        `grace` is the grace period in seconds; None: the object's own. Returns the object while it is ending, or None
+        if it is gone. An answer that contains the object without a resource version also means that it is gone. This
+        happens when somebody else deletes it at the same time.
         """
         body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": only_if}
         if grace is not None:
@@ -264,13 +264,13 @@ class ApiClient:
         except ApiError:
             if _decoded(_OBJECTS, content).metadata.resource_version:
                 raise
-            return None  # The answer was a Status: its field `status` is a word, not an object.
+            return None  # The answer was a Status, whose field `status` is a string instead of an object.
         return left if isinstance(left, Object) and left.metadata.resource_version else None
 
     async def served(self, path: str) -> frozenset[str]:
-        """The plural names of the kinds that the server serves at `path`, a version of an API group; perhaps none."""
+        """Returns the plural names of the kinds that the server serves in an API group's version, by its path."""
         try:
-            # This asks for discovery, which everybody may read; reading the CRD would need another right.
+            # This reads the discovery document, which everybody may read. Reading the CRD would need another right.
             page = _decoded(_ANYTHING, await self._send("GET", path, "discovery"))
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
@@ -279,17 +279,17 @@ class ApiClient:
         return frozenset(known["name"] for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
-        """Whether the operator may do what these `resourceAttributes` of a SelfSubjectAccessReview describe."""
+        """Whether the operator has the right in these `resourceAttributes`, by a SelfSubjectAccessReview."""
         status = await self._review(ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(status["allowed"])
 
     async def user_of(self, token: str) -> Manifest | None:
-        """The user to whom a token belongs, by a TokenReview; None if the token is not valid."""
+        """Returns the user of a token, by a TokenReview; None if the token is not valid."""
         status = await self._review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         return status.get("user", {}) if status.get("authenticated") else None
 
     async def may_get(self, user: Manifest, path: str) -> bool:
-        """Whether a user may get a path that is not a resource, such as /metrics, by a SubjectAccessReview."""
+        """Whether a user may get a non-resource path such as /metrics, by a SubjectAccessReview."""
         subject = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
@@ -300,12 +300,12 @@ class ApiClient:
         return bool((await self._review(SUBJECT_REVIEWS, "SubjectAccessReview", spec))["allowed"])
 
     async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
-        """The `resourceRules` of a SelfSubjectRulesReview for a namespace, and whether the list may be incomplete."""
+        """Returns a namespace's `resourceRules`, by a SelfSubjectRulesReview, and whether they may be incomplete."""
         status = await self._review(RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": namespace})
         return status["resourceRules"], status["incomplete"]
 
     async def _review(self, resource: Resource[dict[str, Any]], kind: str, spec: Manifest) -> Manifest:
-        """Creates a review, and returns its status with the server's answer."""
+        """Creates a review and returns its status, which contains the server's answer."""
         body = {"apiVersion": resource.path.removeprefix("/apis/"), "kind": kind, "spec": spec}
         answer = _decoded(_ANYTHING, await self._request("POST", resource, None, body=body))
         status: Manifest = answer.get("status", {})
@@ -355,7 +355,7 @@ def _path(resource: Resource[Any], namespace: str | None, name: str = "") -> str
 
 
 def _limit(size: int, count: int) -> int:
-    """The limit of the next page, from the last page's size in bytes and its number of objects."""
+    """Computes the next page's limit from the last page's size in bytes and its number of objects."""
     return max(1, min(MOST_LIMIT, PAGE_BYTES * count // size))
 
 
@@ -365,7 +365,7 @@ def _selecting(labels: str, fields: str = "") -> dict[str, str]:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yields the complete lines of a response, however long; an incomplete last line is dropped."""
+    """Yields the complete lines of a response, whatever their length. An incomplete last line is dropped."""
     rest = b""
     async for part in response.content.iter_any():
         *whole, rest = (rest + part).split(b"\n")
@@ -386,14 +386,14 @@ def _change(resource: Resource[T], line: bytes) -> tuple[str, T | Unreadable]:
 
 
 def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
-    """An object; if it cannot be read, its identity as Unreadable; None if not even its identity can be read."""
+    """Decodes an object, or only its identity as Unreadable, or returns None if even the identity cannot be read."""
     try:
         return _decoded(resource.object, item)
     except ApiError as error:
         UNREADABLE.labels(resource.plural).inc()
         logger.error("%s: an object is ignored: %s", resource.plural, error)  # noqa: TRY400  It is not our bug.
     try:
-        # `document_of` accepts more than msgspec does, such as half a surrogate pair.
+        # Unlike msgspec, `document_of` accepts some invalid texts, such as half a surrogate pair.
         return msgspec.convert(document_of(bytes(item)), Unreadable)
     except msgspec.ValidationError:
         return None
@@ -408,7 +408,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> 
 
 
 def _name_in(content: bytes) -> str:
-    """The namespace and name of an object that cannot be read; if these cannot be read either, its first bytes."""
+    """Returns an unreadable object's namespace and name or, if these are unreadable too, its first bytes."""
     try:
         metadata = _ANYTHING.decode(content)["metadata"]
         return f"{metadata['namespace']}/{metadata['name']}"
@@ -421,7 +421,7 @@ def _no_answer(error: Exception) -> ApiError:
 
 
 def _error(status: int, content: bytes, retry_after: str | None) -> ApiError:
-    """The error for a refused request; the body need not be a Status object, because a proxy may have answered."""
+    """Returns the error for a refused request. Its body is not always a Status, because a proxy may have answered."""
     seconds = min(float(retry_after), LONGEST_RETRY_AFTER) if retry_after and retry_after.isdecimal() else None
     try:
         answer = _STATUSES.decode(content)

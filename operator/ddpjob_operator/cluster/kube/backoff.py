@@ -1,4 +1,4 @@
-"""The wait before another try."""
+"""The wait before a retry."""
 
 import random
 
@@ -7,9 +7,10 @@ LONGEST_SECONDS = 30.0
 
 
 def backoff(failures: int, at_least: float | None = None, longest: float = LONGEST_SECONDS) -> float:
-    """Seconds to wait after this many failures in a row: longer after each failure, but at least `at_least`.
+    """Returns the seconds to wait after this many failures in a row, which double each time from `FIRST_SECONDS`.
 
-    Up to half of that is added at random, so that requests that failed together are not repeated together.
+    The wait is at least `at_least`. Up to 50% is added at random, so that requests that failed at the same time are
+    not repeated at the same time.
     """
     seconds = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), longest)
     return max(seconds, at_least or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311  It only spreads retries.

@@ -1,9 +1,8 @@
-"""The API servers' time, which stamps pods: by another clock, a pod that is ending could seem lost.
+"""The API servers' time, by which timestamps of pods must be judged. By another clock, an ending pod could seem lost.
 
 The time is a server's date, continued by a steady clock, so that setting this machine's clock has no effect. There
-may be several servers, one of which may have a wrong clock. So the time of the server with the most connections is
-used, and an action that cannot be undone waits until it is due by every date that was received during the last
-minutes.
+may be several servers, and one of them may have a wrong clock. So the time of the server with the most connections is
+used, and an action that cannot be undone waits until it is due by all dates received during the last minutes.
 """
 
 import logging
@@ -18,25 +17,25 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TOLERANCE = timedelta(seconds=2)
-"""Clocks that differ by no more than this count as one: each of several API servers has its own clock."""
+"""Clocks of several API servers that differ by no more than this count as one clock."""
 SLEW = timedelta(seconds=5)
-"""A smaller difference may be the drift of one clock. After a larger one, the clock was set, or it is another
-clock."""
+"""The largest difference that may be the drift of one clock. A larger difference means that the clock was set, or
+that it is another clock."""
 
 A_SECOND = timedelta(seconds=1)
-"""The precision of the Date header of an answer."""
+"""The precision of an answer's Date header."""
 
 VOTING_SECONDS = 30.0
-"""For this long after an answer, its connection counts as a vote for the server that sent it, if servers disagree."""
+"""How long after an answer its connection counts as a vote for the server that sent it, if servers disagree."""
 KEPT_SECONDS = 300.0
-"""For this long after an answer, the clock of the server that sent it counts for the earliest possible time."""
+"""How long after an answer the server's clock counts for the earliest possible time."""
 MOST_CLOCKS = 16
-"""How many clocks are kept beside the believed one, so that a server whose date jumps with each answer cannot fill
+"""How many clocks are kept besides the trusted clock, so that a server whose date jumps with each answer cannot fill
 the memory."""
 MANY_CONNECTIONS = 64
-"""If a server has this many connections or more, those whose vote has expired are dropped."""
+"""If a server has at least this many connections, those whose vote has expired are dropped."""
 YEARS = range(2000, 3000)
-"""The years of valid dates; a date of another year is ignored, because further arithmetic could overflow."""
+"""The years of valid dates. Dates of other years are ignored, because arithmetic with them could overflow."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,55 +45,55 @@ def _boot_time() -> float:
 
 
 steady: Callable[[], float] = _boot_time if sys.platform == "linux" else time.monotonic
-"""Seconds on a clock that is never set. On Linux it goes on while the machine is suspended, as the API server's clock
-does; `time.monotonic`, which asyncio's timers use, stops during that time."""
+"""Returns the seconds of a clock that is never set. On Linux this clock, like the API server's, keeps running while
+the machine is suspended, whereas `time.monotonic`, which asyncio's timers use, stops."""
 
 
 class Reading(NamedTuple):
     """The time, and how certain it is."""
 
     now: datetime
-    """The time by the believed clock."""
+    """The time by the trusted clock."""
     earliest: datetime
-    """The time by the slowest clock that was heard of during the last minutes."""
+    """The time by the slowest of the clocks whose dates were received during the last minutes."""
     settles_at: datetime
-    """Until then, no action that cannot be undone may be based on the time."""
+    """Until this moment, no action that cannot be undone may be based on the time."""
 
 
 @dataclass(eq=False, slots=True)
 class _Server:
-    """A server's clock; servers whose dates agree count as one. All floats are seconds of the steady clock."""
+    """A server's clock. Servers whose dates agree count as one server. All floats are seconds of the steady clock."""
 
     zero: datetime
     """The server's time when the steady clock showed 0."""
     since: float
-    """When the first answer of this server came."""
+    """The time of the first answer from this server."""
     last: float
-    """When its last answer came."""
+    """The time of the last answer from this server."""
     connections: dict[Hashable, float] = field(default_factory=dict)
-    """When the last answer came, by connection."""
+    """The time of the last answer, by connection."""
 
     def fits(self, said: datetime, asked: float, heard: float) -> bool:
-        """Whether the date `said` fits this clock at any moment between request (`asked`) and answer (`heard`)."""
+        """Whether this clock showed the date `said` at any moment between request (`asked`) and answer (`heard`)."""
         first, last = self.zero + timedelta(seconds=asked), self.zero + timedelta(seconds=heard)
         return first - A_SECOND - TOLERANCE <= said <= last + TOLERANCE
 
     def note_answer(self, connection: Hashable, heard: float) -> None:
-        """Notes an answer that came by this connection."""
+        """Records an answer that came by this connection."""
         if connection not in self.connections and len(self.connections) >= MANY_CONNECTIONS:
             self.connections = {known: at for known, at in self.connections.items() if heard - at <= VOTING_SECONDS}
         self.connections[connection] = self.last = heard
 
     def votes(self, heard: float) -> int:
-        """The number of connections by which this server has answered in the last VOTING_SECONDS."""
+        """Returns the number of connections by which this server has answered in the last VOTING_SECONDS."""
         return sum(heard - at <= VOTING_SECONDS for at in self.connections.values())
 
 
 class Clock:
-    """The API servers' time; until the first answer, this machine's."""
+    """The API servers' time. Until the first answer it is this machine's time."""
 
     def __init__(self, settling_seconds: float = 0.0) -> None:
-        """`settling_seconds`: how long after a start or a step of the clock the time counts as uncertain."""
+        """`settling_seconds` is how long the time counts as uncertain after a start or a step of the clock."""
         self._settling = settling_seconds
         self._began = steady()
         self._own = datetime.now(UTC) - timedelta(seconds=self._began)
@@ -103,14 +102,14 @@ class Clock:
         self._warned = -math.inf
 
     def now(self) -> datetime:
-        """The time."""
+        """Returns the time."""
         return self._believed.zero + timedelta(seconds=steady())
 
     def read(self) -> Reading:
-        """The time, and how certain it is."""
+        """Returns the time, and how certain it is."""
         elapsed, believed = steady(), self._believed
-        # The believed clock counts even if its server has not answered lately: otherwise the next server that answers
-        # would decide alone.
+        # The trusted clock counts even if its server has not answered lately. Otherwise the next server that answers
+        # would alone determine the time.
         zeros = (believed.zero, *(other.zero for other in self._others if elapsed - other.last <= KEPT_SECONDS))
         settled = max(self._began, believed.since) + self._settling
         return Reading(
@@ -120,9 +119,9 @@ class Clock:
         )
 
     def note_date(self, date: str | None, asked: float, connection: Hashable = None) -> None:
-        """Notes the Date header of an answer that has just arrived by a connection.
+        """Records the Date header of an answer that has just arrived by a connection.
 
-        `asked`: what the steady clock showed when the request was sent. The date lies between then and now.
+        `asked` is the steady clock's time when the request was sent. The date lies between then and now.
         """
         server_time, heard = _read(date or ""), steady()
         if server_time is None:
@@ -133,7 +132,7 @@ class Clock:
             self._switch_to(server)
 
     def _server_of(self, said: datetime, asked: float, heard: float) -> _Server:
-        """The known server whose clock fits a date, or a new one."""
+        """Returns the known server whose clock fits a date, or a new server."""
         known = (self._believed, *self._others)
         server = next((other for other in known if other.fits(said, asked, heard)), None)
         if server is not None:
@@ -147,9 +146,9 @@ class Clock:
         return server
 
     def _trust(self, server: _Server, heard: float) -> tuple[int, bool]:
-        """A server's number of votes, and whether one of them is this machine's own clock.
+        """Returns a server's number of votes, and whether this machine's own clock is one of them.
 
-        This machine votes for a server whose clock agrees with its own, if the server has answered lately.
+        This machine votes for each server whose clock agrees with its own, if the server has answered lately.
         """
         own = (
             abs(server.zero - self._own) <= SLEW and bool(server.connections) and heard - server.last <= KEPT_SECONDS
@@ -166,7 +165,7 @@ class Clock:
             logger.warning("the time was changed by %+.0f s, to the API server's time", seconds)
 
     def _warn_about(self, server: _Server, heard: float) -> None:
-        """Logs that the servers' clocks differ, at most once in KEPT_SECONDS."""
+        """Logs that the servers' clocks differ, at most once every KEPT_SECONDS."""
         apart = server.zero - self._believed.zero
         if not self._believed.connections or abs(apart) <= SLEW or heard - self._warned < KEPT_SECONDS:
             return

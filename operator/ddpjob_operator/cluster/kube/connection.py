@@ -1,4 +1,4 @@
-"""The address of the API server and the credentials for it, for kopf's watch and for the operator's own requests."""
+"""Connects to the API server with its address and credentials, which kopf's watch uses as well."""
 
 import os
 import ssl
@@ -18,21 +18,21 @@ from .clock import Clock, steady
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
-"""A request that is not answered for this long counts as failed; the next round finds out whether it had an
+"""How long a request may remain unanswered before it counts as failed. The next round finds out whether it had an
 effect."""
 STREAM_BYTES = 1 << 20
 """How many bytes of a stream are buffered before they are read. The API server drops clients that read events too
-slowly, and while a thousand requests are under way, the stream is read only now and then."""
+slowly, and while a thousand requests are in flight, the stream is read only now and then."""
 
 USER_AGENT = f"ddpjob-operator/{version('ddpjob')}"
 
 
 class NoClusterError(Exception):
-    """There are no usable credentials for a cluster. The program prints this error's text as it is, and exits."""
+    """There are no usable credentials for a cluster. The program prints this error's text unchanged, and exits."""
 
 
 def credentials() -> kopf.ConnectionInfo:
-    """The service account of this pod or, outside a cluster, the current context of the kubeconfig.
+    """Returns the service account of this pod or, outside a cluster, the current context of the kubeconfig.
 
     Raises:
         NoClusterError: there is neither a service account nor a context, or the kubeconfig cannot be used.
@@ -41,9 +41,10 @@ def credentials() -> kopf.ConnectionInfo:
 
 
 def _pod_credentials() -> kopf.ConnectionInfo | None:
-    """The service account of this pod; None if there is none.
+    """Returns the service account of this pod; None if there is none.
 
-    The server's address comes from the environment, as for every client: a pod may be without the cluster's DNS.
+    As in other Kubernetes clients, the server's address comes from the environment, because a pod may lack the
+    cluster's DNS.
     """
     info = kopf.login_with_service_account(settings=kopf.OperatorSettings())
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -88,16 +89,16 @@ Fence = Callable[[], None]
 
 
 class Connection:
-    """An HTTP session with the API server that renews its credentials: a service account's token changes hourly."""
+    """An HTTP session with the API server. It renews its credentials, as a service account's token changes hourly."""
 
     def __init__(self, clock_settling_seconds: float = 0.0) -> None:
-        """`clock_settling_seconds`: how long after a start or a step of the clock the time counts as uncertain."""
+        """`clock_settling_seconds` is how long the time counts as uncertain after a start or a step of the clock."""
         self.clock = Clock(clock_settling_seconds)
         self._info = credentials()
         self._session = aiohttp.ClientSession(
             base_url=self._info.server.rstrip("/") + "/",
-            # No limit on connections: with aiohttp's default of 100, renewals of the Lease would have to wait for
-            # writes. `Turns` limits the writes.
+            # There is no limit on connections, because with aiohttp's default of 100, renewals of the Lease would
+            # have to wait for writes. `Turns` limits the writes.
             connector=aiohttp.TCPConnector(ssl=_ssl_context(self._info), limit=0),
             response_class=_Response,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -107,16 +108,16 @@ class Connection:
 
     @property
     def server(self) -> str:
-        """Address of the API server."""
+        """The address of the API server."""
         return self._info.server
 
     async def send(
         self, method: str, path: str, data: bytes | None, fence: Fence, **more: Any
     ) -> tuple[int, bytes, str | None]:
-        """Sends a request; returns the response's status, its body and its Retry-After.
+        """Sends a request. Returns the response's status, body and Retry-After header.
 
-        `fence` is called first, and again right before a body is sent. If it raises an exception, the request ends.
-        The exception of the second call arrives as a ClientError.
+        `fence` is called first, and again right before a body is sent. If it raises an exception, the request is not
+        sent. An exception from the second call is raised as a ClientError.
 
         Raises:
             aiohttp.ClientError, TimeoutError: there was no response.
@@ -135,7 +136,7 @@ class Connection:
         """Sends a GET request whose response is read as it arrives, perhaps forever.
 
         Raises:
-            aiohttp.ClientError, TimeoutError: there was no response, or it broke off, or nothing arrived for
+            aiohttp.ClientError, TimeoutError: there was no response, the response broke off, or nothing arrived for
                 `silence` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=silence)
@@ -156,7 +157,7 @@ class Connection:
         await self._session.close()
 
     def _renew_credentials(self) -> None:
-        """Reads the credentials again; keeps the old ones if the kubeconfig cannot be read, or is being written."""
+        """Reads the credentials again. Keeps the old ones if the kubeconfig cannot be read or is being written."""
         with suppress(NoClusterError):
             self._info = credentials()
 
@@ -173,7 +174,7 @@ class Connection:
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that keeps its connection's address, which aiohttp drops as soon as the response has been read."""
+    """A response that keeps the address of its connection, which aiohttp drops after the response has been read."""
 
     local_address: object = None
     """The local address of the connection."""
@@ -188,8 +189,8 @@ class _Response(aiohttp.ClientResponse):
 class _Body(aiohttp.BytesPayload):
     """A request's body that calls `fence` right before it is sent. aiohttp sends the headers together with the body.
 
-    An earlier check would not be enough: between checking and sending, the process may be stopped, and resumed much
-    later.
+    An earlier check would not be enough, because between the check and the sending, the process may be paused for a
+    long time.
     """
 
     def __init__(self, content: bytes, fence: Fence) -> None:

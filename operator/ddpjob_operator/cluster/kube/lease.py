@@ -1,9 +1,9 @@
 """Leader election by a Lease of coordination.k8s.io (https://kubernetes.io/docs/concepts/architecture/leases/).
 
-The clocks of two machines are never compared. The leader counts from the moment before its last request to renew; the
-others count from the moment at which they saw the last renewal. Each uses its own steady clock. The leader reads its
-clock before every write. So it stops writing before another replica takes over, even if its process was stopped and
-resumed, or its machine was suspended. Timers would not be enough, because their clock stops during a suspension.
+The clocks of two machines are never compared. The leader counts from the moment before it sent its last renewal, the
+others from the moment at which they saw that renewal, each by its own steady clock. The leader reads its clock before
+every write. So it stops writing before another replica takes over, even if its process was paused or its machine was
+suspended. Timers would not be enough, because their clock stops during a suspension.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from .api_client import LEASES, ApiClient, ApiError
 from .clock import steady
 
 LEASE_SECONDS = 8.0
-"""After this long without a renewal another replica takes over."""
+"""How long after the last renewal another replica takes over."""
 LEADING_SECONDS = 5.0
-"""After this long without a renewal the leader stops writing. The difference to LEASE_SECONDS leaves time for
-requests that are in flight."""
+"""How long after the last renewal the leader stops writing. The difference to LEASE_SECONDS leaves time for requests
+in flight."""
 RETRY_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderElector:
-    """Takes part in the election while `run` runs."""
+    """Takes part in the leader election while `run` is running."""
 
     def __init__(self, api: ApiClient, namespace: str, name: str, identity: str) -> None:
         self._api = api
@@ -38,12 +38,12 @@ class LeaderElector:
         self._identity = identity
         self._renewed = float("-inf")
         self._held: Manifest | None = None
-        """The Lease as this replica's last write left it; None if something may have failed since."""
+        """The Lease as this replica last wrote it; None if a request may have failed since."""
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
         self._trying = asyncio.Lock()
         self.elected = asyncio.Event()
-        """Set once this replica leads; it never leads twice."""
+        """Set as soon as this replica leads. A replica never leads twice."""
 
     @property
     def leads(self) -> bool:
@@ -51,7 +51,7 @@ class LeaderElector:
         return steady() < self._renewed + LEADING_SECONDS
 
     async def run(self) -> None:
-        """Waits to be elected, then renews the Lease; returns when the leadership is lost or was released."""
+        """Waits to be elected, then renews the Lease. Returns when the leadership has been lost or released."""
         while True:
             async with self._trying:
                 if self.elected.is_set() and not self.leads:
@@ -59,7 +59,8 @@ class LeaderElector:
                     return
                 started = steady()
                 await self._try_in_time()
-            # The interval counts from start to start: waiting longer after a slow answer could cost the leadership.
+            # The interval counts from start to start, because a longer wait after a slow answer could cost the
+            # leadership.
             await asyncio.sleep(max(0.0, started + RETRY_SECONDS - steady()))
 
     async def release(self) -> None:
@@ -67,7 +68,7 @@ class LeaderElector:
         async with self._trying:  # A renewal in flight would take the Lease back.
             if not self.leads:
                 return
-            # This is set before the request: once that is sent, another replica may lead, even if its answer is lost.
+            # This is set before the request, because afterwards another replica may lead, even if the answer is lost.
             self._renewed = float("-inf")
             lease = await self._api.get(LEASES, self._namespace, self._name)
             if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
@@ -90,26 +91,26 @@ class LeaderElector:
             self.elected.set()
 
     async def _try(self) -> bool:
-        """Takes or renews the Lease if it is free or held by this replica; returns whether this replica now holds it.
+        """Takes or renews the Lease if it is free or held by this replica. Returns whether this replica now holds it.
 
-        If several replicas try at the same time, the API server lets one succeed: the others get a conflict.
+        If several replicas try at the same time, the API server lets one succeed, and the others get a conflict.
         """
-        # A renewal need not read first: the write conflicts if anybody has written since. With one request instead of
-        # two, each request may take the API server twice as long before the leadership is lost.
+        # A renewal need not read the Lease first, because the write is a conflict if anybody has written since. With
+        # one request instead of two, the API server may be twice as slow before the leadership is lost.
         held, self._held = self._held, None
         if held is not None and self.leads and await self._write(held):
             return True
         lease = await self._api.get(LEASES, self._namespace, self._name)
         if not self._is_free(lease):
-            # Another replica holds the Lease, so this one no longer leads, even if it still would by its own clock,
-            # which may have stopped for a while.
+            # Another replica holds the Lease, so this replica no longer leads, even if its own clock, which may have
+            # stopped for a while, suggests that it does.
             if self.elected.is_set():
                 self._renewed = float("-inf")
             return False
         return await self._write(lease)
 
     async def _write(self, lease: Manifest | None) -> bool:
-        """Takes or renews the Lease as it was read (None: there was none). False if somebody else wrote first."""
+        """Takes or renews the Lease `lease`; None: there was none. Returns False if somebody else wrote first."""
         try:
             if lease is None:
                 self._held = await self._api.create(LEASES, self._namespace, self._new_lease())
@@ -125,12 +126,12 @@ class LeaderElector:
         return True
 
     def _is_free(self, lease: Manifest | None) -> bool:
-        """Whether this replica may take the Lease. Even if it was deleted, its last holder's time must be over."""
+        """Whether this replica may take the Lease. Even after a deletion, the last holder's time must be over."""
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:
                 # If this replica was not elected yet, it took the Lease but the answer was lost. If it was elected
-                # but no longer leads, it must not take the Lease: no replica leads twice.
+                # but no longer leads, it must not take the Lease again, because no replica leads twice.
                 return not self.elected.is_set() or self.leads
             seen = (holder, str(lease["spec"].get("renewTime")))
             if seen != self._seen:

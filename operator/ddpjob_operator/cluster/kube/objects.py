@@ -1,6 +1,6 @@
-"""The types that the API server's JSON is decoded into: only the fields that are needed; all others are skipped.
+"""The types that the API server's JSON is decoded into. They contain only the fields that the operator needs.
 
-The names are Kubernetes' own: https://kubernetes.io/docs/reference/kubernetes-api/
+The names are those of Kubernetes: https://kubernetes.io/docs/reference/kubernetes-api/
 """
 
 import zlib
@@ -21,11 +21,11 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Ignores unknown fields. Its values have no reference cycles, so they are exempt from garbage collection."""
+    """The base of all types here. It ignores unknown fields and is exempt from the search for reference cycles."""
 
 
 class OwnerReference(_Part, frozen=True):
-    """A reference to an owner of the object; `controller` marks the one that manages it."""
+    """A reference to an owner of the object. `controller` is true for the owner that manages the object."""
 
     uid: str
     api_version: str = ""
@@ -35,7 +35,7 @@ class OwnerReference(_Part, frozen=True):
 
 
 class ObjectMeta(_Part, frozen=True):
-    """The metadata of an object. All fields have defaults: an answer may be a Status, whose metadata is empty."""
+    """The metadata of an object. All fields have defaults, because an answer may be a Status with empty metadata."""
 
     name: str = ""
     namespace: str = ""
@@ -56,26 +56,26 @@ class Object(_Part, frozen=True):
 
 
 SMALL_BYTES = 4 << 10
-"""JSON up to this size is not compressed: compressing it at each change of each job would take more time than the
-memory that it saves is worth."""
+"""JSON up to this size is not compressed, because the memory saved is not worth the time for compressing it at each
+change of each job."""
 
 
 class Packed:
     """A part of an object that may be large, kept as JSON, which is compressed unless it is small.
 
-    A template in the form of dictionaries takes several times as much memory as its JSON does; compressed JSON
-    usually takes a fraction of what plain JSON does.
+    A template as dictionaries would take several times the memory of its JSON, and compressed JSON takes only a
+    fraction of that.
     """
 
     __slots__ = ("_content", "has_nulls", "size")
 
     def __init__(self, what: Any) -> None:
-        """Packs a value that JSON can express."""
+        """Packs a value that JSON can represent."""
         text = msgspec.json.encode(what)
         self.size = len(text)
         """The size of the JSON in bytes, before compression."""
         self.has_nulls = b"null" in text
-        """Whether the JSON may contain a null. (The word may also be part of a string.)"""
+        """Whether the JSON may contain a null. (The letters may also be part of a string.)"""
         self._content = text if self._is_small else zlib.compress(text, level=1)
 
     def read(self) -> Any:
@@ -91,12 +91,12 @@ _NOTHING = Packed(None)
 
 
 class JobAnnotations:
-    """The annotations of a DDPJob that the operator sets or knows, and those that the job's objects could get."""
+    """The annotations of a DDPJob that the operator sets or knows, and those that the job's objects could inherit."""
 
     __slots__ = ("finished", "keeper", "others")
 
     def __init__(self, what: Any = None) -> None:
-        """Reads annotations. A reserved or a long one, such as a copy of the whole job, is not kept in memory."""
+        """Reads annotations. Reserved and long annotations, such as a copy of the whole job, are not kept."""
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
@@ -111,7 +111,7 @@ class JobMeta(ObjectMeta, frozen=True):
 
 
 class JobObject(Object, frozen=True):
-    """A DDPJob. Its spec and status are packed during decoding, so a list of jobs is never in memory unpacked."""
+    """A DDPJob. Spec and status are packed during decoding, so that a list of jobs is never in memory unpacked."""
 
     metadata: JobMeta
     spec: Packed = _NOTHING
@@ -152,7 +152,7 @@ class ContainerStateTerminated(_Part, frozen=True):
 
 
 class ContainerState(_Part, frozen=True):
-    """The state of a container: at most one field is set; with none, the container is waiting."""
+    """The state of a container. At most one field is set. If none is set, the container is waiting."""
 
     running: ContainerStateRunning | None = None
     waiting: ContainerStateWaiting | None = None
@@ -168,7 +168,7 @@ class ContainerStatus(_Part, frozen=True):
 
 
 class InitContainer(_Part, frozen=True):
-    """An init container in the spec of a pod; with the restart policy Always it is a sidecar."""
+    """An init container in the spec of a pod, which is a sidecar if its restart policy is Always."""
 
     name: str = ""
     restart_policy: str | None = None
@@ -221,7 +221,7 @@ class PodGroupStatus(_Part, frozen=True):
 
     conditions: tuple[StatusCondition, ...] = ()
     phase: str = ""
-    """Set by Volcano only; Kubernetes' own PodGroup has no phase."""
+    """The phase, which only Volcano sets. Kubernetes' own PodGroup has none."""
 
 
 class PodGroupObject(Object, frozen=True):
@@ -256,7 +256,7 @@ class PriorityClassRef(_Part, frozen=True):
 
 
 class KueueSpec(_Part, frozen=True):
-    """The spec of a Kueue Workload: what it requests from a queue."""
+    """The spec of a Kueue Workload, with its request to a queue."""
 
     queue_name: str = ""
     pod_sets: tuple[PodSet, ...] = ()
@@ -264,7 +264,7 @@ class KueueSpec(_Part, frozen=True):
 
 
 class PodSetAssignment(_Part, frozen=True):
-    """What Kueue assigned to a set of pods when it admitted them."""
+    """Kueue's assignment for a set of pods that it admitted."""
 
     name: str = ""
     flavors: Mapping[str, str] = {}
@@ -283,13 +283,13 @@ class PodSetUpdate(_Part, frozen=True):
 
 
 class AdmissionCheck(_Part, frozen=True):
-    """The state of an admission check: a controller besides the queue that has to agree to the admission."""
+    """The state of an admission check, by which another controller has to approve the admission."""
 
     pod_set_updates: tuple[PodSetUpdate, ...] = ()
 
 
 class KueueAdmission(_Part, frozen=True):
-    """The admission of a Kueue Workload; it exists while quota is reserved."""
+    """The admission of a Kueue Workload, which exists while quota is reserved."""
 
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
@@ -349,7 +349,7 @@ class EventObject(Object, frozen=True):
 
 
 class Status(_Part, frozen=True):
-    """A Status: the API server's answer where there is no object to return, such as an error."""
+    """A Status: the API server's answer if there is no object to return, for example after an error."""
 
     code: int = 0
     reason: str = ""
@@ -366,20 +366,20 @@ class Identity(_Part, frozen=True):
 
 
 class Unreadable(_Part, frozen=True):
-    """An object of which only the identity can be read. It still exists, so the store keeps what it has of it."""
+    """An object of which only the identity can be read. The object exists, so the store keeps its last version."""
 
     metadata: Identity
 
 
 class Change(_Part, frozen=True):
-    """A line of a watch: the type of the change, such as ADDED, and the object."""
+    """A line of a watch, with the type of the change, such as ADDED, and the object."""
 
     type: str
     object: msgspec.Raw
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A decoder from JSON into this type."""
+    """Returns a decoder from JSON into this type."""
     return msgspec.json.Decoder(kind, dec_hook=_packed)
 
 

@@ -1,4 +1,4 @@
-"""The rights that the operator needs; the chart grants exactly these."""
+"""The rights that the operator needs. The chart grants exactly these rights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from ddpjob_operator.engine import KUEUE_API, OWNED, READ, Feature
 from .api_client import ApiClient
 
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
-"""The verbs, by API group and resource."""
+"""RBAC verbs, by API group and resource."""
 
 
 def of_owned(feature: Feature | None) -> Rights:
-    """The rights to objects of jobs whose kinds belong to this feature; None: to kinds that every cluster has."""
+    """Returns the rights to jobs' objects of this feature's kinds; None means the kinds that every cluster has."""
     return {resource: verbs for kind in OWNED if kind.feature is feature for resource, verbs in kind.rights.items()}
 
 
@@ -29,16 +29,16 @@ RIGHTS: Rights = {
 """The rights that the operator needs in every namespace whose jobs it runs."""
 
 MARK_RIGHTS = {(GROUP, "ddpjobs"): ("patch",)}
-"""Rights in the same namespaces, for marking finished jobs. If the operator's role is older and does not grant
-them, the operator does everything else."""
+"""Rights in the same namespaces, for marking finished jobs. If the operator has an older role without these rights,
+everything else works."""
 
 OWNER_RIGHTS = {(GROUP, "ddpjobs/finalizers"): ("update",)}
-"""Rights in the same namespaces. The operator never uses them directly, but some clusters demand them from whoever
+"""Rights in the same namespaces, which the operator never uses directly. But some clusters demand them from whoever
 creates objects that belong to a job."""
 
 FEATURE_RIGHTS: Mapping[Feature, Rights] = {feature: of_owned(feature) for feature in Feature}
-"""Rights in the same namespaces for the objects of optional features. Jobs that do not use these features do not need
-the rights."""
+"""Rights in the same namespaces for the objects of optional features. They are needed only for jobs that use these
+features."""
 
 KUEUE_CLUSTER_RIGHTS = {
     (KUEUE_API.partition("/")[0], "resourceflavors"): ("get",),
@@ -49,14 +49,13 @@ KUEUE_CLUSTER_RIGHTS = {
 
 EVENT_RIGHTS = {("", "events"): ("list",)}
 """Rights in the namespaces of jobs, for reading the events of autoscalers. Without these rights, a gang gives way to
-others even while nodes are being added for it."""
+others even while an autoscaler is adding nodes for it."""
 
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
-"""Rights to the operator's own Lease, for leader election. RBAC cannot restrict the right to create objects to one
-name."""
+"""Rights to the operator's own Lease, for leader election. (RBAC cannot restrict the verb `create` to a name.)"""
 
 NODE_RIGHTS = {("", "nodes"): ("get",)}
-"""Cluster-wide and optional rights, granted by the chart's `rbac.nodes`."""
+"""Optional cluster-wide rights, granted by the chart's `rbac.nodes`."""
 
 METRICS_RIGHTS = {
     ("authentication.k8s.io", "tokenreviews"): ("create",),
@@ -74,9 +73,9 @@ class _Right:
     resource: str
     verb: str
     namespace: str
-    """Empty: all."""
+    """The namespace; empty: all namespaces."""
     name: str = ""
-    """The name of the object to which the right is limited; empty: all objects."""
+    """The name of the only object that the right applies to; empty: all objects."""
 
     @property
     def attributes(self) -> dict[str, str]:
@@ -112,9 +111,9 @@ class _Rule(msgspec.Struct, rename="camel"):
 
 
 async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
-    """The rights in all namespaces that the operator lacks, each in words.
+    """Lists the cluster-wide rights that the operator lacks, as texts.
 
-    `selecting`: whether a selector chooses the namespaces. Each right is checked by a separate request, because a
+    `selecting` is true if a selector chooses the namespaces. Each right is checked by a separate request, because a
     SelfSubjectRulesReview never covers all namespaces.
     """
     needed = _rights(RIGHTS, "")
@@ -124,7 +123,7 @@ async def missing_everywhere(api: ApiClient, *, selecting: bool) -> list[str]:
 
 
 async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
-    """The rights in this namespace that the operator lacks, and whether it may check that the namespace exists."""
+    """Lists the rights that the operator lacks in a namespace. Also returns whether it may read the namespace."""
     rules, incomplete = await _rules(api, namespace)
     missing = await _missing(api, rules, _rights(RIGHTS, namespace), incomplete=incomplete)
     get_namespace = _Right("", "namespaces", "get", namespace, namespace)
@@ -132,7 +131,7 @@ async def missing_in(api: ApiClient, namespace: str) -> tuple[list[str], bool]:
 
 
 async def missing_of(api: ApiClient, wanted: Rights, namespace: str | None) -> list[str]:
-    """The rights of `wanted` that the operator lacks in a namespace or, with None, in all; each in words."""
+    """Lists the rights in `wanted` that the operator lacks in a namespace or, with None, in all, as texts."""
     needed = _rights(wanted, namespace or "")
     if namespace is None:
         return [str(right) for right in needed if not await api.allowed(right.attributes)]
@@ -141,7 +140,7 @@ async def missing_of(api: ApiClient, wanted: Rights, namespace: str | None) -> l
 
 
 async def missing_for_lease(api: ApiClient, namespace: str, name: str) -> list[str]:
-    """The rights to its own Lease that the operator lacks, each in words."""
+    """Lists the rights to its own Lease that the operator lacks, as texts."""
     rules, incomplete = await _rules(api, namespace)
     return await _missing(api, rules, _rights(LEASE_RIGHTS, namespace, name), incomplete=incomplete)
 
@@ -152,7 +151,7 @@ async def _rules(api: ApiClient, namespace: str) -> tuple[list[_Rule], bool]:
 
 
 async def _missing(api: ApiClient, rules: list[_Rule], asked: list[_Right], *, incomplete: bool) -> list[str]:
-    """The rights of `asked` that the operator lacks, each in words.
+    """Lists the rights in `asked` that the operator lacks, as texts.
 
     If the rules are incomplete, for example because an authorization webhook may grant more, each right that they do
     not grant is checked by a separate request.

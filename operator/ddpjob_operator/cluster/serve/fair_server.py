@@ -1,4 +1,4 @@
-"""An HTTP server for a port that anybody may reach: a client with many connections cannot keep others out."""
+"""An HTTP server for a port that is open to anybody. A client with many connections cannot block other clients."""
 
 import asyncio
 import contextlib
@@ -10,19 +10,20 @@ from typing import Any
 from aiohttp import web
 
 WITHOUT_REQUEST, WITH_REQUEST = 256, 64
-"""How many connections a port may have that have sent no request yet, and how many that have sent one."""
+"""The limits on a port's connections that have not sent a request yet, and on those that have sent one."""
 BACKLOG = 128
-"""How many connections may wait in the kernel. This is less than WITHOUT_REQUEST, because otherwise a connection
-could be closed before its request is read."""
+"""How many connections may wait in the kernel. The number must be less than WITHOUT_REQUEST, because otherwise a
+connection could be closed before its request is read."""
 LINE_BYTES = 4096
-"""The limit of the request line and of each header: the header with a service account's token has 1 to 2 KiB."""
+"""The limit on the length of the request line and of each header. A header with a service account's token has 1 to 2
+KiB."""
 CLOSING_SECONDS = 1.0
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Connections:
-    """A limited number of connections. If there are too many, the host with the most loses its oldest one."""
+    """A limited number of connections. If there are too many, the oldest connection of the busiest host is closed."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -44,10 +45,10 @@ class _Connections:
 
 
 class FairServer(web.Server):
-    """A server with two limits: connections without a request cannot push out those that have sent one."""
+    """A server with two limits, so that connections without a request cannot displace those that have sent one."""
 
     def __init__(self, answer: Answer, idle_seconds: float) -> None:
-        """`idle_seconds`: how long a connection may stay without a request before it is closed."""
+        """`idle_seconds` is how long a connection may exist without a request before it is closed."""
         super().__init__(
             self._handle,
             access_log=None,
@@ -62,7 +63,7 @@ class FairServer(web.Server):
         self._listening: asyncio.Server | None = None
 
     async def listen(self, port: int) -> int:
-        """Listens on all addresses; port 0 takes a free port. Returns the port.
+        """Listens on all addresses. Port 0 means any free port. Returns the port.
 
         Raises:
             OSError: the port is not available.
@@ -81,7 +82,7 @@ class FairServer(web.Server):
         await self.shutdown(CLOSING_SECONDS)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Counts a new connection as one that has not sent a request yet."""
+        """Adds a new connection to those that have not sent a request yet."""
         super().connection_made(handler, transport)
         self._clients[handler] = str((transport.get_extra_info("peername") or ("",))[0]), transport
         self._without_request.add(*self._clients[handler])
@@ -103,12 +104,12 @@ class FairServer(web.Server):
 
 
 def raise_open_files_limit() -> None:
-    """Raises the process's limit on open files to the hard limit; the usual 1024 is only for users of select()."""
+    """Raises the process's limit on open files to the hard limit. Only programs that use select() need less."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # Some systems report a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def text(content: str, status: int = 200, **headers: Any) -> web.Response:
-    """A plain-text answer of one or more lines."""
+    """Returns a plain-text answer of one or more lines."""
     return web.Response(text=f"{content}\n", status=status, headers=headers)

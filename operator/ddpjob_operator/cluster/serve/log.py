@@ -1,4 +1,4 @@
-"""The operator's own log: one line per record, as JSON or as text for people, with the job that it is about."""
+"""The operator's own log, with one line per record, as JSON or text. Each record names the job that it concerns."""
 
 import logging
 import sys
@@ -15,12 +15,12 @@ FIELDS = ("namespace", "job", "uid")
 
 
 def about(key: tuple[str, str], uid: str = "") -> dict[str, str]:
-    """The `extra` argument of a log call that is about this job."""
+    """Returns the `extra` argument for a log call about this job."""
     return {"namespace": key[0], "job": key[1], "uid": uid}
 
 
 def set_up(kind: Format, level: str) -> None:
-    """Sends the log to standard error. Of kopf's log only errors are kept: `job_watch` logs each restart of kopf."""
+    """Sends the log to standard error. kopf logs only errors there, because `job_watch` logs each restart of kopf."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if kind == "json" else _Text())
     handler.addFilter(_shorten_server_errors)
@@ -30,7 +30,7 @@ def set_up(kind: Format, level: str) -> None:
 
 
 def _shorten_server_errors(record: logging.LogRecord) -> bool:
-    """Puts one line in place of kopf's traceback of a server's error or an incomplete answer, which is not a bug."""
+    """Shortens kopf's tracebacks to one line if a server's error or incomplete answer is the cause, and not a bug."""
     error = record.exc_info[1] if record.exc_info else None
     known = ("API", "WatchingError", "JSONDecodeError")
     if record.name.startswith("kopf") and error is not None and type(error).__name__.startswith(known):
@@ -53,11 +53,11 @@ class _Text(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  The name is logging's.
-        """A single line, whatever it quotes: the words of a policy or an image could imitate lines of this log."""
+        """Formats a message as a single line, because quoted texts, such as a policy's, could imitate log lines."""
         text = super().formatMessage(record)
         job = getattr(record, "job", None)
         return one_line(f"{text}  ({record.__dict__['namespace']}/{job})" if job else text)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        """A traceback, indented so that its lines cannot be taken for other lines of the log."""
+        """Indents a traceback, so that its lines cannot be mistaken for other lines of the log."""
         return indent(visible(super().formatException(ei)), "  ", lambda _: True)

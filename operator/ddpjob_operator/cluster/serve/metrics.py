@@ -49,7 +49,7 @@ UNREADABLE = Counter(
 )
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 
-# Makes each series begin with 0: Prometheus sees no increase in a series whose first value is 1.
+# Each series must begin with 0, because Prometheus sees no increase in a series whose first value is 1.
 for _result in ("ok", "error", "fenced", "bug"):
     ROUNDS.labels(_result)
 for _result in ("ok", "refused", "silent", "unreadable", "bug"):

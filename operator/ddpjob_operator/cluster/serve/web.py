@@ -1,7 +1,7 @@
 """The operator's own pages: /healthz and /readyz for the kubelet, /metrics for Prometheus.
 
-The kubelet has a port of its own. If it shared the metrics' port, strangers could fill that with connections, so that
-the probes fail and the operator is restarted.
+The kubelet has its own port. On the port of the metrics, strangers could open so many connections that the probes
+fail and the operator is restarted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,17 +19,17 @@ Problem = Callable[[], str]
 """Returns the lines of a problem; empty if there is none."""
 
 Access = Callable[[str], Awaitable[HTTPStatus]]
-"""Checks the token of a request for the metrics: returns OK, or the status with which the request is refused."""
+"""Checks the token of a request for the metrics. Returns OK, or the status with which the request is refused."""
 
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 IDLE_SECONDS = 75.0
-"""Longer than the usual interval between two scrapes, so that Prometheus can keep its connection."""
+"""This is longer than the usual interval between two scrapes, so that Prometheus can keep its connection."""
 PROBE_IDLE_SECONDS = 10.0
 
 
 class PortTakenError(Exception):
-    """A port is not available, usually because another process listens on it."""
+    """A port is not available, usually because another process is listening on it."""
 
     def __init__(self, flag: str, port: int, error: OSError) -> None:
         super().__init__(f"Cannot listen on {flag} {port}")
@@ -45,10 +45,10 @@ async def serve(
     states: Callable[[], Mapping[str, int]],
     access: Access | None = None,
 ) -> tuple[int, int]:
-    """Serves until the stack is closed: all pages on the first port, only those for probes on the second.
+    """Serves all pages on the first port, and only those for probes on the second, until the stack is closed.
 
-    Port 0 takes a free port. `ready` returns why the operator is not ready, and `problems` which problems it has
-    although it is ready; `states` counts the jobs in each state; `access`, if given, checks who may read the metrics.
+    Port 0 means any free port. `ready` returns why the operator is not ready. `problems` returns the problems that do
+    not affect readiness. `states` counts the jobs in each state. `access`, if given, checks who may read the metrics.
     Returns the ports.
 
     Raises:
@@ -56,8 +56,8 @@ async def serve(
     """
 
     async def healthz(_: web.BaseRequest) -> web.Response:
-        # It is enough that the process answers. How long a round takes depends on the API server, so slow rounds are
-        # not a reason to restart the operator; and every request to the API server has a timeout.
+        # It is enough that the process answers. Slow rounds are not a reason to restart the operator, because they
+        # depend on the API server, and every request to it has a timeout.
         return text("ok")
 
     async def readyz(_: web.BaseRequest) -> web.Response:

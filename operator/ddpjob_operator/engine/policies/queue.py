@@ -160,7 +160,7 @@ def queue_told_due(view: View) -> Times:
 
 
 def queue_told(view: View, verdict: Verdict) -> Verdict:
-    """Reports the job's state to its queue. A suspended job leaves the queue, and so does one without a queue label."""
+    """Reports the job's state to its queue. A job leaves the queue if it is suspended or has lost its queue label."""
     if not view.snapshot.kueue_workloads or DeleteJob() in verdict.actions:
         return verdict
     if view.refused:
