@@ -1,6 +1,6 @@
 """The DDPJob type: fields, defaults, validation, status, and the contract between operator and pod.
 
-Imports nothing else of ours.
+Imports none of our other packages.
 """
 
 from .causes import Cause

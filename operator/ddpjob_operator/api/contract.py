@@ -1,7 +1,7 @@
-"""Names and numbers that operator, pods and users share; a change here is a change of the contract.
+"""Names and numbers that operator, pods and users share. To change one of them is to change the contract.
 
-`ddpjob_trainer` never imports this module. It has its own copy of what it needs, and one golden file holds both
-sides to the same values.
+The packages in the pod never import this module. They have their own copies of the values that they need, and a
+golden file keeps both sides the same.
 """
 
 from enum import IntEnum
@@ -9,30 +9,30 @@ from enum import IntEnum
 GROUP = "ddpjob.dev"
 VERSION = "v1alpha2"
 FORMER_VERSION = "v1alpha1"
-"""A version whose objects exist on clusters that were upgraded. The API server refuses jobs written in it."""
+"""The former version, whose jobs may exist on upgraded clusters. The API server refuses new jobs in this version."""
 API_VERSION, FORMER_API_VERSION = f"{GROUP}/{VERSION}", f"{GROUP}/{FORMER_VERSION}"
 KIND = "DDPJob"
 
 TRAINER_CONTAINER = "trainer"
 RESERVED_VOLUME_PREFIX = "ddpjob-"
 SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
-"""Commands that start a supervisor, which starts the ranks."""
+"""The commands that start a supervisor, which in turn starts the ranks."""
 
 ATTEMPT_BEGINS = "attempt {} begins"
-"""A line that a supervisor prints before it starts the ranks of an attempt after the first one. ` in place: ` and the
-reason may follow. These lines tell apart attempts whose output is in the same log."""
+"""The line that a supervisor prints before each attempt except the first. It may continue with ` in place: ` and the
+reason. These lines separate attempts whose output is in the same log."""
 
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
-"""Where the job's Secret is mounted, in the trainer container alone."""
+"""Where the job's Secret is mounted, only in the trainer container."""
 
 TOPOLOGY_DIRECTORY = "/var/run/ddpjob.dev"
 DOMAIN_FILE = "topology-domain"
-"""File in that directory with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
+"""The file in TOPOLOGY_DIRECTORY with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
 
 MAX_NODES = 4096
-"""Largest `nodes`. With this limit, a node's number has at most four digits, which bounds the length of a job's
-name."""
+"""The largest value of `nodes`. A node's number has at most four digits, which makes room for the job's name in the
+names of pods."""
 
 MAX_PROCS_PER_NODE = 64
 MAX_CONTAINERS = 8
@@ -40,39 +40,40 @@ MAX_ENV = 256
 
 SUFFIX_LENGTH = 5
 MAX_NAME_LENGTH = 63 - len(f"-{MAX_NODES - 1}-") - SUFFIX_LENGTH
-"""A pod's name, `<job>-<node>-<suffix>`, is also its hostname: a DNS label of at most 63 characters."""
+"""The longest name of a job. A pod's name, `<job>-<node>-<suffix>`, is also its hostname, and therefore a DNS label
+of at most 63 characters."""
 
 
 class Label:
-    """Labels on everything that belongs to a job."""
+    """Labels on all objects that belong to a job."""
 
     MANAGED_BY = "app.kubernetes.io/managed-by"
-    """Who creates and removes it: always `ddpjob-operator`."""
+    """Who creates and deletes the object: always `ddpjob-operator`."""
     JOB_NAME = f"{GROUP}/job-name"
     """The job's name."""
     JOB_UID = f"{GROUP}/job-uid"
-    """The job's uid: a different one if a job is recreated under the same name."""
+    """The job's uid, which is different after a job is recreated under the same name."""
     NODE = f"{GROUP}/node"
     """On pods only: the node's number, from 0."""
     INCARNATION = f"{GROUP}/incarnation"
-    """On pods only: which pod of its node it is, counted from 1."""
+    """On pods only: the number of this pod among those that its node has had, counted from 1."""
 
 
 FINISHED = f"{GROUP}/finished"
-"""Annotation of a job that has finished, with its last state and a digest of its name. A backup that drops the status
-keeps the annotation, and the digest distinguishes the job from a copy of it."""
+"""Annotation of a finished job, with its final state and a digest of its name. If a backup drops the status, the job
+still has this annotation. The digest distinguishes the job from its copies."""
 
 ASKED = f"{GROUP}/asked"
-"""Annotation of a job's Workload in a queue: a digest of what the job asked for, except the number of nodes."""
+"""Annotation of a job's Workload in a queue: a digest of the job's request, except the number of nodes."""
 
 DOMAIN = f"{GROUP}/topology-domain"
-"""Annotation of a pod whose ranks follow placement: the value of the label that `spec.scheduling.topology` names, on
-the pod's Kubernetes node; empty if the node lacks the label."""
+"""Annotation of a pod whose ranks follow placement: its Kubernetes node's value of the label that
+`spec.scheduling.topology` names; empty if the node lacks the label."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Label of a job that Kueue is to admit: the LocalQueue, in the job's namespace."""
+"""Label of a job that Kueue must admit: the LocalQueue, in the job's namespace."""
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
-"""Label of a job in a queue: the WorkloadPriorityClass that gives its priority there."""
+"""Label of a job in a queue: the WorkloadPriorityClass, which determines the job's priority in the queue."""
 
 MANAGER = "ddpjob-operator"
 
@@ -81,12 +82,12 @@ class Env:
     """Variables of the trainer container. A template that sets one of them is refused."""
 
     MASTER_ADDR = "MASTER_ADDR"
-    """Host name of rank 0. Each pod has a name of its own, so that no process meets the master of an earlier pod."""
+    """Host name of rank 0. It differs for each pod, so that no process connects to a master in an earlier pod."""
     MASTER_PORT = "MASTER_PORT"
     """Port on which rank 0 listens: `spec.network.masterPort`. After a restart in place or a full preflight the ranks
     get another port, a free one from 10000 to 19999."""
     WORLD_SIZE = "WORLD_SIZE"
-    """Number of processes of all nodes together."""
+    """Number of processes on all nodes together."""
     NNODES = "NNODES"
     """Number of nodes."""
     NODE_RANK = "NODE_RANK"
@@ -94,17 +95,17 @@ class Env:
     NPROC_PER_NODE = "NPROC_PER_NODE"
     """Number of processes on each node."""
 
-    # RANK is always the number of a process, never of a node. So a pod sets these three only if it has one process;
-    # with more, torchrun or the trainer's own launcher sets them for each process.
+    # RANK is always the number of a process, never of a node. So a pod sets these three variables only if it has one
+    # process. Otherwise torchrun or the supervisor sets them for each process.
     RANK = "RANK"
-    """This process's number in the world, from 0. Set with one process per node; with more, the program that starts
-    them (torchrun, `ddpjob-train`) sets it for each."""
+    """This process's number in the world, from 0. The pod sets it if a node has one process; otherwise the program
+    that starts the processes (torchrun, `ddpjob-train`) sets it for each."""
     LOCAL_RANK = "LOCAL_RANK"
-    """This process's number on its node, from 0. Set as RANK is."""
+    """This process's number on its node, from 0. Set in the same way as RANK."""
     LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
-    """Number of processes on this node. Set as RANK is."""
+    """Number of processes on this node. Set in the same way as RANK."""
 
-    # torchrun's own arguments (https://docs.pytorch.org/docs/stable/elastic/run.html).
+    # Defaults for torchrun's own arguments (https://docs.pytorch.org/docs/stable/elastic/run.html).
     PET_NNODES = "PET_NNODES"
     """torchrun's `--nnodes`."""
     PET_NPROC_PER_NODE = "PET_NPROC_PER_NODE"
@@ -123,12 +124,12 @@ class Env:
     UID = "DDPJOB_UID"
     """The job's uid."""
     INCARNATION = "DDPJOB_INCARNATION"
-    """Which pod of its node this is, counted from 1."""
+    """Number of this pod among those that its node has had, counted from 1."""
     ATTEMPT = "DDPJOB_ATTEMPT"
-    """Which start of the gang it is, counted from 1: `status.attempt` when the pod was created. A supervisor updates
-    it for the ranks of each attempt."""
+    """Number of the attempt, counted from 1: `status.attempt` when the pod was created. A supervisor updates it for
+    the ranks of each attempt."""
     BACKEND = "DDPJOB_BACKEND"
-    """`nccl` or `gloo`: what `spec.backend` stands for, the same in all processes."""
+    """`nccl` or `gloo`: the backend from `spec.backend`, with Auto resolved; the same in all processes."""
     CHECKPOINT_DIR = "DDPJOB_CHECKPOINT_DIR"
     """Directory of the checkpoints: `spec.checkpoint.path`. Not set without `spec.checkpoint`."""
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
@@ -142,22 +143,22 @@ class Env:
 
     SUPERVISOR = "DDPJOB_SUPERVISOR"
     """Several variables packed into one: a JSON object of their names and values. A supervisor sets each of them for
-    itself and its ranks, unless the container already has a variable of that name."""
+    itself and its ranks, unless the container already has a variable with that name."""
 
     # For the supervisor.
     STATUS_PORT = "DDPJOB_STATUS_PORT"
     """Port of the supervisor's status page: `spec.network.statusPort`."""
     CONTROL_PORT = "DDPJOB_CONTROL_PORT"
-    """Port on which supervisors talk to each other: `spec.network.controlPort`."""
+    """Port on which supervisors communicate with each other: `spec.network.controlPort`."""
     PEERS = "DDPJOB_PEERS"
-    """Where to find supervisors: `host:port`, separated by commas; rank 0's first. A pod that replaces a lost one
-    also gets the addresses of up to eight running pods."""
+    """Addresses of supervisors as `host:port`, separated by commas, with rank 0's first. A pod that replaces a lost
+    pod also gets the addresses of up to eight running pods."""
     SECRET_FILE = "DDPJOB_SECRET_FILE"  # noqa: S105  (a name)
-    """File with the job's secret, by which its supervisors recognise each other: from a Secret that is mounted only
-    in the trainer container."""
+    """File with the job's secret, by which its supervisors authenticate each other. It comes from a Secret that is
+    mounted only in the trainer container."""
     IN_PLACE_RESTARTS = "DDPJOB_IN_PLACE_RESTARTS"
-    """Restarts in place that are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` if that
-    is less; 0 with `mode: Recreate`."""
+    """How many restarts in place are allowed within the window: `spec.restart.inPlaceRestarts`, or `maxRestarts` if
+    that is less; 0 with `mode: Recreate`."""
     RESTART_WINDOW_SECONDS = "DDPJOB_RESTART_WINDOW_SECONDS"
     """The window for restarts in place: `spec.restart.windowSeconds`."""
     LEAVE_TO_OPERATOR = "DDPJOB_LEAVE_TO_OPERATOR"
@@ -168,7 +169,8 @@ class Env:
     FIRST_STEP_TIMEOUT_SECONDS = "DDPJOB_FIRST_STEP_TIMEOUT_SECONDS"
     """`spec.firstStepTimeoutSeconds`, if that is set."""
     IMAGE = "DDPJOB_IMAGE"
-    """The trainer container's image. The supervisor expects a first step to take as long as with the same image."""
+    """The trainer container's image. With the same image, the supervisor expects the first step to take as long as
+    before."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     GRACE_PERIOD_SECONDS = "DDPJOB_GRACE_PERIOD_SECONDS"
@@ -176,15 +178,15 @@ class Env:
     that is set."""
     TOPOLOGY_DOMAIN_FILE = "DDPJOB_TOPOLOGY_DOMAIN_FILE"
     """File with the value of the pod's annotation `ddpjob.dev/topology-domain`, by which supervisors order ranks. Set
-    with `spec.scheduling.topology`, if a supervisor starts the ranks."""
+    if the job has `spec.scheduling.topology` and a supervisor starts the ranks."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, because all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"
-    """Only in local mode: the directory of the run, where the supervisor keeps what it records."""
+    """Only in local mode: the directory of the run, where the supervisor keeps its records."""
     HEARTBEAT = "DDPJOB_HEARTBEAT"
     """Set by the supervisor for its ranks: the file in which a rank reports that it is alive, and its progress."""
     MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"
-    """Set by the supervisor for its ranks, once it is known: the mean time from one failure to the next so far."""
+    """Set by the supervisor for its ranks as soon as it is known: the mean time between the failures so far."""
 
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
@@ -209,11 +211,11 @@ PACKED_VARIABLES = frozenset(
         Env.TOPOLOGY_DOMAIN_FILE,
     }
 )
-"""Variables that hardly any program except a supervisor reads. A pod has them packed in SUPERVISOR, except those that
-its template mentions."""
+"""The variables that hardly any program except a supervisor reads. They are packed in SUPERVISOR, except those that
+the pod's template mentions."""
 PACKED_BEHIND_SUPERVISOR = CONTRACT_VARIABLES - {Env.TERMINATION_LOG}
-"""The variables that are packed if a supervisor is the container's command. It can unpack all of them, but needs
-TERMINATION_LOG to report that it cannot unpack them."""
+"""The variables that are packed if the container's command is a supervisor. It can unpack all of them, but needs
+TERMINATION_LOG in order to report a failure to unpack."""
 
 DEFAULT_MASTER_PORT = 29500
 DEFAULT_STATUS_PORT = 29501
@@ -224,27 +226,27 @@ TERMINATION_LOG_PATH = "/dev/termination-log"
 class ExitCode(IntEnum):
     """Exit codes of the trainer that have a meaning for the engine.
 
-    Other codes are the program's own: 1-199, where 128+n is signal n. A cause is read from the failure report and
-    never guessed from a code below 128: argparse exits 2 and torchrun always 1.
+    All other codes from 1 to 199 are the program's own, where 128+n is signal n. The cause is taken from the failure
+    report and never guessed from a code below 128, because argparse exits with 2 and torchrun always with 1.
     """
 
     DONE = 0
-    """The process has finished. With `successPolicy: AllRanks` the job succeeds when every rank has."""
+    """The process has finished. With `successPolicy: AllRanks` the job succeeds when every rank has finished."""
     APPLICATION_ERROR = 1
     """The training code raised an exception, or a peer was lost; the failure report says which."""
     BAD_INPUT = 2
     """Arguments, data or environment are wrong, or there is no space for a checkpoint."""
     PREFLIGHT_RETRY = 201
-    """The supervisor found the machine or the network unfit; another machine may be fine."""
+    """The supervisor found that the machine or the network is unfit. Another machine may be fine."""
     PREFLIGHT_NEVER = 202
-    """The supervisor found a fault that any other machine would have too."""
+    """The supervisor found a fault that any other machine would have, too."""
     STALLED = 203
     """The supervisor ended a gang that was stalled."""
     PEER_LOST = 204
-    """The supervisor exited because another rank failed, and the operator decides what follows."""
+    """The supervisor exited because another rank failed. The operator decides what follows."""
     SAVED_AND_STOPPED = 205
-    """Told to stop, the process has finished its step, saved, and stopped."""
+    """The process was told to stop, and finished its step, saved, and stopped."""
 
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-")
-"""Resources that count as GPUs in any cluster; one that ends in a dash is a prefix."""
+"""The resources that count as GPUs in any cluster. A name that ends in a dash is a prefix."""

@@ -1,7 +1,7 @@
-"""The CustomResourceDefinition: the type in the form that the API server needs.
+"""The CustomResourceDefinition, which is the type in the form that the API server needs.
 
-It is made from the same schema that editors and local mode use. An API server accepts only a "structural" schema,
-which has no references. The rules that compare fields are added in CEL.
+It is made from the same schema that editors and local mode use. The API server accepts only a "structural" schema,
+which has no references. Rules that compare fields are added in CEL.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,8 @@ STATUS_IS_WRITTEN = (
     "has(self.status) && has(self.status.message) && (!has(oldSelf.status) || !has(oldSelf.status.message) || "
     "self.status.message != oldSelf.status.message)"
 )
-"""In CEL: whether the update changes the status, which nearly always means a new message. Such an update cannot
-change the spec, so the two specs need not be compared. (Comparing them would cost more than all other checks of the
-update.)"""
+"""A CEL expression: true if the update changes the status, which nearly always has a new message then. Such an update
+cannot change the spec, so the specs need not be compared. (The comparison would cost more than all other checks.)"""
 
 COLUMNS = (
     ("State", ".status.state", "string", 0),
@@ -44,20 +43,20 @@ SCALE = {
     "statusReplicasPath": ".status.nodes",
     "labelSelectorPath": ".status.selector",
 }
-"""For `kubectl scale` and for autoscalers."""
+"""The scale subresource, for `kubectl scale` and autoscalers."""
 
 LEFT_OUT = {"anyOf", "$defs", "additionalProperties", "examples", "uniqueItems"}
-"""Keywords of JSON Schema that a CRD lacks or writes in another form."""
+"""Keywords of JSON Schema that a CRD lacks or expresses differently."""
 
 KUBERNETES_OWN = ("template", "checkpoint.volume")
-"""Fields of the spec that have a type of Kubernetes' own."""
+"""The fields of the spec whose types are Kubernetes' own."""
 RESOURCE_KINDS = ("requests", "limits")
 ATOMIC = {"x-kubernetes-map-type": "atomic"}
-"""With this, server-side apply gives the whole map to one field manager."""
+"""With this keyword, server-side apply assigns the whole map to one field manager."""
 
 
 def crd() -> dict[str, Any]:
-    """The CRD as a document to apply."""
+    """Returns the CRD as a document to apply."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -82,9 +81,9 @@ def crd() -> dict[str, Any]:
                     "schema": {"openAPIV3Schema": _root()},
                 },
                 {
-                    # Served because the ownerReferences of older pods name this version, by which the garbage
-                    # collector then reads the job, and because kubectl may have only this version in its discovery
-                    # cache for hours.
+                    # This version is served for two reasons. The ownerReferences of older pods name it, and the
+                    # garbage collector reads the job in the version named there. And for hours, kubectl may have only
+                    # this version in its discovery cache.
                     "name": FORMER_VERSION,
                     "served": True,
                     "storage": False,
@@ -99,9 +98,9 @@ def crd() -> dict[str, Any]:
 
 
 def _unwritten() -> dict[str, Any]:
-    """The schema of the former version, which refuses to create jobs and to change their spec or status.
+    """Returns the schema of the former version, by which no job can be created, and no spec or status be changed.
 
-    The metadata can be changed, because the garbage collector removes finalizers through the version that it knows.
+    The metadata can be changed, because the garbage collector removes finalizers in the version that it knows.
     """
     old = "oldSelf.value()"
     status = f"(has(self.status) ? has({old}.status) && self.status == {old}.status : !has({old}.status))"
@@ -131,9 +130,9 @@ def _root() -> dict[str, Any]:
     for path in KUBERNETES_OWN:
         field = _at(spec, path)
         field |= {"description": field["description"], **_without(field, _is_description)}
-    # Otherwise the API server would track at each write which client has set which field of the template.
+    # Without ATOMIC, the API server would track at each write which client has set which field of the template.
     spec["properties"]["template"] |= ATOMIC
-    status = status_schema()  # Without defaults: the programs that read a status know them.
+    status = status_schema()  # Its defaults are removed below, because the programs that read a status know them.
     root = {
         "type": "object",
         "description": document["description"],
@@ -151,7 +150,7 @@ def _root() -> dict[str, Any]:
 
 
 def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema with its references resolved, in the keywords that an API server supports."""
+    """Returns the schema with its references resolved, in the keywords that the API server supports."""
     if "$ref" in schema:
         target = definitions[schema["$ref"].rsplit("/", 1)[-1]]
         beside = {key: value for key, value in schema.items() if key != "$ref"}
@@ -159,7 +158,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
     if schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
-    if "anyOf" in schema:  # Only Kubernetes' own types have anyOf: a number or a string.
+    if "anyOf" in schema:  # Only Kubernetes' own types have anyOf, which is always a number or a string.
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
         result["properties"] = {name: structural(field, definitions) for name, field in schema["properties"].items()}
@@ -171,7 +170,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
 
 
 def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
-    """A schema without the keywords for whose name and value `left_out` is true."""
+    """Removes from a schema all keywords for whose name and value `left_out` returns true."""
     if isinstance(schema, list):
         return [_without(part, left_out) for part in schema]
     if not isinstance(schema, dict):
@@ -180,18 +179,18 @@ def _without(schema: Any, left_out: Callable[[str, Any], bool]) -> Any:
 
 
 def _is_default(keyword: str, value: Any) -> bool:
-    """Whether this is the keyword `default`, and not a field with that name, whose value would be a schema."""
+    """Whether this is the keyword `default` and not a field with that name, whose value would be a schema."""
     return keyword == "default" and not (isinstance(value, dict) and "type" in value)
 
 
 def _is_description(keyword: str, value: Any) -> bool:
-    """Whether this is the keyword `description`, and not a field with that name, whose value would be a schema."""
+    """Whether this is the keyword `description` and not a field with that name, whose value would be a schema."""
     return keyword == "description" and isinstance(value, str)
 
 
 def _bound(spec: dict[str, Any]) -> None:
-    """Adds limits without which the API server refuses rules over lists as too costly."""
-    spec["properties"]["template"]["required"] = ["spec"]  # No rule would apply to a template without a spec.
+    """Adds limits to lists, because without them the API server refuses rules over the lists as too costly."""
+    spec["properties"]["template"]["required"] = ["spec"]  # Otherwise no rule would apply to a template without one.
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256
@@ -211,7 +210,7 @@ def _bound(spec: dict[str, Any]) -> None:
 
 
 def _rules(root: dict[str, Any]) -> None:
-    """Adds the rules that compare fields, each at a place from which CEL sees all fields that the rule compares."""
+    """Adds the rules that compare fields, each at a place from which CEL can read all fields that it compares."""
     for rule in RULES:
         if rule.cel:
             validation = {"rule": rule.cel, "message": rule.said} | _field_path(rule)
@@ -223,13 +222,13 @@ def _rules(root: dict[str, Any]) -> None:
 
 
 def _field_path(rule: Rule) -> dict[str, str]:
-    """The field that the API server names when the rule is broken, as a path from the place of the rule."""
+    """Returns the field that the API server names when the rule is broken, as a path from the rule's place."""
     path = f".{rule.path}".removeprefix(f".{rule.at}" * bool(rule.at)).removesuffix("[]")
     return {"fieldPath": path} if path and not path.startswith(".metadata") else {}  # The CRD has no fields there.
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:
-    """The schema of the field at a path below `schema`; `[]` after a list leads to its items."""
+    """Returns the schema of the field at a path below `schema`. In the path, `[]` after a list means its items."""
     for name in path.replace("[]", ".items").split(".") if path else ():
         schema = schema["items"] if name == "items" else schema["properties"][name]
     return schema

@@ -1,6 +1,6 @@
-"""Makes a DDPJob from what a person types: a script, a module or a command, and options such as the number of nodes.
+"""Makes a DDPJob from a command line: a script, a module or a command, and options such as the number of nodes.
 
-A dry run prints exactly what the command would run, because both get the job from here.
+A dry run prints exactly the job that the command would run, because both are made here.
 """
 
 import re
@@ -18,7 +18,7 @@ from .validation import problems
 NO_SIZE = Size()
 
 NAMELESS = "job"
-"""The name of a job if the name of its script has no letter that a DNS label may contain."""
+"""The job's name if its script's name contains no letter that is allowed in a DNS label."""
 ROOM_FOR_NUMBER = len("-99999")
 
 EXPANDED = re.compile(r"\$(?=[$(])")
@@ -27,50 +27,50 @@ EXPANDED = re.compile(r"\$(?=[$(])")
 
 @dataclass(frozen=True, slots=True)
 class Entrypoint:
-    """What each node runs."""
+    """The program that each node runs."""
 
     command: tuple[str, ...]
     arguments: tuple[str, ...]
     name: str
-    """The default name of its job."""
+    """The default name of the job."""
 
 
 def script(path: str, arguments: Sequence[str] = ()) -> Entrypoint:
-    """A Python script under the supervisor."""
+    """Returns the entrypoint that runs a Python script under the supervisor."""
     return Entrypoint((SUPERVISE, path), tuple(arguments), job_name(PurePath(path).stem))
 
 
 def module(name: str, arguments: Sequence[str] = ()) -> Entrypoint:
-    """A Python module under the supervisor."""
+    """Returns the entrypoint that runs a Python module under the supervisor."""
     return Entrypoint((SUPERVISE, "-m", name), tuple(arguments), _name_of_module(name))
 
 
 def started(entrypoint: Entrypoint, method: str | None) -> Entrypoint:
-    """The entrypoint of a script or module whose ranks are started `warm` or `cold`; None: the supervisor decides."""
+    """Sets how a script's or module's ranks are started, `warm` or `cold`; None: the supervisor decides."""
     supervise, *program = entrypoint.command
     return replace(entrypoint, command=(supervise, "--start-method", method, *program)) if method else entrypoint
 
 
 def command(words: Sequence[str]) -> Entrypoint:
-    """Any command, without a supervisor; `words` has at least one item."""
+    """Returns the entrypoint that runs any command without a supervisor. `words` must not be empty."""
     return Entrypoint(tuple(words), (), _name_in(words))
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options besides the entrypoint; None: not given."""
+    """The options besides the entrypoint. An option that was not given is None."""
 
     image: str | None
-    """None: the image that the operator's administrator has set."""
+    """The image; None: the image that the operator's administrator has set."""
     name: str | None = None
     size: Size = NO_SIZE
     gpus: int = 0
-    """GPUs of all nodes together; 0 if there are none, or if the number is unknown."""
+    """The number of GPUs on all nodes together; 0 if there are none, or if the number is unknown."""
     env: Sequence[str] = ()
-    """Each `NAME=VALUE`."""
+    """Environment variables, each as `NAME=VALUE`."""
     max_restarts: int | None = None
     checkpoint: dict[str, Any] | None = None
-    """`spec.checkpoint`."""
+    """The field `spec.checkpoint`."""
 
 
 FLAGS: dict[Path, str] = {
@@ -81,14 +81,14 @@ FLAGS: dict[Path, str] = {
     ("spec", "checkpoint", "path"): "--checkpoint",
     ("spec", "template", "spec", "containers", 0, "env"): "--env",
 }
-"""For each field, by its path: the option that sets it."""
+"""The option that sets each field, by the field's path."""
 
 
 def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
-    """The valid DDPJob that runs an entrypoint, as a document to write to YAML.
+    """Returns the DDPJob that runs an entrypoint, as a valid document to write to YAML.
 
     Raises:
-        BadInputError: an option is wrong; the text lists all mistakes.
+        BadInputError: an option is wrong. The text lists all mistakes.
     """
     size = options.size
     if launcher := launcher_of(entrypoint.command):
@@ -117,23 +117,23 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
 
 
 def check(document: dict[str, Any]) -> None:
-    """Checks whether a document made from options is a valid DDPJob.
+    """Checks that a document made from options is a valid DDPJob.
 
     Raises:
-        BadInputError: it is not; for each mistake the text says which option is wrong.
+        BadInputError: the document is not valid. For each mistake the text names the wrong option.
     """
     if found := problems(document):
         raise BadInputError("\n  ".join(map(_as_typed, found)))
 
 
 def job_name(text: str) -> str:
-    """A name for a job: `My_Train.v2` becomes `my-train-v2`. A number can be appended."""
+    """Makes a job's name from a text: `My_Train.v2` becomes `my-train-v2`. There is room to append a number."""
     dashed = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")
     return dashed[: MAX_NAME_LENGTH - ROOM_FOR_NUMBER].strip("-") or NAMELESS
 
 
 def literal(words: Sequence[str]) -> tuple[str, ...]:
-    """The words, escaped so that Kubernetes expands nothing in them: the user's shell has already expanded them."""
+    """Escapes words so that Kubernetes expands no variables in them, as the user's shell has already done so."""
     return tuple(EXPANDED.sub("$$", word) for word in words)
 
 
@@ -159,7 +159,7 @@ def _name_of_module(name: str) -> str:
 
 
 def _name_in(words: Sequence[str]) -> str:
-    """A name made from that of the script, else of the last module after a `-m`, else of the program."""
+    """Makes a job's name from the name of the script, else of the last module after `-m`, else of the program."""
     script = next((word for word in words if word.endswith(".py")), None)
     modules = [name for flag, name in pairwise(words) if flag == "-m"]
     if script is not None:

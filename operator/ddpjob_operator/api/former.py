@@ -1,7 +1,7 @@
-"""Jobs that were started by a release with a former version of the type.
+"""Reads jobs that were started by a release with a former version of the type.
 
-The API server serves them under today's version without converting them: it drops fields that the spec no longer has,
-and other fields may have values of the types that they had then. A finished job is read far enough to stay finished.
+The API server serves them under the present version without converting them. It drops fields that the spec no longer
+has, and other fields may have values of their former types. A finished job is read just far enough to stay finished.
 A job that has not finished is marked as former. Everything else in a status is kept for the release that wrote it.
 """
 
@@ -17,27 +17,27 @@ ENDED = frozenset({ConditionType.COMPLETE, ConditionType.FAILED})
 
 
 def is_former(spec: dict[str, Any], status: dict[str, Any]) -> bool:
-    """Whether the job was made under a former version of the type.
+    """Whether the job was created under a former version of the type.
 
-    A status of that version has no bookkeeping. If no operator has looked at the job, only the spec can tell: there
-    `procsPerNode` was Auto unless its user gave a number.
+    A status of that version has no bookkeeping. If no operator has written a status yet, only the spec can show the
+    version: `procsPerNode` was Auto unless the user gave a number.
     """
     if isinstance(spec.get("procsPerNode"), str):
         return True
     if spec.get("managedBy") not in {None, CONTROLLER_NAME}:
-        return False  # Another controller writes no bookkeeping of ours.
+        return False  # Another controller does not write our bookkeeping.
     version = status.get("bookkeeping", {}).get("version", FORMER_VERSION)
     return version == FORMER_VERSION and int(status.get("observedGeneration", 0)) > 0
 
 
 def as_read(spec: dict[str, Any], status: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The spec and the status of a former job as far as this version can read them."""
+    """Returns the parts of a former job's spec and status that this version can read."""
     translated = {} if "bookkeeping" in status else _untold(status)
     return _without_former_types(spec), status | translated
 
 
 def _untold(status: dict[str, Any]) -> dict[str, Any]:
-    """Fields for a status that no operator of this version has written, translated from its former fields."""
+    """Translates the fields of a status that no operator of this version has written yet."""
     books = {"bookkeeping": {"version": ""}}
     conditions = [
         condition | {"type": ENDS.get(condition["type"], condition["type"])}
@@ -50,7 +50,7 @@ def _untold(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_former_types(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec without fields that were removed or have another type now. Such a job never starts again."""
+    """Removes fields that were dropped or have another type now from the spec of a job that never starts again."""
     names = {str(field.alias) for field in DDPJobSpec.model_fields.values()}
     known = {name: value for name, value in spec.items() if name in names}
     if not isinstance(known.get("procsPerNode"), int):

@@ -1,7 +1,7 @@
-"""Fields and values of former versions of the type, with what replaces them.
+"""Fields and values of former versions of the type, with their replacements.
 
-A file that has one of them is refused, and the message names the replacement. The type itself no longer contains
-them. The page on versions has the same table.
+A file with such a field or value is refused, and the message names the replacement. The type itself no longer
+contains them. The page on versions has the same table.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ def _no_mapping(value: Any) -> bool:
 class FormerWord:
     """A field or value of a former version.
 
-    path   the field; `[]` after a list stands for each of its items
-    hint   the message for the person who wrote it
-    new    the replacement, as the page on versions shows it
-    value  the former value, as that page shows it; empty: any value
-    found  whether a value is in the former form
+    path   the field; `[]` after a list means each of its items
+    hint   the message for a user who writes the former field or value
+    new    the replacement, as shown on the page on versions
+    value  the former value, as shown on that page; empty: any value
+    found  returns whether a value has the former form
     """
 
     path: str
@@ -47,7 +47,7 @@ class FormerWord:
 
     @property
     def old(self) -> str:
-        """The former field with its value, as that page shows it."""
+        """The former field with its value, as shown on the page on versions."""
         return f"{self.path}: {self.value}" if self.value else self.path
 
 
@@ -91,7 +91,7 @@ FORMER_WORDS: tuple[FormerWord, ...] = (
 
 
 def former_words(document: Any) -> Iterator[Problem]:
-    """A problem for each field or value of a former version in a document."""
+    """Yields a problem for each field or value of a former version in a document."""
     for word in FORMER_WORDS:
         for path, value in _values(document, tuple(word.path.replace("[]", ".[]").split("."))):
             if word.found(value):
@@ -99,7 +99,7 @@ def former_words(document: Any) -> Iterator[Problem]:
 
 
 def _values(value: Any, way: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values to which `way` leads, each with its path: several if it passes through lists, or none."""
+    """Yields each value that `way` leads to, with its path. There may be several, because `way` may pass lists."""
     if not way:
         yield path, value
         return

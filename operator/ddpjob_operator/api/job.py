@@ -13,7 +13,7 @@ from .status import DDPJobStatus
 
 
 class Metadata(Model):
-    """The fields of an object's metadata that DDPJob reads; the others are ignored."""
+    """The fields of an object's metadata that DDPJob reads. All other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -24,7 +24,7 @@ class Metadata(Model):
 
 
 class DDPJob(Model):
-    """A DDPJob: the spec says what is asked for, the status what has become of it."""
+    """A DDPJob: the spec contains the user's request, and the status what has happened since."""
 
     metadata: Metadata
     spec: DDPJobSpec
@@ -37,9 +37,9 @@ class DDPJob(Model):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any], *, nulls: bool = True) -> "DDPJob":
-        """The job in a document in which `validation.problems` finds nothing wrong; a null means an unset field.
+        """Parses a document in which `validation.problems` finds no problem. A null counts as an unset field.
 
-        `nulls`: whether the document may have nulls. If it has none, it need not be searched for them.
+        `nulls` is False if the document is known to have no nulls, so that it need not be searched for them.
         """
         known = without_nulls(document) if nulls else document
         parts = {key: known[key] for key in cls.model_fields if key in known}
@@ -48,9 +48,9 @@ class DDPJob(Model):
         return cls.model_validate(parts)
 
     def with_status(self, status: DDPJobStatus) -> "DDPJob":
-        """The same job with this status."""
+        """Returns the same job with this status."""
         return DDPJob(metadata=self.metadata, spec=self.spec, status=status)
 
     def to_document(self) -> dict[str, object]:
-        """The job as a document to write to YAML or JSON."""
+        """Returns the job as a document to write to YAML or JSON."""
         return {"apiVersion": API_VERSION, "kind": KIND, **self.to_dict()}

@@ -1,4 +1,4 @@
-"""Reads DDPJobs from YAML files, naming every mistake with its line, and writes them."""
+"""Reads DDPJobs from YAML files, reporting every mistake with its line, and writes them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ OTHER_JOBS = {
     "batch/Job": "the Job's completions are spec.nodes, backoffLimit is spec.restart.maxRestarts, and template is"
     f" spec.template, with its container named {TRAINER_CONTAINER}",
 }
-"""How to write a job of another kind as a DDPJob, by its API group and kind."""
+"""How to convert a job of another kind to a DDPJob, by the job's API group and kind."""
 
 
 LONGEST_TEXT = 4 << 20
-"""The most characters that a file may have; an API server accepts no object as large as this."""
+"""The largest number of characters that a file may have. An API server accepts no object as large as this."""
 MOST_VALUES = 100_000
-"""The most values that a document may have: with aliases of aliases, a few lines can stand for far more."""
+"""The largest number of values that a document may have. With aliases of aliases, a few lines can expand to more."""
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """The DDPJob in a file, and the kinds of the other objects there."""
+    """The DDPJob in a file, and the kinds of the file's other objects."""
 
     job: DDPJob
     document: dict[str, Any]
@@ -41,11 +41,11 @@ class JobFile:
 
 
 def read(file: FilePath) -> JobFile:
-    """The one DDPJob in a YAML file.
+    """Reads the only DDPJob in a YAML file.
 
     Raises:
-        BadInputError: the file cannot be read, is not YAML, or has no or several DDPJobs.
-        InvalidJobError: the DDPJob is not valid; the error lists every problem with its line.
+        BadInputError: the file cannot be read, is not YAML, or does not contain exactly one DDPJob.
+        InvalidJobError: the DDPJob is not valid. The error lists every problem with its line.
     """
     try:
         with file.open(encoding="utf-8") as opened:
@@ -57,7 +57,7 @@ def read(file: FilePath) -> JobFile:
 
 
 def parse(text: str, source: str) -> JobFile:
-    """Like `read`, but from text; `source` is its name in messages."""
+    """Parses a text as `read` parses a file. `source` is the text's name in messages."""
     if len(text) > LONGEST_TEXT:
         raise BadInputError(
             f"{source} is larger than {LONGEST_TEXT >> 20} MiB; an API server accepts no object of this size"
@@ -93,7 +93,10 @@ def parse(text: str, source: str) -> JobFile:
 
 
 def written(value: Any) -> str:
-    """YAML as people write it: in the order given, lists of strings on one line, other lists and scripts indented."""
+    """Formats a value as YAML in the way that people write it.
+
+    Fields keep their order, lists of strings are on one line, and other lists and scripts are indented.
+    """
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=float("inf"))
     return text
 
@@ -124,7 +127,7 @@ _Dumper.add_representer(str, _text)
 
 @dataclass
 class _Document:
-    """A YAML document with the line of each of its values."""
+    """A YAML document with the line numbers of its values."""
 
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
@@ -150,12 +153,12 @@ class _Document:
 
     @property
     def type(self) -> str:
-        """The document's API group and kind: `batch/Job`."""
+        """The document's API group and kind, such as `batch/Job`."""
         version = self.value.get("apiVersion", "") if isinstance(self.value, dict) else ""
         return f"{str(version).partition('/')[0]}/{self.kind}"
 
     def line(self, path: Path) -> int:
-        """The line of the value at a path or, if it is missing, of the nearest value around it."""
+        """Returns the line of the value at a path or, if there is none, of the innermost value that encloses it."""
         while path not in self.lines:
             path = path[:-1]
         return self.lines[path]

@@ -1,8 +1,8 @@
-"""Launchers, which start a node's processes: the job's size in their flags, and the flags that we add.
+"""Launchers, which start a node's processes. Reads the job's size from their flags, and adds flags where needed.
 
-torchrun reads its node's place in the job from variables (PET_NODE_RANK and others), which the contract sets.
-Accelerate reads it only from flags, so each pod is created with such flags. Without these, each node would train by
-itself, or make itself the master and wait for the others forever.
+torchrun reads the node's place in the job from variables (PET_NODE_RANK and others), which the contract sets.
+Accelerate reads it only from flags, so each pod is created with such flags. Without them, each node would train
+separately, or make itself the master and wait for the others forever.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,29 +12,29 @@ from .contract import Env
 from .problems import BadInputError
 
 CommandLine = tuple[str, ...]
-"""The words of a command, or of a part of it such as its flags."""
+"""The words of a command line, or of a part such as its flags."""
 
 MODULE_FLAGS = frozenset({"-m", "--module"})
 COUNTED = frozenset({"gpu", "auto"})
-"""Words that torchrun accepts as a number of processes: as many as there are GPUs."""
+"""Words that torchrun accepts as the number of processes, and which mean one process per GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many nodes and processes a job has; None: not given."""
+    """How many nodes and processes a job has; None if not given."""
 
     nodes: int | None = None
     procs_per_node: int | None = None
 
     @property
     def ranks(self) -> int:
-        """Processes of all nodes together."""
+        """The number of processes on all nodes together."""
         return (self.nodes or 1) * (self.procs_per_node or 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher's command line. Flags are written with underscores here; on the command line, with dashes too."""
+    """A launcher's command line. Flags have underscores here, but may have dashes on the command line."""
 
     name: str
     calls: tuple[CommandLine, ...]
@@ -42,17 +42,19 @@ class Launcher:
     nodes: str
     procs: str
     counts_all: bool
-    """Whether `procs` counts the processes of all nodes together."""
+    """Whether the flag `procs` counts the processes on all nodes together."""
     place: frozenset[str]
-    """Flags that differ from node to node, or name the first of several nodes: only DDPJob may set them."""
+    """The flags that only DDPJob may set, because they differ between nodes or name the first of several nodes."""
     told: CommandLine = ()
     """The flags that we add, with placeholders for the size."""
     without_gpus: CommandLine = ()
-    """The flags that we also add for several processes without GPUs, unless the user's flags have one of `modes`."""
+    """The flags that we add for several processes without GPUs, unless the user's flags contain one of `modes`."""
     modes: frozenset[str] = frozenset()
 
     def size(self, words: CommandLine, asked: Size, gpus: int) -> Size:
-        """The job's size, from the flags in `words` and from `asked`; `gpus`: GPUs of all nodes together.
+        """Returns the job's size, from the flags in `words` and from `asked`.
+
+        `gpus` is the number of GPUs on all nodes together.
 
         Raises:
             BadInputError: `words` and `asked` contradict each other, or `words` set a node's place.
@@ -66,7 +68,7 @@ class Launcher:
         return Size(nodes, self._procs(flags, nodes or 1, asked.procs_per_node, gpus))
 
     def placed(self, words: CommandLine, size: Size, *, on_gpus: bool) -> tuple[CommandLine, CommandLine]:
-        """The launcher's command, and its arguments after the flags that we add, so that the user's own win."""
+        """Returns the launcher's command and arguments, with our flags first, so that the user's take precedence."""
         call = self._call(words)
         without_gpus = size.ranks > 1 and not on_gpus and not self.modes & self._flags(words).keys()
         added = (*self.told, *(self.without_gpus if without_gpus else ()))
@@ -85,7 +87,7 @@ class Launcher:
         return next((words[: len(call)] for call in self.calls if same[: len(call)] == call), ())
 
     def _flags(self, words: CommandLine) -> dict[str, str]:
-        """The launcher's flags with their values; those after the script are the script's own."""
+        """Returns the launcher's flags with their values, without the script's own flags, which follow the script."""
         return dict(_flags(words[len(self._call(words)) :]))
 
     def _procs(self, flags: dict[str, str], nodes: int, asked: int | None, gpus: int) -> int | None:
@@ -133,7 +135,7 @@ ACCELERATE = Launcher(
         *("--num_machines", "{nodes}", "--num_processes", "{ranks}", "--machine_rank", f"$({Env.NODE_RANK})"),
         *("--main_process_ip", f"$({Env.MASTER_ADDR})", "--main_process_port", f"$({Env.MASTER_PORT})"),
     ),
-    # Otherwise Accelerate starts one process per node, because it expects MPI to start the others.
+    # Without this flag, Accelerate starts only one process per node, because it expects MPI to start the others.
     without_gpus=("--multi_gpu",),
     modes=frozenset({"multi_gpu", "cpu", "tpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "config_file"}),
 )
@@ -142,7 +144,7 @@ LAUNCHERS = (TORCHRUN, ACCELERATE)
 
 
 def launcher_of(words: CommandLine) -> Launcher | None:
-    """The launcher that these words call."""
+    """Returns the launcher that these words call; None if they call none."""
     return next((launcher for launcher in LAUNCHERS if launcher.is_called(words)), None)
 
 

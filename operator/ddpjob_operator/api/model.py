@@ -1,4 +1,4 @@
-"""The base of every type in the API."""
+"""The base class of all types in the API."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 
 
 class Model(BaseModel):
-    """A frozen value, camelCase in YAML and JSON, snake_case in Python, that accepts no unknown fields."""
+    """A frozen value without unknown fields, whose field names are camelCase in YAML and snake_case in Python."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -25,10 +25,10 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The type's JSON Schema, with the fields' docstrings as their descriptions.
+        """Returns the type's JSON Schema, with the fields' docstrings as their descriptions.
 
-        pydantic's own `use_attribute_docstrings` would read the docstrings whenever the type is imported, but hardly
-        any program needs a schema.
+        pydantic's own option `use_attribute_docstrings` would read the docstrings whenever the type is imported, but
+        hardly any program needs a schema.
         """
         made = handler(schema)
         fields = handler.resolve_ref_schema(made)["properties"]
@@ -37,12 +37,12 @@ class Model(BaseModel):
         return made
 
     def to_dict(self) -> dict[str, object]:
-        """The value in the form of YAML and JSON, without fields that are None."""
+        """Returns the value in the form of YAML and JSON, without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
-    """The name of each field of a type that has a docstring, with the docstring."""
+    """Yields the name and the docstring of each field of a type, if it has one."""
     [definition] = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
     for statements in pairwise(definition.body):
@@ -53,8 +53,8 @@ def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without mapping entries that are null."""
-    # A template may have a hundred thousand leaves: a call for each would be slow.
+    """Returns the value without the mapping entries that are null."""
+    # A template may have a hundred thousand leaves, and a call for each would be slow.
     if isinstance(value, dict):
         return {
             key: without_nulls(item) if isinstance(item, (dict, list)) else item
@@ -67,5 +67,5 @@ def without_nulls(value: Any) -> Any:
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a field with this value may as well be left out: the value is False, or a container without items."""
+    """Whether a field with this value can be left out, because the value is False or an empty container."""
     return value is False or (isinstance(value, (list, dict)) and not value)

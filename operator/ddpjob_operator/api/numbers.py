@@ -1,4 +1,4 @@
-"""Kinds of numbers that several fields share."""
+"""Number types that several fields share."""
 
 from typing import Annotated
 

@@ -1,7 +1,7 @@
-"""Which job owns an object: its owner reference, labels and name must all be those that the operator gives.
+"""Determines which job owns an object: owner reference, labels and name must all be as the operator sets them.
 
-Anybody can copy a label or a uid, so no single part is a proof. All parts together are as much proof as there can be:
-a user who may create objects in the job's namespace under such names can do as much to the job in other ways.
+Anybody can copy a label or a uid, so no single part is a proof. All parts together are the best proof possible,
+because a user who may create objects under such names in the job's namespace can harm the job in other ways as well.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from .contract import GROUP, KIND, MAX_NODES, SUFFIX_LENGTH, Label
 
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""The letters and digits of Kubernetes' generated names: no vowels, so no words, and no look-alikes."""
+"""The characters of Kubernetes' generated names: no vowels, to avoid words, and no characters that look alike."""
 
 LARGEST_INCARNATION = 2**31
 
 
 class JobRef(NamedTuple):
-    """Identifies a job."""
+    """A reference to a job."""
 
     namespace: str
     name: str
@@ -25,7 +25,7 @@ class JobRef(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """An object's controller as its owner reference names it; it is in the object's own namespace."""
+    """An object's controller, as named in its owner reference. It is always in the object's own namespace."""
 
     api_version: str
     kind: str
@@ -34,15 +34,15 @@ class Controller(NamedTuple):
 
 
 Named = Callable[[JobRef, str, Mapping[str, str]], bool]
-"""For one kind of object: whether a job's object with these labels has this name."""
+"""Returns whether an object of a certain kind with this name and these labels can belong to this job."""
 
 
 def owner(
     controller: Controller | None, namespace: str, name: str, labels: Mapping[str, str], named: Named
 ) -> JobRef | None:
-    """The job to which an object belongs; None if it was made for no job.
+    """Returns the job that an object belongs to; None if it belongs to no job.
 
-    The version in the owner reference does not matter, because it changes with the API.
+    The API version in the owner reference does not matter, because it changes with the API.
     """
     if controller is None or controller.kind != KIND or controller.api_version.partition("/")[0] != GROUP:
         return None
@@ -51,38 +51,38 @@ def owner(
 
 
 def name_of_pod(job: JobRef, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`: unlike that of any other incarnation, or of a job recreated under the same name."""
+    """`<job>-<node>-<suffix>`, which differs for each incarnation, and for a job recreated under the same name."""
     return f"{job.name}-{node}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_of_group(job: JobRef, incarnation: int) -> str:
-    """`<job>-<suffix>`: the PodGroup of one start of the whole gang; the suffix is that of its pods."""
+    """`<job>-<suffix>`, the name of the PodGroup for one start of the whole gang, with the suffix of its pods."""
     return f"{job.name}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_beside(job: JobRef) -> str:
-    """`<job>-<suffix>`: an object of which a job has one, such as its Service; a recreated job has another name."""
+    """`<job>-<suffix>`, the name of an object that a job has only one of, such as its Service."""
     return f"{job.name}-{suffix(job.uid)}"
 
 
 def name_in_queue(job: JobRef) -> str:
-    """`<job>-<suffix>`: the job's one Workload in a Kueue queue; a recreated job has another name."""
+    """`<job>-<suffix>`, the name of the job's only Workload in a Kueue queue."""
     return f"{job.name}-{suffix(f'{job.uid}/queue')}"
 
 
 def pod(job: JobRef, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether this is the name of the job's pod with these labels, of any incarnation."""
+    """Whether this is the name of the job's pod with these labels, whatever its incarnation."""
     place = place_of(labels)
     return place is not None and labels.get(Label.JOB_UID) == job.uid and name == name_of_pod(job, *place)
 
 
 def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Whether this is the name of an object of which the job has only one."""
+    """Whether this is the name of an object that the job has only one of."""
     return name == name_beside(job)
 
 
 def group(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Whether this can be the name of a PodGroup or its Workload: no label says for which attempt it was made."""
+    """Whether this can be the name of a PodGroup or its Workload in any attempt, as no label names the attempt."""
     start, _dash, end = name.rpartition("-")
     return start == job.name and len(end) == SUFFIX_LENGTH and set(end) <= set(ALPHABET)
 
@@ -93,7 +93,7 @@ def in_queue(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
 
 
 def place_of(labels: Mapping[str, str]) -> tuple[int, int] | None:
-    """The node and incarnation in a pod's labels; None if either is missing, not a number or too large."""
+    """Returns node and incarnation from a pod's labels; None if either is missing, not a number or too large."""
     node, incarnation = labels.get(Label.NODE, ""), labels.get(Label.INCARNATION, "")
     if not (_is_short_number(node) and _is_short_number(incarnation)):
         return None
@@ -106,7 +106,7 @@ def _is_short_number(text: str) -> bool:
 
 
 def suffix(text: str) -> str:
-    """SUFFIX_LENGTH letters and digits from a hash of the text."""
+    """Returns SUFFIX_LENGTH letters and digits from a hash of the text."""
     digest = int.from_bytes(hashlib.sha256(text.encode()).digest())
     letters = ""
     for _ in range(SUFFIX_LENGTH):

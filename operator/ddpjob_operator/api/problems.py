@@ -1,14 +1,14 @@
-"""What can be wrong with a document, in words for the person who wrote it."""
+"""Problems with a document, described for the person who wrote it."""
 
 from dataclasses import dataclass
 
 Path = tuple[str | int, ...]
-"""Keys and list indices from the document's root to a value."""
+"""The keys and list indices that lead from the document's root to a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it is, and what would be right."""
+    """A mistake, with its place and what would be right."""
 
     path: Path
     message: str
@@ -19,18 +19,18 @@ class Problem:
 
 
 class BadInputError(Exception):
-    """A user's mistake. Its text is complete: a program prints it and exits with 2, without a traceback."""
+    """A user's mistake. A program only prints the text of this error and exits with 2, without a traceback."""
 
 
 class InvalidJobError(BadInputError):
-    """A document is not a valid DDPJob. Holds every problem that was found."""
+    """A document is not a valid DDPJob. The error contains every problem that was found."""
 
     def __init__(self, source: str, lines: list[str]) -> None:
         super().__init__("\n  ".join([f"{source} is not a valid DDPJob:", *lines]))
 
 
 def dotted(path: Path) -> str:
-    """The path as people write it: `spec.template.spec.containers[0].name`."""
+    """Formats a path as people write it, as in `spec.template.spec.containers[0].name`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

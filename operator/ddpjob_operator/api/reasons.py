@@ -1,6 +1,6 @@
-"""Reasons of conditions: one word each for programs, and what a person can do about it.
+"""The reasons of conditions, each a single word for programs, and advice for people about each reason.
 
-If a condition results from a failure, the failure's cause is the reason.
+If a condition results from a failure, its reason is the failure's cause.
 """
 
 from enum import StrEnum
@@ -13,19 +13,19 @@ class Reason(StrEnum):
 
     # The job is blocked.
     SERVICE_TAKEN = "ServiceTaken"
-    """A Service that is not the job's has the name that the job's own Service needs."""
+    """A Service that does not belong to the job has the name that the job's Service needs."""
     POD_TAKEN = "PodTaken"
-    """A pod that is not the job's has the name that one of its own pods needs."""
+    """A pod that does not belong to the job has the name that one of the job's pods needs."""
     NETWORK_POLICY_TAKEN = "NetworkPolicyTaken"
-    """A NetworkPolicy that is not the job's has the name that the job's own NetworkPolicy needs."""
+    """A NetworkPolicy that does not belong to the job has the name that the job's NetworkPolicy needs."""
     WORKLOAD_TAKEN = "WorkloadTaken"
-    """A Workload that is not the job's has the name that one of its own Workloads needs."""
+    """A Workload that does not belong to the job has the name that one of the job's Workloads needs."""
     POD_GROUP_TAKEN = "PodGroupTaken"
-    """A PodGroup that is not the job's has the name that one of its own PodGroups needs."""
+    """A PodGroup that does not belong to the job has the name that one of the job's PodGroups needs."""
     POD_DISRUPTION_BUDGET_TAKEN = "PodDisruptionBudgetTaken"
-    """A PodDisruptionBudget that is not the job's has the name that the job's own needs."""
+    """A PodDisruptionBudget that does not belong to the job has the name that the job's needs."""
     BEING_DELETED = "BeingDeleted"
-    """An object with a name that the job needs is being deleted; the job waits until it is gone."""
+    """An object whose name the job needs is being deleted. The job waits until that object is gone."""
     NO_EFFECT = "NoEffect"
     """The operator sees no effect of its last actions."""
     IMAGE_MISSING = "ImageMissing"
@@ -35,20 +35,20 @@ class Reason(StrEnum):
     POD_SECURITY_VIOLATION = "PodSecurityViolation"
     """The namespace's Pod Security Standard does not allow the job's pods."""
     LIMIT_RANGE_VIOLATION = "LimitRangeViolation"
-    """A LimitRange of the namespace does not allow what a container of the job's pods asks for."""
+    """A LimitRange of the namespace does not allow the resources that a container of the job's pods requests."""
     RESOURCES_MISSING = "ResourcesMissing"
-    """The namespace's quota demands requests or limits that a container of the job's pods does not name."""
+    """The namespace's quota demands requests or limits that a container of the job's pods lacks."""
     POLICY_DENIED = "PolicyDenied"
-    """A policy of the cluster does not allow what the job needs: an admission webhook or a ValidatingAdmissionPolicy.
-    The template itself is valid."""
+    """An admission webhook or a ValidatingAdmissionPolicy of the cluster forbids an object that the job needs. The
+    template itself is valid."""
     FORBIDDEN = "Forbidden"
-    """The operator may not create what the job needs."""
+    """The operator is not permitted to create an object that the job needs."""
     WEBHOOK_FAILED = "WebhookFailed"
     """A webhook of the cluster that has to approve each pod does not answer."""
     INVALID = "Invalid"
     """The API server rejects a pod made from the template as invalid."""
     QUEUE_UNAVAILABLE = "QueueUnavailable"
-    """The job names a queue, and the cluster has no Kueue, or does not let the operator use it."""
+    """The job names a queue, but the cluster has no Kueue, or does not let the operator use Kueue."""
     FLAVOR_UNKNOWN = "FlavorUnknown"
     """The queue has admitted the job with a ResourceFlavor that the operator cannot read."""
     FORMER_VERSION = "FormerVersion"
@@ -56,16 +56,16 @@ class Reason(StrEnum):
     UNREADABLE = "Unreadable"
     """The spec has a field or a value that this version of the operator does not know."""
     STATUS_REFUSED = "StatusRefused"
-    """The API server refuses the status that the operator wants to write, by the type or by a policy."""
+    """The API server refuses the operator's new status because of the type's schema or a policy."""
     UNBLOCKED = "Unblocked"
     """Nothing blocks the job any longer."""
 
     # The job is in a queue. While it waits, the reason is usually Kueue's own.
     QUEUE_ENTERED = "QueueEntered"
-    """The queue has not looked at the job yet."""
+    """The queue has not considered the job yet."""
     QUEUE_CHANGED = "QueueChanged"
-    """The job asks for another queue, more nodes or other pods than it was admitted with, or its place in the queue
-    was deleted: it saves, stops, and waits to be admitted again."""
+    """The job now requests another queue, more nodes or other pods than it was admitted with, or its Workload was
+    deleted. It saves, stops, and waits to be admitted again."""
     QUEUED = "Queued"
     """The job waits in its queue, so the condition is not true."""
     DEQUEUED = "Dequeued"
@@ -75,7 +75,7 @@ class Reason(StrEnum):
     PODS_CREATED = "PodsCreated"
     """All pods of this attempt exist."""
     PODS_STARTING = "PodsStarting"
-    """Some pods are not running yet; the message says what the first of them is waiting for."""
+    """Some pods are not running yet. The message says what the first of them is waiting for."""
     ALL_PODS_RUNNING = "AllPodsRunning"
     """The trainer runs in every pod."""
     RESTARTED = "Restarted"
@@ -83,33 +83,33 @@ class Reason(StrEnum):
     UNSTALLED = "Unstalled"
     """Steps are finishing again, or the gang is not running."""
     NO_STEP_SEEN = "NoStepSeen"
-    """No step was seen for the time that the message names; the message also says where the ranks are."""
+    """No step has finished for the time given in the message, which also shows where the ranks are."""
     STEP_SEEN = "StepSeen"
     """The attempt has finished a step, or the gang is not running."""
     SUPERVISOR_SILENT = "SupervisorSilent"
-    """Rank 0's supervisor has not answered for 30 s; the message says what happens instead."""
+    """Rank 0's supervisor has not answered for 30 s. The message contains the error."""
     SUPERVISOR_HEARD = "SupervisorHeard"
     """Rank 0's supervisor is answering again, or the gang is not running."""
     NOT_FINITE = "NotFinite"
-    """The loss is NaN or infinite; the message names the step at which this was first seen, about a second late."""
+    """The loss is NaN or infinite. The message names the step at which this was first seen, about a second late."""
     FINITE = "Finite"
     """The loss is a finite number again."""
     WENT_ON = "WentOn"
-    """The last attempt continued where an earlier one had got to, or began where it was asked to begin."""
+    """The last attempt continued from an earlier attempt's checkpoint, or began where it was told to begin."""
     RESIZED = "Resized"
-    """`nodes` was changed: the gang starts again with the new size."""
+    """`nodes` was changed, so the gang starts again with the new size."""
     SHRUNK = "Shrunk"
-    """Some pods found no room within elastic.shrinkAfterSeconds: the gang starts again without them."""
+    """Some pods found no room within elastic.shrinkAfterSeconds, so the gang starts again without them."""
     GROWN = "Grown"
-    """There is room for missing pods: the gang starts again with them."""
+    """There is room for missing pods, so the gang starts again with them."""
     GAVE_WAY = "GaveWay"
-    """Some pods could not be scheduled, and neither could those of a job ahead in line: the gang gives back the
-    Kubernetes nodes that it holds, and tries again later."""
+    """Some pods could not be scheduled, and neither could those of a job ahead in line. So the gang gives back its
+    Kubernetes nodes, and tries again later."""
     AVOIDANCE_LIFTED = "AvoidanceLifted"
-    """Some pods found no other Kubernetes node than broken ones: pods may be placed on these again."""
+    """Some pods found only Kubernetes nodes that are broken, so pods may be placed on these nodes again."""
     GANG_INCOMPLETE = "GangIncomplete"
-    """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not start to run: the gang gives up all
-    its pods, and tries again."""
+    """Some pods could not be scheduled within scheduleTimeoutSeconds, or did not start to run. So the gang deletes
+    all its pods, and tries again."""
 
     # Suspension.
     SUSPENDED = "Suspended"
@@ -133,8 +133,8 @@ class Reason(StrEnum):
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """There was one more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Trying again does not help: the same error ended two attempts before any step, or three incidents came in a row
-    and training got no further than at the first of them."""
+    """Another restart would not help: the same error ended two attempts before their first step, or after three
+    incidents in a row training had got no further than at the first of them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
     """The job had finished, and was recreated with the annotation `ddpjob.dev/finished` but without its status."""
 
@@ -149,7 +149,7 @@ PASSES: dict[str, bool] = {
     Reason.POD_GROUP_TAKEN: False,
     Reason.POD_DISRUPTION_BUDGET_TAKEN: False,
     Reason.BEING_DELETED: True,
-    Reason.NO_EFFECT: True,  # The operator's view of the cluster may be out of date.
+    Reason.NO_EFFECT: True,  # The operator's data about the cluster may be outdated.
     Reason.IMAGE_MISSING: False,
     Reason.QUOTA_EXCEEDED: True,
     Reason.POD_SECURITY_VIOLATION: False,
@@ -162,11 +162,11 @@ PASSES: dict[str, bool] = {
     Reason.QUEUE_UNAVAILABLE: False,
     Reason.FLAVOR_UNKNOWN: False,
     Reason.FORMER_VERSION: False,
-    Reason.UNREADABLE: True,  # During an upgrade the new type is there before the new operator.
+    Reason.UNREADABLE: True,  # During an upgrade the new type is installed before the new operator.
     Reason.STATUS_REFUSED: False,
 }
-"""For each reason why a job may be blocked: whether the obstacle can pass without anybody changing anything. Kueue's
-own reasons are not listed, because waiting does not help with them."""
+"""For each reason why a job may be blocked: whether the obstacle can disappear without anybody changing anything.
+Kueue's own reasons are not listed, because waiting does not help with them."""
 
 NOTHING_TO_DO = "Nothing."
 READ_THE_LOG = (

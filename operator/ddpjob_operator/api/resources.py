@@ -1,4 +1,4 @@
-"""What containers ask of their Kubernetes node."""
+"""The resources that containers request."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 EVERYWHERE = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources that all Kubernetes nodes have; all others are devices, or as scarce."""
+"""The resources that all Kubernetes nodes have. All others are devices, or as scarce as devices."""
 
 DECIMAL = {suffix: Fraction(1000) ** power for power, suffix in enumerate(["n", "u", "m", "", *"kMGTPE"], -3)}
 BINARY = {f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", 1)}
@@ -17,12 +17,12 @@ QUANTITY = re.compile(
 
 
 def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `resources` for a container that runs before `container`: the same amounts, but no devices.
+    """Returns the field `resources` for an init container: the same amounts as those of `container`, but no devices.
 
-    These amounts satisfy whatever a LimitRange or a quota demands of a container, because those of `container` have
-    to satisfy it, too. They add nothing to what the pod requests: that is either the request of its largest init
-    container or the sum of the requests of its containers, whichever is larger. If there are no amounts, the field is
-    left out, so that a LimitRange's defaults apply to both containers.
+    These amounts satisfy every LimitRange and quota that the amounts of `container` satisfy. They do not increase the
+    pod's request, which is the larger of two values: the request of its largest init container, and the sum of its
+    containers' requests. If `container` has no amounts, the field is left out, so that a LimitRange's defaults apply
+    to both containers.
     """
     named = {
         kind: {resource: amount for resource, amount in amounts.items() if resource in EVERYWHERE}
@@ -34,7 +34,7 @@ def without_devices(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def amount_of(text: str) -> Fraction | None:
-    """A quantity, such as `4`, `500m`, `1e3` or `16Gi`; None if it is not one."""
+    """Parses a quantity such as `4`, `500m`, `1e3` or `16Gi`; None if the text is not a quantity."""
     found = QUANTITY.fullmatch(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What a user asks for when a rank fails: `spec.restart`."""
+"""The field `spec.restart`, in which a user decides what happens when a rank fails."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -21,7 +21,7 @@ class RestartAction(StrEnum):
     RESTART = "Restart"
     """The gang starts again, and the restart counts against maxRestarts."""
     RESTART_FREE = "RestartFree"
-    """The gang starts again; only maxDisruptions limits how often."""
+    """The gang starts again, and only maxDisruptions limits how often."""
     FAIL = "Fail"
     """The job fails."""
 
@@ -30,7 +30,7 @@ class RestartMode(StrEnum):
     """How a gang starts again."""
 
     IN_PLACE = "InPlace"
-    """Processes are replaced and pods stay; only a pod that is lost is replaced."""
+    """Processes are replaced and pods stay. Only lost pods are replaced."""
     RECREATE = "Recreate"
     """All pods are replaced."""
 
@@ -77,7 +77,7 @@ class Signal(StrEnum):
 
 
 def signal_name(number: int) -> str:
-    """A signal's name, as in rules and the status: `SIGKILL`; if it has none, `SIG34`."""
+    """Returns a signal's name as in rules and the status, such as `SIGKILL`, or `SIG34` if it has no name."""
     names: tuple[str, ...] = tuple(Signal)
     return names[number - 1] if number <= len(names) else f"SIG{number}"
 
@@ -106,11 +106,11 @@ class ExitCodes(Model):
     """Exit codes from 1 to 255, each once."""
 
     def matches(self, code: int | None) -> bool:
-        """Whether a rank with this exit code matches; None, for a rank without an exit code, never does."""
+        """Whether a rank with this exit code matches. A rank without an exit code (None) never matches."""
         return bool(code) and (code in self.values) is (self.operator is ExitCodesOperator.IN)
 
     def matching(self) -> Iterator[int]:
-        """All exit codes that match, in ascending order."""
+        """Yields all exit codes that match, in ascending order."""
         return filter(self.matches, range(1, LAST_EXIT_CODE + 1))
 
 

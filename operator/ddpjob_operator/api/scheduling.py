@@ -1,4 +1,4 @@
-"""How the cluster's own scheduler places a gang: `spec.scheduling`, in the words of Kubernetes' Job."""
+"""The field `spec.scheduling`: how the cluster's scheduler places a gang. Its names are those of Kubernetes' Job."""
 
 from typing import Annotated
 
@@ -53,7 +53,7 @@ class Topology(Model):
 
     @property
     def key(self) -> str | None:
-        """The label's key, from the field that is set."""
+        """The label's key, from whichever field is set."""
         return self.required or self.preferred
 
 

@@ -1,6 +1,7 @@
 """The JSON Schema of a DDPJob, for completion and checks in editors, and for validation.
 
-Made from the types in `spec` and Kubernetes' own schema of a pod template, so it cannot differ from either.
+The schema is generated from the types in `spec` and Kubernetes' own schema of a pod template, so it always matches
+both.
 """
 
 import math
@@ -16,7 +17,7 @@ from .status import DDPJobStatus
 INT32_MAX = 2**31 - 1
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
-"""A DNS label that starts with a letter, because it also names a Service (RFC 1035)."""
+"""A DNS label that starts with a letter, because a Service is named after the job (RFC 1035)."""
 NAME_FORM = (
     f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
 )
@@ -25,7 +26,7 @@ NAME_FORM = (
 
 @cache
 def job_schema() -> dict[str, Any]:
-    """The schema of a DDPJob document, JSON Schema draft 2020-12."""
+    """Returns the schema of a DDPJob document, as JSON Schema draft 2020-12."""
     spec = _as_kubernetes(DDPJobSpec.model_json_schema(by_alias=True))
     ours: dict[str, Any] = spec.pop("$defs")
     _refer(spec["properties"]["template"], POD_TEMPLATE)
@@ -53,13 +54,13 @@ def job_schema() -> dict[str, Any]:
 
 @cache
 def status_schema() -> dict[str, Any]:
-    """The schema of a DDPJob's status."""
+    """Returns the schema of a DDPJob's status."""
     schema: dict[str, Any] = _as_kubernetes(DDPJobStatus.model_json_schema(by_alias=True))
     return schema
 
 
 def _pod_spec() -> dict[str, Any]:
-    """Kubernetes' own schema of a pod spec, with limits on the grace period, because times are calculated from it."""
+    """Returns Kubernetes' schema of a pod spec, with limits on the grace period, as times are calculated from it."""
     pod = definitions()[POD_SPEC]
     grace = pod["properties"]["terminationGracePeriodSeconds"] | {"minimum": 0, "maximum": MOST_SECONDS}
     return {**pod, "properties": pod["properties"] | {"terminationGracePeriodSeconds": grace}}
@@ -77,16 +78,16 @@ def _metadata() -> dict[str, Any]:
 
 
 def _refer(field: dict[str, Any], name: str) -> None:
-    """Gives a field Kubernetes' type of this name, but keeps our description."""
+    """Gives a field the Kubernetes type with this name, but keeps our description."""
     description = field["description"]
     field.clear()
     field |= {"description": description, "$ref": f"#/$defs/{name}"}
 
 
 def _as_kubernetes(schema: Any) -> Any:
-    """The schema of one of our types in the style of Kubernetes' own schemas.
+    """Converts the schema of one of our types to the style of Kubernetes' own schemas.
 
-    An optional field is absent, never null; an integer has a format; and nothing has a generated title.
+    Optional fields are absent instead of null, integers have a format, and nothing has a generated title.
     """
     if isinstance(schema, list):
         return [_as_kubernetes(item) for item in schema if item != {"type": "null"}]

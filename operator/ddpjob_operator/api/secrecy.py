@@ -1,7 +1,7 @@
-"""What is secret, in one list: names of files, names of variables and options, and what a secret itself looks like.
+"""Recognises secrets by the names of files, variables and options, and by the form of the secrets themselves.
 
-This list decides what may be sent to a cluster, and what a report masks. Matching a pattern takes time linear in the
-length of the text.
+These lists decide which files may be sent to a cluster, and what is masked in a report. All patterns match in time
+that is linear in the length of the text.
 """
 
 import re
@@ -14,10 +14,10 @@ FOLDERS = frozenset(
         *(".kaggle", ".huggingface", ".terraform", ".pulumi", ".vagrant"),
     )
 )
-"""Names of folders that hold secrets; in lower case, as are all names below."""
+"""The names of folders that contain secrets, in lower case, like all names below."""
 
 OF_SECRETS = "secrets"
-"""In a folder of this name every file is secret except programs."""
+"""The name of folders in which all files except programs are secret."""
 
 FILES = (
     *(".env", ".env.*", "*.env", ".envrc"),
@@ -44,25 +44,25 @@ FILES = (
     *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".pypirc", "pip.conf", "pip.ini", ".npmrc"),
     *(".git-credentials", ".htpasswd", ".htdigest", ".curlrc", ".wgetrc", ".msmtprc", ".*_history"),
 )
-"""Names of files that hold secrets, as shell patterns."""
+"""The names of files that contain secrets, as shell patterns."""
 
 NOT_SECRET = (
     *(".env.example", ".env.sample", ".env.template", "*.pub", "*.py", "*.pyi", "*.ipynb"),
     *("*.c", "*.cc", "*.cpp", "*.cu", "*.cuh", "*.h", "*.hpp", "*.go", "*.rs", "*.js", "*.ts", "*.java"),
 )
-"""Names of files, mostly programs, that are not secret although FILES matches them. Their text is still searched for
-secrets."""
+"""The names of files, mostly programs, that are not secret even if FILES matches them. Their text is still searched
+for secrets."""
 
 NAMES = (
     r"token(?!i[sz])|secret|passw|passphrase|credential|private|auth(?!or(?!i))"
     r"|(?:api|access|account|client|encryption|signing|license|ssh|session)[-_]?key|connection[-_]?string"
 )
-"""Parts of the names of variables, options and fields whose values are secret, in upper or lower case."""
+"""Parts of the names of variables, options and fields whose values are secret, regardless of case."""
 SECRET_NAME = re.compile(NAMES, re.IGNORECASE)
 
 
 SHAPES = (
-    # Matches the body too, so that a report masks the whole key, even if its END line is missing.
+    # The pattern includes the body, so that a report masks the whole key, even if its END line is missing.
     (
         "a private key",
         "PRIVATE KEY",
@@ -98,7 +98,7 @@ SHAPES = (
     ("a key of Stripe", "k_live_", r"[rs]k_live_[A-Za-z0-9]{16,255}"),
     ("a signed token (JWT)", "eyJ", r"eyJ[\w-]{10,4096}\.eyJ[\w-]{10,4096}\.[\w-]{10,4096}"),
 )
-"""Kinds of secrets: the name, a text that each one contains (quick to look for), and the pattern."""
+"""Kinds of secrets, each with a name, a text that every such secret contains (for a quick search), and a pattern."""
 
 
 def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
@@ -109,7 +109,7 @@ _SECRET, _NOT_SECRET = _any_of(FILES), _any_of(NOT_SECRET)
 
 
 def names_secrets(path: str, *, is_folder: bool = False) -> bool:
-    """Whether the path of a file or folder shows by its names that it holds secrets."""
+    """Whether the names in the path of a file or folder show that it contains secrets."""
     *above, name = path.lower().split("/")
     if FOLDERS.intersection((*above, name) if is_folder else above):
         return True
@@ -117,11 +117,11 @@ def names_secrets(path: str, *, is_folder: bool = False) -> bool:
 
 
 BEGIN = r"(?<![\w-])"
-"""The start of a word, so that a long word is tried only once, and not again at each of its characters."""
+"""Matches only at the start of a word, so that a long word is not tried again at each of its characters."""
 
 _SHAPES = tuple((kind, hint, re.compile(BEGIN + pattern)) for kind, hint, pattern in SHAPES)
 SHAPED = re.compile(BEGIN + "(?:" + "|".join(pattern for _, _, pattern in SHAPES) + ")")
-"""A secret of any of these kinds."""
+"""Matches a secret of any of these kinds."""
 
 _IN_AN_ADDRESS = re.compile(
     r"://[^\s:/@'\"<>{}$%]{0,64}:(?!(?:pass|passwd|password|pw|pwd|secret|token|[x*.]{1,64})@)[^\s/@'\"<>{}$]{3,256}@"
@@ -137,8 +137,8 @@ _WRITTEN = re.compile(
     r"(?P<value>[^\s\"'${}<>()#,]{6,512})[ \t]{0,8}(?:#[^\n]{0,512})?$",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A line that sets a value without quotes, as in YAML, an INI file or a shell. In a program, such a line would be
-code."""
+"""Matches a line that sets a value without quotes, as in YAML, INI files or shells. In a program, such a line would
+be code."""
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _LONG = 12
 """Minimum length of a run of mixed letters and digits. Most generated secrets contain a run this long; ordinary words
@@ -146,7 +146,7 @@ do not."""
 
 
 def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """The numbers of lines that seem to hold a secret, each with the kind of secret, never with its value."""
+    """Yields the number of each line that seems to contain a secret, with the kind of secret, but never its value."""
     for kind, hint, pattern in _SHAPES:
         if hint in text:
             yield from ((_line(text, found), kind) for found in pattern.finditer(text))
@@ -158,7 +158,7 @@ def suspicions(text: str, file: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_made_up(value: str, least: int) -> bool:
-    """Whether a run of at least `least` characters mixes letters and digits, like `hunter2`, unlike `bert-base`."""
+    """Whether a run of at least `least` characters mixes letters and digits, as in `hunter2` but not `bert-base`."""
     return any(len(run) >= least and not (run.isalpha() or run.isdigit()) for run in _WORD.findall(value))
 
 

@@ -1,4 +1,4 @@
-"""What a user asks for: `spec`."""
+"""The field `spec`, which contains the user's request."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from .restart import Restart
 from .scheduling import Scheduling, Topology
 
 CONTROLLER_NAME = f"{GROUP}/operator"
-"""This operator's name. A job without `managedBy` belongs to it."""
+"""This operator's name in `managedBy`. It also manages the jobs without `managedBy`."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 JsonObject = dict[str, Any]
@@ -213,43 +213,46 @@ class DDPJobSpec(Model):
 
     @property
     def supervisor(self) -> str | None:
-        """The supervisor that the trainer container's command starts; None if it is another command, or none."""
+        """The supervisor that the trainer container's command starts; None if the command starts no supervisor."""
         command = self.trainer.get("command") or [""]
         name = command[0].rpartition("/")[2]
         return name if name in {SUPERVISE, TRAIN} else None
 
     @property
     def topology(self) -> Topology | None:
-        """`scheduling.topology`, if it is set."""
+        """The field `scheduling.topology`, if it is set."""
         return self.scheduling.topology if self.scheduling else None
 
     @property
     def resources(self) -> JsonObject:
-        """Amounts of resources for the trainer container, by name: its limits, or else its requests."""
+        """The trainer container's amounts of resources, by name: the limits, or else the requests."""
         resources = self.trainer.get("resources", {})
         return {**resources.get("requests", {}), **resources.get("limits", {})}
 
     def gpus_per_node(self, also: Iterable[str] = ()) -> int:
-        """GPUs that the trainer container requests; `also`: resources that count besides GPU_RESOURCES."""
+        """Returns the number of GPUs that the trainer container requests.
+
+        `also` contains resources that count as GPUs in addition to GPU_RESOURCES.
+        """
         known = (*GPU_RESOURCES, *also)
         return sum(_units(amount) for name, amount in self.resources.items() if is_gpu(name, known))
 
     def resolved_procs_per_node(self, also: Iterable[str] = ()) -> int:
-        """The number of processes per node: the job's own or, if it has none, one for each GPU."""
+        """Returns the number of processes per node: the job's `procsPerNode` or, without it, one for each GPU."""
         return self.procs_per_node or min(max(1, self.gpus_per_node(also)), MAX_PROCS_PER_NODE)
 
     def resolved_backend(self, also: Iterable[str] = ()) -> Backend:
-        """The backend to use: Auto depends on the GPUs that the container requests, never on the number of ranks."""
+        """Returns the backend to use. Auto depends only on whether the trainer container requests GPUs."""
         if self.backend is not Backend.AUTO:
             return self.backend
         return Backend.NCCL if self.gpus_per_node(also) else Backend.GLOO
 
 
 def is_gpu(resource: str, known: Iterable[str] = GPU_RESOURCES) -> bool:
-    """Whether a resource of that name counts as GPUs."""
+    """Whether a resource with this name counts as GPUs."""
     return any(resource.startswith(gpu) if gpu.endswith("-") else resource == gpu for gpu in known)
 
 
 def _units(amount: object) -> int:
-    """The number of devices in an amount; 0 if it is not a whole number, because Kubernetes then refuses the pod."""
+    """Returns the number of devices; 0 if it is not a whole number, because Kubernetes then refuses the pod."""
     return int(str(amount)) if re.fullmatch(r"[0-9]{1,9}", str(amount)) else 0

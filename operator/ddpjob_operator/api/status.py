@@ -1,4 +1,4 @@
-"""What the operator reports: `status`. It holds everything that the engine has to remember between two decisions."""
+"""The field `status`: the operator's report, which also holds all that the engine remembers between two decisions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,31 +20,31 @@ Time = Annotated[
     datetime,
     PlainSerializer(lambda time: time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), when_used="json"),
 ]
-"""A time in the format of Kubernetes' MicroTime: with whole seconds, a backoff of one second could be lost."""
+"""A time in the format of Kubernetes' MicroTime. With whole seconds, a backoff of one second could be lost."""
 
 
 UNSEEN = {"observedGeneration": -1, "state": "Pending"}
-"""The status of a job that no operator has looked at yet. Without it, tools that wait for objects (kstatus) would
-take such a job for one that is ready."""
+"""The status of a job that no operator has processed yet. Without it, tools that wait for objects (kstatus) would
+consider such a job ready."""
 
 MAX_INCIDENTS = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
-"""The length of the longest list of nodes: that of two out of every three nodes of the largest job. (Three in a row
-are written as a range, which is shorter.)"""
+"""The length of the longest list of nodes. It contains two of every three nodes of the largest job, because three in
+a row are written as a range, which is shorter."""
 
 
 WORD = "^[A-Z][A-Za-z0-9]*$"
-"""The pattern of enum values in the status, including those of newer versions."""
+"""The pattern for enum values in the status, including values from newer versions."""
 TYPE = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 REASON = "^([A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?)?$"
-"""The patterns of types and reasons of conditions, as in Kubernetes' own conditions."""
+"""The patterns for the types and reasons of conditions, as in Kubernetes' own conditions."""
 
 
 def _by(key: str) -> dict[str, Any]:
-    """Schema keywords for a list whose items are distinguished by a key."""
+    """Returns schema keywords for a list whose items are identified by a key."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
@@ -57,7 +57,7 @@ class _Open:
     max_length: int = 64
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
-        """Reads known values as members of the enum, and others as text."""
+        """Parses known values as members of the enum, and other values as text."""
         words: dict[str, str] = {word.value: word for word in self.known}
         as_text = core_schema.to_string_ser_schema()
         return core_schema.no_info_after_validator_function(
@@ -65,7 +65,7 @@ class _Open:
         )
 
     def __get_pydantic_json_schema__(self, _schema: CoreSchema, _handler: Any) -> dict[str, Any]:
-        """A string; the values of this version are its `examples`."""
+        """Returns the schema of a string, with the values of this version as `examples`."""
         return {
             "type": "string",
             "pattern": self.pattern,
@@ -83,16 +83,16 @@ class _Said(Model):
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str] = ""
-    """The field that distinguishes a value from the others in a list, or from its successor; empty: none does."""
+    """The field that identifies a value among others in a list, or distinguishes it from its successor, if any."""
 
 
 class ConditionType(StrEnum):
-    """Conditions of a job. Several can be true at once; `State` sums them up in one word."""
+    """The conditions of a job. Several can be true at the same time. `State` summarises them in one word."""
 
     BLOCKED = "Blocked"
     """Something outside the job keeps its pods from being created: a quota, a policy, a name that is taken."""
     QUEUED = "Queued"
-    """The job waits until its queue (Kueue) admits it; the reason is Kueue's, such as WaitingForQuota."""
+    """The job waits until its queue (Kueue) admits it. The reason is Kueue's, such as WaitingForQuota."""
     CREATED = "Created"
     """The Service and all pods of this attempt exist."""
     RUNNING = "Running"
@@ -108,32 +108,32 @@ class ConditionType(StrEnum):
     LOSS_NOT_FINITE = "LossNotFinite"
     """The last loss that the program reported is NaN or infinite. What follows from that is up to the program."""
     STARTED_OVER = "StartedOver"
-    """The last attempt that finished a step began where the job began, although an earlier one had got further."""
+    """The last attempt that finished a step started over, although an earlier attempt had got further."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
-    """The ranks that successPolicy asks for have exited with 0; what still runs is being stopped."""
+    """The ranks that successPolicy requires have exited with 0, and all other ranks are being stopped."""
     FAILURE_TARGET = "FailureTarget"
-    """The job will fail; what still runs is being stopped."""
+    """The job will fail, and its remaining pods are being stopped."""
     COMPLETE = "Complete"
-    """Done, and nothing of the job is running any more. Final."""
+    """The job has succeeded, and none of its pods is running any more. Final."""
     FAILED = "Failed"
-    """Given up, and nothing of the job is running any more. Final."""
+    """The job has failed, and none of its pods is running any more. Final."""
     RECONCILING = "Reconciling"
-    """For tools that wait for objects of any kind (kstatus): the job is about to run, or about to end. The condition
-    is left out while this is not so."""
+    """For tools that wait for objects of any kind (kstatus): the job is about to run, or about to end. At other times
+    the condition is absent."""
     STALLED = "Stalled"
-    """For the same tools: the job has failed, or is blocked by something that only a person can change. The condition
-    is left out while this is not so."""
+    """For the same tools: the job has failed, or is blocked by something that only a person can change. At other
+    times the condition is absent."""
 
 
 class State(StrEnum):
     """What a job is doing, in one word."""
 
     PENDING = "Pending"
-    """Nothing is running yet: the pods have yet to be created."""
+    """Nothing is running, because the pods have not been created yet."""
     QUEUED = "Queued"
-    """The job waits until its queue admits it; pods that still run are saving and stopping."""
+    """The job waits until its queue admits it. Pods that still run are saving and stopping."""
     STARTING = "Starting"
     """All pods exist, but not all are running yet."""
     RUNNING = "Running"
@@ -143,20 +143,20 @@ class State(StrEnum):
     RESTARTING = "Restarting"
     """The last attempt ended early, and the next one is not running yet."""
     SUSPENDING = "Suspending"
-    """Suspension was requested; the pods are saving and stopping."""
+    """Suspension was requested, and the pods are saving and stopping."""
     SUSPENDED = "Suspended"
     """Nothing runs until the job is resumed."""
     SUCCEEDED = "Succeeded"
     """Every rank has exited with 0 or, with successPolicy RankZero, rank 0 has. Final."""
     FAILED = "Failed"
-    """Given up. Final."""
+    """The job has failed. Final."""
 
 
 class PodSecurity(StrEnum):
-    """What pods get unless their template says otherwise: a setting of the operator."""
+    """The operator's setting for the security context of pods. A template's own fields take precedence."""
 
     RESTRICTED = "Restricted"
-    """All that Kubernetes' restricted Pod Security Standard requires, and a writable home directory."""
+    """Everything that Kubernetes' restricted Pod Security Standard requires, and a writable home directory."""
     NONE = "None"
     """No settings: user, rights and home directory are those of the image and the cluster."""
 
@@ -204,8 +204,8 @@ class Incarnations(_Said):
     """The value of `default` before the gang last started as a whole."""
 
     def of(self, node: int) -> int:
-        """The incarnation of a node's present pod."""
-        if not self.exceptions:  # True nearly always, and worth a shortcut: this is called for each pod.
+        """Returns the incarnation of a node's present pod."""
+        if not self.exceptions:  # True nearly always. The shortcut matters, because this is called for each pod.
             return self.default
         return next((entry.incarnation for entry in self.exceptions if entry.node == node), self.default)
 
@@ -215,11 +215,11 @@ class Incarnations(_Said):
         return max((self.default, *(entry.incarnation for entry in self.exceptions)))
 
     def renewed(self) -> "Incarnations":
-        """The incarnations after every node has got a new pod."""
+        """Returns the incarnations after every node has got a new pod."""
         return Incarnations(default=self.newest + 1, former=self.default)
 
     def replaced(self, nodes: Iterable[int]) -> "Incarnations":
-        """The incarnations after these nodes have got a new pod."""
+        """Returns the incarnations after these nodes have got a new pod."""
         more = {item.node: item.incarnation for item in self.exceptions} | {node: self.of(node) + 1 for node in nodes}
         exceptions = (NodeIncarnation(node=node, incarnation=more[node]) for node in sorted(more))
         return self.model_copy(update={"exceptions": tuple(exceptions)})
@@ -307,7 +307,7 @@ def is_of_all_ranks(cause: Cause | str, exit_code: int | None, *, tied: bool) ->
 
 
 def in_words(node: int, rank: int | None) -> str:
-    """`rank 2`; `rank 5 (node 2)` if the two numbers differ; `node 2` if the rank is unknown."""
+    """Formats a rank as `rank 2`, or `rank 5 (node 2)` if the numbers differ, or `node 2` if the rank is unknown."""
     if rank is None:
         return f"node {node}"
     return f"rank {rank}" if rank == node else f"rank {rank} (node {node})"
@@ -551,12 +551,12 @@ class DDPJobStatus(_Said):
     not rely on them."""
 
     def to_dict(self) -> dict[str, object]:
-        """The status as it is written: empty fields are left out, as in the statuses of Kubernetes' own objects."""
+        """Returns the status as it is written, without empty fields, like the statuses of Kubernetes' own objects."""
         lean: dict[str, object] = _lean(super().to_dict())
         return lean
 
     def condition(self, kind: str) -> Condition | None:
-        """The condition of that type, if it was ever set."""
+        """Returns the condition of this type, if it was ever set."""
         # Each decision calls this dozens of times, and a generator would take twice as long.
         for condition in self.conditions:
             if condition.type == kind:
@@ -564,19 +564,19 @@ class DDPJobStatus(_Said):
         return None
 
     def is_true(self, kind: ConditionType) -> bool:
-        """Whether the condition of that type is set and true."""
-        for condition in self.conditions:  # Called fifty times in each decision: `condition()` would double the time.
+        """Whether the condition of this type is set and true."""
+        for condition in self.conditions:  # `condition()` would take twice as long, for fifty calls per decision.
             if condition.type == kind:
                 return condition.status == "True"
         return False
 
     def message_while_true(self, kind: ConditionType) -> str:
-        """The message of the condition of that type while it is true; otherwise empty."""
+        """Returns the message of the condition of this type if it is true; otherwise empty."""
         condition = self.condition(kind)
         return condition.message if condition is not None and condition.status == "True" else ""
 
     def completed(self) -> frozenset[int]:
-        """The numbers of nodes in `completedIndexes`, without those that the job no longer has."""
+        """Returns the nodes in `completedIndexes`, without those that the job no longer has."""
         ends = (run.partition("-") for run in self.completed_indexes.split(",") if run)
         runs = (range(int(first), min(int(last or first) + 1, self.nodes or 0)) for first, _, last in ends)
         return frozenset(node for run in runs for node in run)
@@ -593,7 +593,7 @@ class DDPJobStatus(_Said):
 
     @property
     def ending(self) -> bool:
-        """Whether the job's end has been decided; until it has finished, its pods are still being stopped."""
+        """Whether the job's end has been decided. Its pods are then being stopped until it has finished."""
         return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
 
     @property
@@ -603,18 +603,18 @@ class DDPJobStatus(_Said):
 
     @property
     def finished(self) -> bool:
-        """Whether the job has reached one of its two ends."""
+        """Whether the job has succeeded or failed."""
         return self.succeeded or self.is_true(ConditionType.FAILED)
 
     def kept_in(self, after: "DDPJobStatus") -> "DDPJobStatus":
-        """The next status `after`, with the fields of this one that only a newer version knows."""
+        """Adds to the next status, `after`, the fields of this status that only a newer version knows."""
         kept: DDPJobStatus = _kept(self, after)
         return kept
 
 
 def _lean(written: Any) -> Any:
-    """The value without empty fields, at all depths, even in fields that only a newer version knows."""
-    # A status has some hundred values, most of them plain: a call for each would be slow.
+    """Removes empty fields at all depths, even inside fields that only a newer version knows."""
+    # A status has about a hundred values, most of them plain, and a call for each would be slow.
     if isinstance(written, dict):
         return {
             name: _lean(value) if isinstance(value, (dict, list)) else value
@@ -625,14 +625,15 @@ def _lean(written: Any) -> Any:
 
 
 def _kept(before: Any, after: Any) -> Any:
-    """The new value, with the fields of the old value that only a newer version knows, at all depths."""
+    """Adds to the new value, at all depths, the fields of the old value that only a newer version knows."""
     if before is after:
         return after
     if isinstance(after, _Said) and isinstance(before, _Said):
         if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
-            return after  # Not the same item, such as the next incident.
+            return after  # It is another item, such as the next incident.
         old = vars(before)
-        # Fields whose value is the same object are skipped, as nearly all are, because this runs for each new status.
+        # Most fields still have the same object as their value. They are skipped, because this runs for each new
+        # status.
         fields = ((name, old[name], now) for name, now in vars(after).items() if old[name] is not now)
         changes = {name: kept for name, was, now in fields if (kept := _kept(was, now)) is not now}
         unknown, newer = before.model_extra or {}, after.model_extra or {}

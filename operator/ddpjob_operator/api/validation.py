@@ -1,6 +1,6 @@
-"""Finds everything that is wrong with a DDPJob document, all at once.
+"""Finds all problems of a DDPJob document in one pass.
 
-The schema checks each field by itself; the rules check how fields relate to each other and to the contract.
+The schema checks each field separately. The rules check how fields relate to each other and to the contract.
 """
 
 import difflib
@@ -24,11 +24,11 @@ from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
-"""The value of an enum that somebody means who writes a boolean: YAML reads `off` and `no` as false, `on` and `yes`
-as true."""
+"""The enum value that somebody probably means who writes a boolean. (YAML reads `off` and `no` as false, and `on` and
+`yes` as true.)"""
 FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
-"""Characters that mean something only to a shell; Kubernetes itself replaces `$(NAME)`."""
+"""Matches characters with a meaning only in a shell. `$(NAME)` is excluded, because Kubernetes replaces it."""
 
 TYPE_NAMES = {
     "object": "a mapping",
@@ -39,9 +39,9 @@ TYPE_NAMES = {
 
 
 def problems(document: Any) -> list[Problem]:
-    """Everything that is wrong with a document, in the order of its paths; empty for a valid DDPJob.
+    """Returns all problems of a document, sorted by their paths; empty for a valid DDPJob.
 
-    A null counts as a field that is not set, as in the API server.
+    As in the API server, a null counts as an unset field.
     """
     document = without_nulls(document)
     former = [*former_words(document)]
@@ -59,20 +59,20 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Matches with `$` as the very end of the text, as in JSON Schema; Python's own `$` allows a newline there."""
+    """Matches a pattern as in JSON Schema, where `$` is the very end, whereas in Python a newline may follow."""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
-    """The schema's errors, except those about the form of a value at a path in `told`, which a rule explains."""
+    """Yields the schema's errors, except errors of form at the paths in `told`, which a rule already explains."""
     for error in _validator().iter_errors(document):
         if not (error.validator in FORMS and tuple(error.absolute_path) in told):
             yield from _explain(error)
 
 
 def _explain(error: ValidationError) -> Iterator[Problem]:
-    """A schema error in words: what is wrong and what would be right."""
+    """Explains a schema error: what is wrong, and what would be right."""
     path = tuple(error.absolute_path)
     value: Any = error.instance
     limit: Any = error.validator_value
@@ -124,7 +124,7 @@ def _none_of(value: Any, known: list[str]) -> str:
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:
-    """The known name that differs in case, underscores or a few letters."""
+    """Suggests the known name that differs only in case, underscores or a few letters."""
     folded = {field.lower(): field for field in known}
     close = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1)
     return f"; did you mean {folded[close[0]]}?" if close else ""
@@ -141,7 +141,7 @@ def _wrong_type(value: Any, expected: str) -> str:
 
 
 def _as_list(error: ValidationError) -> str:
-    """Advice for a single value that should be a list: the list to write."""
+    """If a single value should be a list, suggests the list to write."""
     value: Any = error.instance
     schema: Any = error.schema
     items = schema.get("items", {})
@@ -154,7 +154,7 @@ def _as_list(error: ValidationError) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command or, if it needs a shell, `sh -c` with the command."""
+    """Splits a command into words or, if it needs a shell, returns `sh -c` with the command."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -163,7 +163,7 @@ def _words(command: str) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """A value as in the YAML: a date as it was written, not as Python represents it."""
+    """Formats a value as in the YAML. A date appears as it was written, not as Python represents it."""
     return str(value) if isinstance(value, date) else repr(value)
 
 

@@ -1,22 +1,22 @@
-"""Numbers and lengths of time as people read them."""
+"""Formats numbers and durations for people."""
 
 from collections.abc import Iterable
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`, `2 processes`."""
+    """Formats a number with a noun, as in `1 node`, `2 nodes`, `2 processes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
 
 
 def enumerated(items: Iterable[object]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Formats a list of items, as in `a`, `a and b`, `a, b and c`."""
     *before, last = map(str, items)
     return f"{', '.join(before)} and {last}" if before else last
 
 
 def intervals(numbers: Iterable[int]) -> str:
-    """Numbers in the format of an Indexed Job's `completedIndexes`: three or more in a row are a range: `0,1,3-5`."""
+    """Formats numbers like an Indexed Job's `completedIndexes`, with ranges for three or more in a row: `0,1,3-5`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:
@@ -27,12 +27,12 @@ def intervals(numbers: Iterable[int]) -> str:
 
 
 def restarts(number: int, free: int) -> str:
-    """How often a gang started again; `free` restarts did not count against its budget."""
+    """Formats how often a gang started again. `free` restarts did not count against its budget."""
     return f"{number}, and {free} not counted" if free else str(number)
 
 
 def duration(seconds: int) -> str:
-    """A length of time in its two largest units: `56s`, `5m30s`, `1h5m`, `3d4h`."""
+    """Formats a duration in its two largest units, as in `56s`, `5m30s`, `1h5m`, `3d4h`."""
     for size, larger, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s")):
         if seconds >= size:
             whole, rest = divmod(seconds, size)

@@ -1,4 +1,4 @@
-"""Kubernetes' own schema of a pod template, so that a typo in a template is refused before a cluster sees it."""
+"""Kubernetes' own schema of a pod template, so that typos in a template are found before it reaches a cluster."""
 
 import json
 from functools import cache
@@ -13,7 +13,7 @@ OBJECT_META = "ObjectMeta"
 
 @cache
 def definitions() -> dict[str, Any]:
-    """JSON Schema definitions by short name; every `$ref` in them is `#/$defs/<short name>`."""
+    """Returns the JSON Schema definitions by short name. Every `$ref` in them is `#/$defs/<short name>`."""
     text = files(__package__).joinpath("definitions.json").read_text(encoding="utf-8")
     vendored: dict[str, Any] = json.loads(text)["definitions"]
     return vendored

@@ -1,6 +1,6 @@
-"""Rules that a schema cannot express, each written once for the CRD, the validator, local mode and the reference.
+"""Rules that a schema cannot express. Each is written once for the CRD, the validator, local mode and the reference.
 
-`RULES` say what a spec may contain, `FIXED` which of its fields must not be changed.
+`RULES` define which specs are valid, and `FIXED` which fields of a spec must not be changed.
 """
 
 from .record import FIXED_FOR_EVER, WHILE_SUSPENDED, Fixed, Rule

@@ -31,7 +31,7 @@ Found = Iterator[Breach]
 
 
 def job_name(job: Any) -> Found:
-    """The job's name is one from which names of pods and of the Service can be made."""
+    """The names of pods and of the Service can be made from the job's name."""
     metadata = mapping(job, ("metadata",))
     name = metadata.get("name")
     if isinstance(name, str) and (
@@ -89,14 +89,14 @@ def operators_field(name: str) -> Check:
 
 
 def restart_policy(job: Any) -> Found:
-    """The kubelet must not restart a rank by itself."""
+    """The kubelet must not restart a single rank."""
     policy = mapping(job, POD).get("restartPolicy", "Never")
     if policy != "Never":
         yield _at((*POD, "restartPolicy"), it=repr(policy))
 
 
 def trainer_restarts(field: str, *harmless: Any) -> Check:
-    """The kubelet must not restart the trainer alone; it may restart other containers."""
+    """The kubelet must not restart the trainer container. It may restart other containers."""
 
     def check(job: Any) -> Found:
         for path, container in mappings(job, (*POD, "containers")):
@@ -119,7 +119,7 @@ def whole_gpus(kind: str) -> Check:
 
 
 def counted_devices(job: Any) -> Found:
-    """If the trainer claims devices, the number of processes is given: claimed devices cannot be counted."""
+    """If the trainer claims devices, the number of processes must be given, as claimed devices cannot be counted."""
     uncounted = "procsPerNode" not in mapping(job, ("spec",))
     for _, container in mappings(job, (*POD, "containers")):
         claims = mapping(container, ("resources",)).get("claims")
@@ -128,7 +128,7 @@ def counted_devices(job: Any) -> Found:
 
 
 def one_interval(job: Any) -> Found:
-    """A checkpoint has one interval."""
+    """A checkpoint has at most one interval."""
     checkpoint = mapping(job, ("spec", "checkpoint"))
     given = [field for field in INTERVALS if field in checkpoint]
     if len(given) > 1:
@@ -136,7 +136,7 @@ def one_interval(job: Any) -> Found:
 
 
 def ordered_backoff(job: Any) -> Found:
-    """The first backoff is not longer than the longest."""
+    """The first backoff is not longer than the maximum."""
     restart = mapping(job, ("spec", "restart"))
     first = restart.get("backoffSeconds", Restart().backoff_seconds)
     longest = restart.get("maxBackoffSeconds", Restart().max_backoff_seconds)
@@ -145,7 +145,7 @@ def ordered_backoff(job: Any) -> Found:
 
 
 def different_ports(*names: str) -> Check:
-    """The port named last differs from those named before it: two servers cannot listen on one port."""
+    """The last of these ports differs from all others, because two servers cannot listen on the same port."""
 
     def check(job: Any) -> Found:
         network = mapping(job, ("spec", "network"))
@@ -167,7 +167,7 @@ def matching_rules(job: Any) -> Found:
 
 
 def forbidden_beginnings(job: Any) -> Found:
-    """A rule for the cause StartedOver has the action Fail: the attempt has already started over."""
+    """A rule for the cause StartedOver has the action Fail, because a restart could not undo the start-over."""
     for path, rule in mappings(job, ("spec", "restart", "rules")):
         if Cause.STARTED_OVER in listed(rule, ("causes",)) and rule.get("action") != RestartAction.FAIL:
             yield _at((*path, "action"))
@@ -198,7 +198,7 @@ def one_choice(*path: str) -> Check:
 
 
 def gang_within_nodes(job: Any) -> Found:
-    """A job has at least as many pods as are to be placed together."""
+    """The job has at least as many pods as must be placed together."""
     path = ("spec", "scheduling", "schedulingPolicy", "gang")
     least, nodes = mapping(job, path).get("minCount"), mapping(job, ("spec",)).get("nodes", 1)
     if isinstance(least, int) and isinstance(nodes, int) and least > nodes:
@@ -206,13 +206,13 @@ def gang_within_nodes(job: Any) -> Found:
 
 
 def one_group(job: Any) -> Found:
-    """A pod is in one PodGroup: the one that the operator creates, or the template's own."""
+    """A pod is in only one PodGroup, either the operator's or the template's own."""
     if "schedulingGroup" in mapping(job, POD) and "scheduling" in mapping(job, ("spec",)):
         yield _at(("spec", "scheduling"))
 
 
 def shared_names(job: Any) -> Found:
-    """No init container has the name of a container."""
+    """No init container has the same name as a container."""
     names = [container.get("name") for _, container in mappings(job, (*POD, "containers"))]
     for path, container in mappings(job, (*POD, "initContainers")):
         if isinstance(name := container.get("name"), str) and name in names:
@@ -227,7 +227,7 @@ def unique_names(job: Any) -> Found:
 
 
 def few_containers(job: Any) -> Found:
-    """The number of containers is limited, so that the API server can check every variable of each."""
+    """The number of containers is limited, so that the API server can check all their variables."""
     for kind in ("containers", "initContainers"):
         yield from _too_many(job, (*POD, kind), MAX_CONTAINERS)
 
@@ -239,7 +239,7 @@ def few_variables(job: Any) -> Found:
 
 
 def known_volumes(job: Any) -> Found:
-    """Every volume that is mounted exists."""
+    """Every mounted volume exists."""
     volumes = [str(volume.get("name")) for _, volume in mappings(job, (*POD, "volumes"))]
     for path, container in all_containers(job):
         for mount_path, mount in mappings(container, ("volumeMounts",), path):
@@ -267,7 +267,10 @@ def _at(path: Path, **values: object) -> Breach:
 
 
 def _sizes(job: Any) -> tuple[int, int, int]:
-    """The number of nodes with its bounds; (1, 1, 1), which breaks no rule, if not elastic or not all numbers."""
+    """Returns the number of nodes with its bounds.
+
+    If the job is not elastic, or a value is not a number, returns (1, 1, 1), which breaks no rule.
+    """
     spec, elastic = mapping(job, ("spec",)), mapping(job, ("spec", "elastic"))
     sizes = (spec.get("nodes", 1), elastic.get("minNodes", 1), elastic.get("maxNodes", MAX_NODES))
     return sizes if "elastic" in spec and all(isinstance(size, int) for size in sizes) else (1, 1, 1)

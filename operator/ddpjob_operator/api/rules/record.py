@@ -1,4 +1,4 @@
-"""The types of rules: what a spec must satisfy, and which fields must not change."""
+"""The types for rules: conditions that a spec must satisfy, and fields that must not change."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from ddpjob_operator.api.problems import Path, Problem
 from ddpjob_operator.api.spec import DDPJobSpec
 
 MessageValues = Mapping[str, object]
-"""By placeholder, the value that replaces it in a rule's message."""
+"""The values that replace the placeholders in a rule's message, by placeholder."""
 
 FIXED_FOR_EVER = "can never be changed: which controller manages a job is decided when it is created"
 WHILE_SUSPENDED = "may change only while the job is suspended: set spec.suspend first"
@@ -24,21 +24,21 @@ class Breach:
 
 
 Check = Callable[[Any], Iterable[Breach]]
-"""Yields each breach of one rule in a document, which may be wrong in other ways too."""
+"""Yields each breach of a rule in a document, which may have other mistakes too."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule that every DDPJob has to follow.
+    """A rule that every DDPJob has to satisfy.
 
-    path     the field that the rule is about; `[]` after a list stands for each of its items
-    refuses  what the rule refuses, in words for the reference
-    message  the error message; the check or, on the API server, `general` fills its placeholders, such as `{it}`
+    path     the field that the rule is about; `[]` after a list means each of its items
+    refuses  a description of what the rule refuses, for the reference
+    message  the error message; the check or, on the API server, `general` fills in placeholders such as `{it}`
     check    the rule in Python
-    cel      the rule in CEL; empty if a cluster enforces it in another way, which `beside` describes
-    at       the part of the document that CEL sees as `self`: the smallest part with all that the rule compares
-    general  values for the message on the API server, which cannot fill in what the document has
-    beside   how a cluster enforces a rule without CEL, in words for the reference
+    cel      the rule in CEL; empty if a cluster enforces the rule in another way, which `beside` describes
+    at       the part of the document that is `self` in CEL: the smallest part with all fields that the rule compares
+    general  values for the message on the API server, which cannot insert the document's values
+    beside   a description of how a cluster enforces a rule without CEL, for the reference
     """
 
     path: str
@@ -56,7 +56,7 @@ class Rule:
         return _filled(self.message, self.general)
 
     def problems(self, job: Any) -> Iterator[Problem]:
-        """A problem for each place where a document breaks the rule."""
+        """Yields a problem for each place where a document breaks the rule."""
         for breach in self.check(job):
             yield Problem(breach.path, _filled(self.message, breach.values))
 
@@ -86,7 +86,7 @@ class Fixed:
         return self.said == WHILE_SUSPENDED
 
     def cel(self, path: str) -> str:
-        """The check of each change in CEL, in which `path` leads to the field."""
+        """Returns the CEL expression that checks a change of the field at `path`."""
         new, old = f"self.{path}", f"oldSelf.{path}"
         same = f"{new} == {old}"
         if self.field in _OPTIONAL:
@@ -95,7 +95,7 @@ class Fixed:
         return f"{same} || oldSelf.{suspend} || self.{suspend}" if self.while_suspended else same
 
     def broken(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-        """Whether the change from `old` to `new` breaks the rule; both are specs with defaults, as from `to_dict`."""
+        """Whether the change from `old` to `new` breaks the rule. Both are specs with defaults, as from `to_dict`."""
         return new.get(self.field) != old.get(self.field) and not (
             self.while_suspended and (new["suspend"] or old["suspend"])
         )

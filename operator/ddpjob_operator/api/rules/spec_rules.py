@@ -34,17 +34,18 @@ _IS_GPU = " || ".join(f"k.startsWith('{gpu}')" if gpu.endswith("-") else f"k == 
 
 
 def _few_gpus(amount: str) -> str:
-    """In CEL: a quantity is a whole number of GPUs, at most the number of processes that a node may have."""
+    """Returns the CEL check that an amount is a whole number of GPUs, at most MAX_PROCS_PER_NODE."""
     small = f"{amount}.matches('^[0-9]{{1,4}}$') && int({amount}) <= {MAX_PROCS_PER_NODE}"
     return f"(type({amount}) == int ? {amount} >= 0 && {amount} <= {MAX_PROCS_PER_NODE} : {small})"
 
 
 IS_FORMER = f"self.?status.?bookkeeping.?version.orValue('') == '{FORMER_VERSION}'"
-"""In CEL: the spec is of a former version of the type, in which fields had other types. The job never runs again."""
+"""A CEL expression: true if the spec is of a former version, in which fields had other types. Such a job never runs
+again."""
 
-# The API server checks all rules at each write of a job, even of its status. A rule at a field that is not set costs
-# nothing, but each step of a path in CEL copies the schemas of all fields that could be there, 43 in a pod. So `at`
-# is as deep as possible, at best a single value.
+# The API server checks all rules at each write of a job, even of its status. A rule at an unset field costs nothing.
+# But each step of a path in CEL copies the schemas of all possible fields, which are 43 in a pod. So `at` is as deep
+# as possible, ideally a single value.
 RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
@@ -298,8 +299,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 FIXED: tuple[Fixed, ...] = (
-    # `ddpjob run` manages a job on one machine, whatever the field says.
+    # `ddpjob run` manages jobs on one machine, whatever the value of this field.
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
     *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint")),
 )
-"""Fields whose changes cannot be applied to existing pods."""
+"""The fields whose changes cannot be applied to existing pods, and `managedBy`."""
