@@ -31,8 +31,8 @@ DOMAIN_FILE = "topology-domain"
 """The file in TOPOLOGY_DIRECTORY with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
 
 MAX_NODES = 4096
-"""The largest value of `nodes`. A node's number has at most four digits, which makes room for the job's name in the
-names of pods."""
+"""The largest value of `nodes`. It limits node numbers to four digits, because they are part of the names of pods,
+which must not be too long."""
 
 MAX_PROCS_PER_NODE = 64
 MAX_CONTAINERS = 8

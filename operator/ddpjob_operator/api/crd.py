@@ -98,7 +98,7 @@ def crd() -> dict[str, Any]:
 
 
 def _unwritten() -> dict[str, Any]:
-    """Returns the schema of the former version, by which no job can be created, and no spec or status be changed.
+    """Returns the schema of the former version, which forbids creating jobs and changing their spec or status.
 
     The metadata can be changed, because the garbage collector removes finalizers in the version that it knows.
     """

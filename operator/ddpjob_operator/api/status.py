@@ -83,7 +83,7 @@ class _Said(Model):
     model_config = ConfigDict(extra="allow")
 
     KEY: ClassVar[str] = ""
-    """The field that identifies a value among others in a list, or distinguishes it from its successor, if any."""
+    """The field that identifies a value in a list, or distinguishes it from its successor; empty if no field does."""
 
 
 class ConditionType(StrEnum):

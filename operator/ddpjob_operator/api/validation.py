@@ -24,8 +24,8 @@ from .schema import job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
-"""The enum value that somebody probably means who writes a boolean. (YAML reads `off` and `no` as false, and `on` and
-`yes` as true.)"""
+"""The enum value that is probably meant if somebody writes a boolean. (YAML reads `off` and `no` as false, and `on`
+and `yes` as true.)"""
 FORMS = frozenset({"anyOf", "maxItems", "maxLength", "pattern"})
 SHELL = re.compile(r"[&|;<>`*]|\$[^(]")
 """Matches characters with a meaning only in a shell. `$(NAME)` is excluded, because Kubernetes replaces it."""

@@ -6,7 +6,7 @@ from .kube.api_client import EVENTS, ApiClient, ApiError
 from .kube.objects import EventObject
 
 REASONS = {"TriggeredScaleUp", "Nominated"}
-"""The reasons of such events, from the Cluster Autoscaler and from Karpenter."""
+"""The reasons of the events by which the Cluster Autoscaler and Karpenter report that they are adding a node."""
 
 
 async def adds_a_node(api: ApiClient, namespace: str, uid: str) -> bool:

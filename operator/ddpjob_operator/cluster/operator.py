@@ -57,7 +57,7 @@ IN_HAND_SECONDS = 2.0
 """How long rounds in progress may begin further writes after the operator was told to stop. If a large job still
 lacks pods then, the next leader creates them."""
 EVENTS_SECONDS = 1.0
-"""How long the operator then waits for events to be written before it releases the Lease. Until then, no other
+"""How long a stopping operator waits for its events to be written before it releases the Lease. Until then, no other
 replica can lead."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
 """The API server's answers for a namespace that the operator may not read."""
@@ -238,8 +238,8 @@ class Operator:
     async def _missing_prerequisite(self) -> str:
         """Describes what the operator has to wait for before it can start; empty if nothing is missing.
 
-        Raises: StoppedError: waiting would not help, because the operator lacks rights or the API server refuses
-        requests.
+        Raises:
+            StoppedError: the operator lacks rights, or the API server refuses its requests. Waiting would not help.
         """
         try:
             if DDPJOBS.plural not in await self._unfenced.served(DDPJOBS.path):

@@ -94,7 +94,7 @@ class _LateEvents:
 
 @dataclass(slots=True)
 class _Memory:
-    """What the reconciler remembers about a job between two rounds. To lose it costs only a request or a second."""
+    """What the reconciler remembers about a job between two rounds. Losing it costs only a request or a second."""
 
     uid: str
     saw_pods: bool

@@ -21,8 +21,8 @@ would be too slow if the API server is slow."""
 WAITING_EVENTS = 250
 """How many events may wait for each task. Further events are dropped."""
 REMEMBERED_EVENTS = 1000
-"""How many events' counts are kept in memory. An event that repeats usually does so soon. Other counts are read from
-the API server, which takes up to two more requests."""
+"""The number of events whose counts are kept in memory. An event that repeats usually does so soon. Other counts are
+read from the API server, which takes up to two more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 

@@ -32,9 +32,9 @@ attempt, and nothing listens on the port or HOPELESS requests have failed."""
 HOPELESS = 20
 """After this many failed requests (some minutes), a pod that has never reported is assumed to have no supervisor."""
 NEWS_BURST = 20
-"""How many news reports are read from a supervisor without a pause."""
+"""How many reports with news are read from a supervisor without a pause."""
 NEWS_SECONDS = 2.0
-"""The interval at which further news reports are read, so that no pod can keep the operator busy."""
+"""The interval at which further reports with news are read, so that no pod can keep the operator busy."""
 
 logger = logging.getLogger(__name__)
 

@@ -59,8 +59,8 @@ def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
 def marked(view: View, verdict: Verdict) -> Verdict:
     """Marks a job as finished in its metadata, when its last status is written.
 
-    If the cluster refuses the mark, no retry is scheduled, because there may be thousands of finished jobs. The next
-    round, which will have another reason, tries again.
+    If the cluster refuses the mark, no retry is scheduled, because there may be thousands of finished jobs. The job's
+    next round, whenever it comes, tries again.
     """
     snapshot, status = view.snapshot, verdict.status
     if not status.finished or DeleteJob() in verdict.actions:

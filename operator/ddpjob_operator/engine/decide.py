@@ -19,7 +19,7 @@ from .view import View
 def decide(
     snapshot: Snapshot, chain: tuple[Policy, ...] = CHAIN, afterwards: tuple[Step, ...] = AFTERWARDS
 ) -> Decision:
-    """Decides what to do for a job from its snapshot alone, and carries out nothing.
+    """Decides what to do for a job from its snapshot alone, without carrying anything out.
 
     Reads no clock and keeps no memory: the same snapshot gives the same decision, and when nothing is left to do for
     a job, the decision is empty.

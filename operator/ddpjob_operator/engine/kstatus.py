@@ -12,7 +12,7 @@ CONDITION_OF: dict[str, ConditionType | None] = {
     State.QUEUED: ConditionType.RECONCILING,
     State.STARTING: ConditionType.RECONCILING,
     State.RUNNING: None,
-    State.STALLED: None,  # For kstatus, "Stalled" means "give up", but this gang restarts or goes on.
+    State.STALLED: None,  # For kstatus, "Stalled" means "give up", but this gang restarts or continues.
     State.RESTARTING: ConditionType.RECONCILING,
     State.SUSPENDING: ConditionType.RECONCILING,
     State.SUSPENDED: None,

@@ -1,4 +1,4 @@
-"""Jobs that the operator does not manage: jobs of a former version of the type, and jobs that cannot be followed.
+"""Jobs that the operator leaves as they are: unfinished jobs of a former version, and jobs that it cannot handle.
 
 The status of such a job explains this to its user. If a job was started by a release with a former version of the
 type, this release takes the job over only if the job has finished.

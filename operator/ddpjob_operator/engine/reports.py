@@ -35,7 +35,7 @@ the status uses."""
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
 ACTIVITIES = frozenset({"Evaluating", "Saving"})
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
-"""How the program reports that it chose its first step."""
+"""The values by which a program reports how it chose its first step."""
 
 CLAIMABLE = frozenset(
     {
@@ -170,7 +170,7 @@ def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
 
 
 def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
-    """Returns the progress and the last checkpoint that rank 0's supervisor reported when it ended, at `at`."""
+    """Returns the progress and the last checkpoint from the final report of rank 0's supervisor, written at `at`."""
     if not isinstance(document, Mapping):
         return None, None
     clock = _Clock(at)

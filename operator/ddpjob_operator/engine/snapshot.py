@@ -255,7 +255,7 @@ class Refusal:
     retry_at: datetime
     """When to try again. This takes a timer, because no watch reports that the obstacle is gone."""
     fits: int | None = None
-    """The most pods that the job can ever have with the present quota, even if all else ends; None: any number."""
+    """The most pods that the job can have until somebody removes the obstacle; None: there is no such limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from .starting_over import remembered, start_over_message
 from .view import View
 
 SILENT_AFTER = timedelta(seconds=30)
-"""How long rank 0's supervisor may leave the operator without an answer before the job's progress is unknown."""
+"""How long rank 0's supervisor may be silent before the job's progress counts as unknown."""
 
 MEMBER_LOST_AFTER = timedelta(seconds=60)
 """A supervisor whose pod runs counts as lost after rank 0's supervisor has waited for it for this long. Rank 0's
@@ -52,7 +52,7 @@ def missed(view: View) -> str:
 
 
 def lost_at(view: View) -> dict[int, datetime]:
-    """Returns when nodes whose pods run without a connected supervisor will count as lost, unless it reconnects."""
+    """Returns, by node, when nodes that run without a connected supervisor will count as lost."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
     heard = view.heard
@@ -113,7 +113,7 @@ def supervision_message(view: View) -> str:
 
 
 def unreachable_message(view: View) -> str:
-    """Returns why rank 0's supervisor does not answer, after a short delay; empty if it answers."""
+    """Returns why rank 0's supervisor has not answered for QUIET_AFTER; empty if it has answered."""
     heard, limit = view.snapshot.heard, view.quiet_at
     return heard.error if heard is not None and limit is not None and view.now >= limit else ""
 

@@ -22,8 +22,8 @@ harm there.
 """
 
 QUIET_AFTER = timedelta(seconds=10)
-"""How long a supervisor may leave the operator, or rank 0's supervisor, without an answer before its node stops
-counting as ready. The silence has no other effect yet."""
+"""How long the operator, or rank 0's supervisor, may wait for a supervisor's answer before its node stops counting as
+ready. The silence has no other effect yet."""
 
 DOUBT_RECHECK = timedelta(seconds=10)
 """How often a job is checked again while a deadline has passed by the clocks of some API servers, but not of all."""

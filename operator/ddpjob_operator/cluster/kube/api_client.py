@@ -268,7 +268,7 @@ class ApiClient:
         return left if isinstance(left, Object) and left.metadata.resource_version else None
 
     async def served(self, path: str) -> frozenset[str]:
-        """Returns the plural names of the kinds that the server serves in an API group's version, by its path."""
+        """Returns the plural names of the kinds that are served at `path`, the path of a version of an API group."""
         try:
             # This reads the discovery document, which everybody may read. Reading the CRD would need another right.
             page = _decoded(_ANYTHING, await self._send("GET", path, "discovery"))
@@ -279,17 +279,17 @@ class ApiClient:
         return frozenset(known["name"] for known in page["resources"])
 
     async def allowed(self, attributes: Manifest) -> bool:
-        """Whether the operator has the right in these `resourceAttributes`, by a SelfSubjectAccessReview."""
+        """Checks with a SelfSubjectAccessReview whether the operator has the right in these `resourceAttributes`."""
         status = await self._review(ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(status["allowed"])
 
     async def user_of(self, token: str) -> Manifest | None:
-        """Returns the user of a token, by a TokenReview; None if the token is not valid."""
+        """Finds out a token's user with a TokenReview; None if the token is not valid."""
         status = await self._review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         return status.get("user", {}) if status.get("authenticated") else None
 
     async def may_get(self, user: Manifest, path: str) -> bool:
-        """Whether a user may get a non-resource path such as /metrics, by a SubjectAccessReview."""
+        """Checks with a SubjectAccessReview whether a user may get a non-resource path such as /metrics."""
         subject = {
             "user": user.get("username", ""),
             "uid": user.get("uid", ""),
@@ -300,7 +300,7 @@ class ApiClient:
         return bool((await self._review(SUBJECT_REVIEWS, "SubjectAccessReview", spec))["allowed"])
 
     async def rules(self, namespace: str) -> tuple[Sequence[Any], bool]:
-        """Returns a namespace's `resourceRules`, by a SelfSubjectRulesReview, and whether they may be incomplete."""
+        """Reads a namespace's `resourceRules` from a SelfSubjectRulesReview, and whether they may be incomplete."""
         status = await self._review(RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": namespace})
         return status["resourceRules"], status["incomplete"]
 
@@ -386,7 +386,7 @@ def _change(resource: Resource[T], line: bytes) -> tuple[str, T | Unreadable]:
 
 
 def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
-    """Decodes an object, or only its identity as Unreadable, or returns None if even the identity cannot be read."""
+    """Decodes an object or, if that fails, its identity as Unreadable; None if the identity cannot be read either."""
     try:
         return _decoded(resource.object, item)
     except ApiError as error:

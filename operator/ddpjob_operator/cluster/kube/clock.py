@@ -28,7 +28,7 @@ A_SECOND = timedelta(seconds=1)
 VOTING_SECONDS = 30.0
 """How long after an answer its connection counts as a vote for the server that sent it, if servers disagree."""
 KEPT_SECONDS = 300.0
-"""How long after an answer the server's clock counts for the earliest possible time."""
+"""How long after an answer the server's clock is taken into account for `Reading.earliest`."""
 MOST_CLOCKS = 16
 """How many clocks are kept besides the trusted clock, so that a server whose date jumps with each answer cannot fill
 the memory."""

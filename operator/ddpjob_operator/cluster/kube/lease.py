@@ -110,7 +110,7 @@ class LeaderElector:
         return await self._write(lease)
 
     async def _write(self, lease: Manifest | None) -> bool:
-        """Takes or renews the Lease `lease`; None: there was none. Returns False if somebody else wrote first."""
+        """Takes or renews the Lease as last read (None: it did not exist). False if somebody else wrote first."""
         try:
             if lease is None:
                 self._held = await self._api.create(LEASES, self._namespace, self._new_lease())

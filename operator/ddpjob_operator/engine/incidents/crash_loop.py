@@ -45,9 +45,9 @@ busy ports. Also words in torchrun's own errors, which do not show the cause."""
 
 
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training got no further than the first in a row of counted incidents, which ends with this one.
+    """Whether this is the last of LOOP counted incidents, and training has got no further than at the first of them.
 
-    Incidents without a step do not count. A suspension starts a new row, because the cause may have been fixed.
+    Incidents without a step do not count. After a suspension counting begins anew, as the cause may have been fixed.
     Incidents may be reported late, so if training has got further since, there is no crash loop.
     """
     since = status.start_time
@@ -105,7 +105,7 @@ def fails_at_start(view: View, incident: Facts) -> bool:
 
 
 def _is_usage_error(incident: Facts) -> bool:
-    """Whether a program reports wrong arguments. The exit code alone does not prove that, so a message must exist."""
+    """Whether a program reports wrong arguments. The exit code alone is not enough: there must be a message too."""
     code = incident.exit_code
     return code == USAGE_ERROR and not incident.message.endswith(f"exit code {code}")
 

@@ -337,7 +337,7 @@ def _lost_by_its_node(pod: Pod) -> str:
 
 
 def was_rejected(pod: Pod) -> bool:
-    """Whether the kubelet rejected the pod, for example because the Kubernetes node lacks a device that it had."""
+    """Whether the kubelet rejected the pod, for example because a device of the Kubernetes node has disappeared."""
     return not pod.active and is_rejection(pod.reason, pod.message)
 
 

@@ -118,7 +118,7 @@ def _order(failure: Facts) -> tuple[int, datetime, int]:
 
 
 def _kind(failure: Facts) -> int:
-    """Returns the rank of a failure's kind for sorting. Kinds that cause others come first."""
+    """Returns a sort key for the kind of a failure. Kinds that cause other failures come first."""
     match failure.cause:
         case Cause.OUT_OF_MEMORY | Cause.STARTED_OVER:
             return 0

@@ -76,7 +76,7 @@ def amended(view: View, facts: Facts) -> Entry | None:
 
 
 def with_rank(view: View, facts: Facts) -> Facts:
-    """Completes the facts if no rank was reported: with that of the node's process, if it has only one process."""
+    """Adds the rank to facts without one, if the node has only one process and its rank is known."""
     return facts if facts.rank is not None else replace(facts, rank=only_rank(view, facts.node, facts.attempt))
 
 

@@ -1,4 +1,4 @@
-"""Interprets the reason in the status of a pod that ended as a whole, to find out whether cluster or job is to blame.
+"""Interprets the reason in the status of a pod that ended as a whole: is the cluster or the job to blame?
 
 These are the reasons in the source of Kubernetes 1.30 to 1.37: pkg/kubelet (kubelet.go, active_deadline.go,
 lifecycle, eviction, preemption, nodeshutdown, sysctl, cm, volumemanager) and the scheduler's AdmissionCheck.

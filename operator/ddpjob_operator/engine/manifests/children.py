@@ -46,7 +46,7 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""How many seconds after Kubernetes has found a node unreachable, which takes 50 s, the pods there are evicted."""
+"""How many seconds pods stay on an unreachable node before they are evicted. (To find it unreachable takes 50 s.)"""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
@@ -275,7 +275,7 @@ def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     """Adds the wait container after the template's own init containers, which need not wait for the master."""
     before = pod.setdefault("initContainers", [])
-    if all(container["name"] != WAIT_CONTAINER for container in before):  # The template may bring its own.
+    if all(container["name"] != WAIT_CONTAINER for container in before):  # The template may contain its own.
         before.append(wait_container(trainer, master_env(job)))
 
 

@@ -16,7 +16,7 @@ a Secret with this name belongs to the job."""
 
 
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`, which differs from pods of former incarnations and of former jobs with this name."""
+    """`<job>-<node>-<suffix>`, whose suffix differs for former incarnations, and for former jobs with this name."""
     return name_of_pod(job.ref, node, incarnation)
 
 
@@ -26,12 +26,12 @@ def pod_group_name(job: DDPJob, incarnation: int) -> str:
 
 
 def kueue_workload_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`, which differs from the Workload of a former job with the same name."""
+    """`<job>-<suffix>`, unlike the name of the Workload of a former job with the same name."""
     return name_in_queue(job.ref)
 
 
 def secret_name(job: DDPJob) -> str:
-    """`<job>-<hash>`, which differs from the Secret of a former job with the same name, which may still exist."""
+    """`<job>-<hash>`, unlike the name of a former job's Secret, which may still exist if the job was recreated."""
     return f"{job.metadata.name}-{hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:SECRET_HASH_LENGTH]}"
 
 

@@ -151,7 +151,7 @@ def _naming_finished(view: View, first: Facts) -> Facts:
 
 
 def _blamed(view: View, found: list[Facts]) -> list[Facts]:
-    """Returns the failures of nodes whose pods have not ended yet, but which other nodes report as first to fail."""
+    """Returns the failures of nodes whose pods have not ended yet, but which others report as the first to fail."""
     known = {failure.node for failure in found}
     reported = (reported_incident(pod, view.now) for pod in view.current_unsteady.values() if pod.failed)
     named = {facts.node: facts for facts in reported if facts is not None and facts.node not in known}
@@ -160,7 +160,7 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
 
 
 def _heard_out_at(view: View, first: Facts) -> datetime | None:
-    """Returns until when no pod is deleted, because the pod that failed first has not ended yet or is not known.
+    """Returns the time until which no pod is deleted, as the pod that failed first has not ended or is not known.
 
     None if that pod has ended, or if the wait has been long enough.
     """

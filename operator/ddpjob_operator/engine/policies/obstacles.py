@@ -40,10 +40,10 @@ def no_image(view: View) -> Obstacle | None:
 
 
 def creation_obstacle(view: View) -> Obstacle | None:
-    """Returns what keeps missing objects from being created: the cluster's last refusal or, without it, the status's.
+    """Returns what keeps missing objects from being created: the cluster's last refusal, else the status's obstacle.
 
-    The status may hold a refusal that a former process of the operator got. It stays valid until this process has
-    tried to create the object.
+    The obstacle in the status may come from a refusal that a former process of the operator got. It stays valid until
+    this process has tried to create the object.
     """
     refusal = view.snapshot.refusal
     return known(view) if refusal is None else Obstacle(refusal.reason, refusal.message)

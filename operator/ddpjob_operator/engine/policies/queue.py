@@ -96,7 +96,7 @@ def _stop(view: View, why: Waiting) -> Verdict:
 
 
 def _wait(view: View, why: Waiting, *actions: Action, blocked: Obstacle | None) -> Verdict:
-    """Handles a job none of whose pods are running (any more, or yet). No deadline counts down."""
+    """Handles a waiting job without running pods. Its deadlines do not count down."""
     # A job that was obstructed before it entered the queue has a start time already.
     status = _halted(view, why) if view.started else updated(view, RESUMED, start_time=None)
     return Verdict(status, blocked.message if blocked else _words(why)[1], actions, queued=why, blocked=blocked)

@@ -80,9 +80,9 @@ def _grown(view: View) -> Verdict | None:
 
 
 def given_back(view: View) -> Verdict | None:
-    """A gang some of whose pods are not scheduled, or do not run, deletes all its pods and tries again later.
+    """If some pods of a gang are not scheduled, or do not run, the gang deletes all its pods and tries again later.
 
-    It does so immediately if it can never be complete, because it would then hold its Kubernetes nodes for nothing.
+    It does so immediately if it can never be complete, because it would hold its Kubernetes nodes for nothing.
     """
     refusal = _refused_for_good(view)
     if refusal is not None:

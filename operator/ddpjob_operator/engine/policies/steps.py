@@ -96,7 +96,8 @@ def start_again(
     until = view.now + wait if wait else None
     again: StatusChanges = {**next_attempt(view), **changes, "backoff_until": until}
     status = updated(view, *says, **again)
-    # The new status determines which pods are kept: the pod of this incident, and no longer that of a much older one.
+    # The new status decides which pods are kept: now also the pod of this incident, and perhaps no longer that of an
+    # older incident.
     left = view.with_status(status).removable
     return Verdict(status, message, stop(view, left, {culprit(status)}, grace=grace), wake_at=until)
 
@@ -145,7 +146,7 @@ def waiting_to_end(view: View, count: int) -> str:
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """Returns the fields of the status that begin an attempt with a new pod for each node, by new incarnations."""
+    """Returns the fields of the status that begin an attempt. Its new incarnations give each node a new pod."""
     incarnations = view.status.bookkeeping.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
@@ -260,7 +261,7 @@ def stop(view: View, pods: Iterable[Pod], stay: Collection[str], *, grace: int |
 
 
 def _stop_timeout(view: View) -> datetime | None:
-    """Returns when a kept pod that was told to stop counts as hanging, or its Kubernetes node as lost."""
+    """Returns when pods that were told to stop, but are to be kept, count as hanging; None if the gang goes on."""
     status = view.status
     failing, created = status.condition(ConditionType.FAILURE_TARGET), status.condition(ConditionType.CREATED)
     if failing is not None and failing.status == "True":
@@ -274,18 +275,18 @@ def _stop_timeout(view: View) -> datetime | None:
 
 
 def _is_stop_overdue(view: View) -> bool:
-    """Whether the stop timeout of kept pods has passed."""
+    """Whether pods that were told to stop, but are to be kept, count as hanging."""
     return view.is_due(_stop_timeout(view))
 
 
 def ends_due(view: View) -> Times:
-    """When pods that are being deleted will count as lost, and when kept pods that do not stop will be deleted."""
+    """When pods that are being deleted will count as lost, and when hanging pods that were to be kept are deleted."""
     yield view.next_loss
     yield from stops_due(view)
 
 
 def stops_due(view: View) -> Times:
-    """When kept pods that were told to stop, but do not, will be deleted."""
+    """When pods that were to be kept will be deleted because they do not stop."""
     if any(pod.stopping and not pod.deleting for pod in view.unsteady):
         yield _stop_timeout(view)
 
