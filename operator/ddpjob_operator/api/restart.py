@@ -97,8 +97,8 @@ class ExitCodes(Model):
     """Exit codes of the trainer container, in the form of `onExitCodes` in a Job's `podFailurePolicy`."""
 
     operator: ExitCodesOperator
-    """In: the exit code is one of values. NotIn: it is none of them. A rank without an exit code matches neither, nor
-    does one that exited with 0."""
+    """In: the exit code is one of `values`. NotIn: the exit code is none of `values`. A rank without an exit code
+    matches neither, nor does a rank that exited with 0."""
     values: Annotated[
         tuple[Annotated[int, Field(ge=1, le=LAST_EXIT_CODE)], ...],
         Field(min_length=1, max_length=LAST_EXIT_CODE, json_schema_extra=_SET),
@@ -118,8 +118,8 @@ class RestartRule(Model):
     """What to do about some incidents. A rule matches when each of its fields matches the rank that failed first."""
 
     exit_codes: ExitCodes | None = None
-    """Exit codes of the trainer container: `{operator: In, values: [3, 64]}`. A pod that the cluster takes away has
-    an exit code too; add `causes: [Application]` to leave those out."""
+    """Exit codes of the trainer container: `{operator: In, values: [3, 64]}`. Pods that the cluster takes away have
+    exit codes too; add `causes: [Application]` to exclude them."""
     signals: Annotated[
         tuple[Signal, ...] | None, Field(min_length=1, max_length=MAX_MATCHES, json_schema_extra=_ATOMIC)
     ] = None
@@ -145,16 +145,17 @@ class Restart(Model):
     """How many incidents are answered with a restart before the job fails; counted again from 0 after windowSeconds
     of healthy running. An incident counts once, however many ranks it took down."""
     max_disruptions: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """The same for restarts that do not count against maxRestarts. Without it there is no limit."""
+    """How many incidents are answered with a restart that does not count against maxRestarts before the job fails;
+    counted again from 0 after windowSeconds of healthy running. Without a value there is no limit."""
     window_seconds: PositiveSeconds = 3600
     """Once all ranks have run for this long without an incident, all of maxRestarts is available again."""
     backoff_seconds: Seconds = 1
     """Wait before the first restart. It doubles with every further incident, until training gets further than at the
-    last one or has been healthy for windowSeconds."""
+    last incident or has been healthy for windowSeconds."""
     max_backoff_seconds: Seconds = 300
-    """The longest that this wait can get."""
+    """The longest wait before a restart."""
     grace_period_seconds: Seconds = 5
     """Time from SIGTERM to SIGKILL for the survivors of a failed gang, which have nothing left to save; at least one
     second."""
     rules: Annotated[tuple[RestartRule, ...], Field(max_length=MAX_RULES, json_schema_extra=_ATOMIC)] = ()
-    """What to do about which incident: the first rule that matches decides; if none does, the defaults apply."""
+    """What to do about which incident. The first rule that matches decides; if none matches, the defaults apply."""

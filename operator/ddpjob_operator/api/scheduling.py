@@ -16,26 +16,26 @@ class GangPolicy(Model):
     """All pods are scheduled together, or none is."""
 
     min_count: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
-    """The fewest pods that are placed together; the others follow as there is room. Without it, all pods or, for an
-    elastic job, `elastic.minNodes`."""
+    """The smallest number of pods that are placed together. The others follow when there is room. Without a value,
+    all pods or, for an elastic job, `elastic.minNodes`."""
 
 
 class SchedulingPolicy(Model):
-    """How the pods are placed: exactly one of these."""
+    """How the pods are placed. Exactly one of these fields is set."""
 
     basic: NoDetails | None = None
-    """Each pod by itself, as if there were no group."""
+    """Places each pod separately, as if there were no group."""
     gang: GangPolicy | None = None
-    """Together, or not at all."""
+    """Places the pods together, or not at all."""
 
 
 class DisruptionMode(Model):
-    """Which pods the scheduler takes away to make room for others: exactly one of these."""
+    """Which pods the scheduler preempts to make room for others. Exactly one of these fields is set."""
 
     single: NoDetails | None = None
-    """As few as are needed."""
+    """Preempts as few pods as are needed."""
     all: NoDetails | None = None
-    """All of them or none."""
+    """Preempts all pods or none."""
 
 
 LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -44,10 +44,10 @@ NodeLabel = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
 
 
 class Topology(Model):
-    """Which nodes are close to each other: those with the same value of a label. Exactly one of these."""
+    """Which Kubernetes nodes are close to each other, by the value of a label. Exactly one of these fields is set."""
 
     required: NodeLabel | None = None
-    """The label's key. All pods must be on nodes with the same value; pods for which these have no room wait."""
+    """The label's key. All pods must be on nodes with the same value. A pod for which they have no room waits."""
     preferred: NodeLabel | None = None
     """The label's key. If nodes with the same value have no room for all pods, other nodes are used too."""
 
@@ -63,6 +63,6 @@ class Scheduling(Model):
     scheduling_policy: SchedulingPolicy | None = None
     """Whether the pods are placed together. Without it, they are placed as a gang."""
     disruption_mode: DisruptionMode | None = None
-    """Which pods are preempted together. Without it, what the scheduler does by default: as few as are needed."""
+    """Which pods are preempted together. Without a value, the scheduler preempts as few pods as are needed."""
     topology: Topology | None = None
     """Places the pods close to each other, such as in one rack. It needs no PodGroups."""

@@ -88,7 +88,7 @@ class Elastic(Model):
     """How small and how large the gang may be."""
 
     min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] = 1
-    """The fewest nodes that the job runs with while the cluster has no room for more."""
+    """The smallest number of nodes that the job runs with while the cluster has no room for more."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
     is no limit."""
@@ -177,14 +177,14 @@ class DDPJobSpec(Model):
     elastic: Elastic | None = None
     """Lets the job run with fewer nodes than `nodes` while the cluster has no room for more, and grow again later."""
     scheduling: Scheduling | None = None
-    """How the cluster's scheduler places the gang. All but `topology` takes effect only where the cluster serves
-    PodGroups (`scheduling.k8s.io/v1beta1`, or Volcano's) and the operator may make them: there every gang has one,
-    even without this field. A change takes effect when the gang next starts."""
+    """How the cluster's scheduler places the gang. Except for `topology`, this takes effect only if the cluster
+    serves PodGroups (`scheduling.k8s.io/v1beta1`, or Volcano's) and the operator may create them. On such clusters
+    every gang has a PodGroup, even without this field. A change takes effect when the gang next starts."""
     disruption: DisruptionPolicy = DisruptionPolicy.ALLOW
     """When the job's pods may be evicted, as by `kubectl drain` or an autoscaler that removes a node. Allow: at any
     time. AfterCheckpoint: only within half a minute after a checkpoint was saved. At other times a
-    PodDisruptionBudget refuses evictions, but for no longer than an hour after the last checkpoint or after all ranks
-    began to run, or than the time that the operator's administrator has set. Preemption does not wait."""
+    PodDisruptionBudget refuses evictions, but at most for an hour after the last checkpoint or after all ranks began
+    to run, whichever is later. The operator's administrator can change this hour. Preemption does not wait."""
     stall_timeout_seconds: PositiveSeconds | None = None
     """The gang is stalled when no step has finished for this long. Without it, the limit is learned from the job's
     own steps. The first step, saves and evaluations are given longer."""

@@ -162,7 +162,7 @@ class PodSecurity(StrEnum):
 
 
 class Condition(_Said):
-    """One condition, as the Kubernetes API conventions have it."""
+    """A condition, as defined by the Kubernetes API conventions."""
 
     KEY = "type"
 
@@ -195,7 +195,7 @@ class Incarnations(_Said):
     """The incarnation of each node's present pod."""
 
     default: int = 0
-    """How many pods every node has had. A pod of a lower incarnation is a previous one."""
+    """How many pods every node has had. A pod with a lower incarnation is a previous pod."""
     exceptions: Annotated[
         tuple[NodeIncarnation, ...], Field(max_length=MAX_EXCEPTIONS, json_schema_extra=_by("node"))
     ] = ()
@@ -233,8 +233,8 @@ class Budget(_Said):
     disruptions: int = 0
     """Restarts that count against maxDisruptions."""
     streak: int = 0
-    """Incidents of any kind since training last got further than at the incident before; the exponent of the
-    backoff."""
+    """Incidents of any kind since training last got further than at the previous incident. The backoff grows with
+    this number."""
 
 
 class Incident(_Said):
@@ -254,15 +254,15 @@ class Incident(_Said):
     pod: str
     """The pod of that node."""
     node_name: str | None = None
-    """The Kubernetes node that it ran on, if known."""
+    """The Kubernetes node that the pod ran on, if known."""
     cause: Annotated[Cause | str, _Open(Cause)]
     """Why the rank failed."""
     exit_code: int | None = None
     """The process's exit code, or 128+n if signal n ended it."""
     signal: Annotated[str, Field(pattern="^SIG[A-Z0-9]+$", max_length=16)] | None = None
-    """The signal that ended it, by name as in rules: `SIGKILL`."""
+    """The signal that ended the process, by name as in rules: `SIGKILL`."""
     message: Annotated[str, Field(max_length=512)] = ""
-    """The program's last words: usually the last line of its exception."""
+    """The program's last message, which is usually the last line of its exception."""
     step: int | None = None
     """The last step that the rank had finished or, if it reports no steps, the last that another rank reported. After
     a disruption: the last step that is known to have finished."""
@@ -279,8 +279,9 @@ class Incident(_Said):
     action: Annotated[RestartAction | str, _Open(RestartAction)] = RestartAction.RESTART
     """What followed from the incident."""
     rule: Annotated[str, Field(max_length=64)] = ""
-    """What decided the action: a rule, such as `spec.restart.rules[0]`; `default`; `spec.suspend`, if the job went on
-    because it was resumed; or the label of its queue, if it went on because it was admitted again."""
+    """What decided the action: a rule, such as `spec.restart.rules[0]`; `default`; `spec.suspend`, if the job
+    continued because it was resumed; or the label of its queue, if the job continued because it was admitted
+    again."""
     consequences: int = 0
     """How many other nodes failed as a consequence."""
     consequence_nodes: Annotated[
@@ -321,14 +322,14 @@ class AvoidedNodeName(_Said):
     node_name: Annotated[str, Field(max_length=253)]
     """The Kubernetes node's name."""
     until: Time
-    """When pods may be placed on it again."""
+    """When pods may be placed on this Kubernetes node again."""
     pod: Annotated[str, Field(max_length=63)] = ""
     """The last of the job's pods that could not be used there."""
     cause: Annotated[Cause | str, _Open(Cause)] | None = None
-    """Why it could not. Not set if the pod only did not start to run."""
+    """Why the pod could not be used there. Not set if it merely did not start to run."""
     required: bool = False
-    """Whether no pod may be placed on it: a device failed there, or a pod was lost there although the job already
-    avoided it. If not set, other Kubernetes nodes are only preferred."""
+    """Whether no pod may be placed there, because a device failed, or a pod was lost although the job already avoided
+    this Kubernetes node. If not set, other Kubernetes nodes are only preferred."""
 
 
 class Progress(_Said):
@@ -362,20 +363,20 @@ class Progress(_Said):
     percent: float | None = None
     """Percentage of totalSteps that is finished."""
     eta_seconds: int | None = None
-    """Seconds that are left, at the current speed."""
+    """Seconds until training is finished, at the current speed."""
     loss: float | None = None
     """The last loss that was reported, if it is a finite number."""
     loss_not_finite: Annotated[str, Field(pattern="^(NaN|-?Infinity)$", max_length=9)] | None = None
     """The last loss that was reported, if it is not finite: NaN, Infinity or -Infinity."""
     loss_not_finite_since_step: int | None = None
-    """The step at which the loss was first seen not to be finite."""
+    """The step at which a loss that is not finite was first seen."""
     samples_per_second: float | None = None
     """Samples per second of all ranks together."""
     step_seconds: float | None = None
     """Seconds that a step takes: the median of the recent steps."""
     stall_limit_seconds: float | None = None
-    """For how long no step may finish at what the program is doing, such as training or saving. After that the gang
-    counts as stalled."""
+    """How long the program may go without finishing a step in its present activity, such as training or saving,
+    before the gang counts as stalled."""
     last_step_time: Time | None = None
     """When the last step finished."""
     slowest_node: int | None = None
@@ -414,7 +415,7 @@ class NetworkStatus(_Said):
     status_port: int | None = None
     """Port of the supervisors' status pages."""
     control_port: int | None = None
-    """Port on which supervisors talk to each other."""
+    """Port on which supervisors communicate with each other."""
     policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
     """`spec.network.policy` or, if it is not set, the operator's setting when the job first started."""
     service: Annotated[str, Field(max_length=63)] | None = None
@@ -422,12 +423,12 @@ class NetworkStatus(_Said):
 
 
 class InheritedMetadata(_Said):
-    """Metadata that all objects of the job get beside the labels of its template."""
+    """Metadata that all objects of the job get in addition to the labels of its template."""
 
     labels: Marks = Field(default_factory=dict, max_length=2 * MOST_INHERITED)
-    """The operator's own, and those of the job whose keys the operator's settings name."""
+    """The labels from the operator's settings, and the job's labels whose keys these settings name."""
     annotations: Marks = Field(default_factory=dict, max_length=MOST_INHERITED)
-    """Those of the template, and of the job, whose keys the operator's settings name."""
+    """The annotations of the template and of the job whose keys the operator's settings name."""
 
 
 class DisplayStatus(_Said):
@@ -459,8 +460,8 @@ class Bookkeeping(_Said):
     """
 
     version: Annotated[str, Field(max_length=16)] = VERSION
-    """The version of the type in which the job was started. The operator leaves a job alone that was started in a
-    former version and has not finished."""
+    """The version of the type in which the job was started. The operator leaves unfinished jobs alone that were
+    started in a former version."""
     incarnations: Incarnations = Incarnations()
     """Distinguishes the present pods from previous ones."""
     budget: Budget = Budget()
@@ -468,7 +469,7 @@ class Bookkeeping(_Said):
     supervised: bool = False
     """Whether a supervisor in rank 0's pod has answered since the gang last started as a whole."""
     suspend_time: Time | None = None
-    """When the job's pods were told to save and stop, or its start was put off; cleared when it starts again."""
+    """When the job's pods were told to save and stop, or its start was postponed. Cleared when it starts again."""
     last_completed_time: Time | None = None
     """When the last of the nodes in `completedIndexes` finished."""
     steps: Steps = Steps()
@@ -511,8 +512,8 @@ class DDPJobStatus(_Said):
     pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
     """The operator's setting of pod security when the job started or was last resumed."""
     inherited: InheritedMetadata | None = None
-    """Labels and annotations that all objects of the job have beside the labels of its template: what the operator's
-    settings and the job's metadata gave when it started or was last resumed. Not set if there are none."""
+    """Labels and annotations that all objects of the job have in addition to the labels of its template. They come
+    from the operator's settings and the job's metadata at its start or last resumption. Not set if there are none."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None

@@ -31,8 +31,8 @@ class Settings:
     """Whether to delete pods from the API if their Kubernetes nodes do not answer. Their processes may still run
     there, which is dangerous for resources that must not be used twice, such as a ReadWriteOnce volume."""
     drain_protection_seconds: int = 3600
-    """How long evictions of pods may be refused after the job last saved or, if it has not saved, after it began to
-    run; 0: evictions are never refused."""
+    """How long evictions of pods may be refused after the job last saved or began to run, whichever is later; 0:
+    evictions are never refused."""
     avoid_broken_nodes_seconds: int = 60
     """How long pods wait for other Kubernetes nodes before they may be placed on a node that is known to be broken.
     0: pods do not wait, but only prefer other nodes."""

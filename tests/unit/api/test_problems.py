@@ -32,8 +32,8 @@ CHECKPOINTS = (
 )
 
 OPERATOR = (
-    "In: the exit code is one of values. NotIn: it is none of them. A rank without an exit code matches neither, nor "
-    "does one that exited with 0."
+    "In: the exit code is one of `values`. NotIn: the exit code is none of `values`. A rank without an exit code "
+    "matches neither, nor does a rank that exited with 0."
 )
 
 
