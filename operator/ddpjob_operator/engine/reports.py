@@ -72,7 +72,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A supervisor's report that steps have stopped finishing."""
+    """A supervisor's report that training has stalled: no step finishes any more."""
 
     since: datetime
     node: int | None

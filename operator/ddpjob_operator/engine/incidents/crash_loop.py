@@ -71,7 +71,7 @@ def is_alike_again(status: DDPJobStatus, incident: Facts, judgement: Judgement) 
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training got further, at this incident or since, than at the previous incident, `last`.
+    """Whether training has got further since the previous incident, `last`, before or after the present incident.
 
     False if that is unknown.
     """

@@ -31,7 +31,7 @@ INDENT = re.compile(r"^  ", re.MULTILINE)
 
 
 def of_its_rank(ended: Exit) -> tuple[Exit, int | None]:
-    """Returns the exit of the rank that torchrun names, as if it had run without torchrun, and that rank."""
+    """Returns the exit of the rank that failed first, as if there had been no torchrun, and the rank's number."""
     if stopped := TOLD_TO_STOP.search(ended.message):
         return replace(ended, code=SIGNAL_BASE + int(stopped["signal"]), message=""), None
     summary = _root_cause(ended.message)
