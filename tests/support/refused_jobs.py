@@ -173,14 +173,14 @@ NEW_JOBS = [
     ),
     Case(
         "spec.network.statusPort",
-        "is masterPort already; ports must differ",
+        "is already the value of masterPort; ports must differ",
         {"spec.network.statusPort": 29500},
         {"spec.network.statusPort": 2000},
     ),
     *(
         Case(
             "spec.network.controlPort",
-            "is masterPort or statusPort already; ports must differ",
+            "is already the value of masterPort or statusPort; ports must differ",
             {"spec.network.controlPort": bad},
             {"spec.network.controlPort": 2000},
         )

@@ -43,7 +43,7 @@ too. */}}
 {{- range $key := concat (keys .Values.jobMetadata.labels | sortAlpha) .Values.jobMetadata.keys -}}
 {{- $describes := regexMatch "^app\\.kubernetes\\.io/(part-of|component|version)$" $key -}}
 {{- if and (regexMatch (include "ddpjob-operator.reserved" $) $key) (not $describes) -}}
-{{- fail (printf "jobMetadata: %s is reserved: tools would take all objects for the one that has it" $key) -}}
+{{- fail (printf "jobMetadata: %s is reserved: tools recognise a single object by it, not several" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.namespaces .Values.namespaceSelector -}}

@@ -181,7 +181,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
     Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",
     Reason.POD_DISRUPTION_BUDGET_TAKEN: "Delete the PodDisruptionBudget, or give the job another name.",
-    Reason.BEING_DELETED: "Wait until it is gone. If it does not go, a finalizer keeps it: `kubectl get -o yaml` "
+    Reason.BEING_DELETED: "Wait until it is gone. If it remains, a finalizer is keeping it: `kubectl get -o yaml` "
     "shows which.",
     Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides the operator's changes. "
     "The operator tries again, at growing intervals.",
@@ -203,7 +203,7 @@ ADVICE: dict[Reason | Cause, str] = {
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",
     Reason.INVALID: "Suspend the job, fix what the message names in the template, and resume it.",
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
-    "The operator looks again every five minutes.",
+    "The operator checks again every five minutes.",
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
     Reason.FORMER_VERSION: "Delete the job, and create it again from a file in the form of this version; the page "
     "on versions has the steps.",
@@ -217,8 +217,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.QUEUED: NOTHING_TO_DO,
     Reason.DEQUEUED: NOTHING_TO_DO,
     Reason.PODS_CREATED: NOTHING_TO_DO,
-    Reason.PODS_STARTING: "Read the message. If a pod cannot be scheduled, make room for it, or ask for less. "
-    "If it is an image, fix its name.",
+    Reason.PODS_STARTING: "Read the message. If a pod cannot be scheduled, make room for it, or request less. "
+    "If an image cannot be pulled, fix its name.",
     Reason.ALL_PODS_RUNNING: NOTHING_TO_DO,
     Reason.RESTARTED: NOTHING_TO_DO,
     Reason.UNSTALLED: NOTHING_TO_DO,
@@ -248,10 +248,10 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
-    "later deadline; training goes on from the checkpoint if the volume is the same.",
+    "later deadline; training continues from the checkpoint if the volume is the same.",
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
-    Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who takes the pods away: `status.incidents` has each time and cause.",
+    Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who removes the pods: `status.incidents` lists times and causes.",
     Reason.CRASH_LOOP: "Fix what the message names. If the same step fails each time, look at its data and at the "
     "checkpoint that is loaded. If trying again may help anyway, add a rule with `action: Restart`. " + READ_THE_LOG,
     Reason.RESTORED_WITHOUT_STATUS: "Nothing. To run the job again, delete it and create it without the annotation "

@@ -63,7 +63,7 @@ class KubernetesNodes:
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 if not self._forbidden_until:
-                    logger.info("%s: only pods show causes, and ranks do not follow placement", FORBIDDEN)
+                    logger.info("%s, so causes come only from pods, and ranks do not follow placement", FORBIDDEN)
                 self._forbidden_until = time.monotonic() + AGAIN_SECONDS
             return {}
         self._forbidden_until = 0.0

@@ -92,7 +92,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
 def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ddpjob-operator",
-        description="Watches DDPJobs and runs them: creates their pods, restarts them as a whole, and says why.",
+        description="Watches DDPJobs and runs them: creates their pods, restarts them as a whole, and reports why.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
@@ -257,7 +257,7 @@ def _inheritable(key: str) -> str:
     if not KEY.fullmatch(key):
         raise argparse.ArgumentTypeError(f"{key!r} is not a key of a label or annotation: such as example.com/team")
     if is_reserved(key):
-        raise argparse.ArgumentTypeError(f"{key!r} is reserved: tools would take all objects for the one that has it")
+        raise argparse.ArgumentTypeError(f"{key!r} is reserved: tools recognise a single object by it, not several")
     return key
 
 

@@ -77,7 +77,9 @@ FEW_PODS = 128
 together, each with the end of its log, a decision may take half a second. In the event loop, that would delay the
 renewal of the Lease and the rounds of all other jobs."""
 
-UNATTENDED = "Until that changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
+UNATTENDED = (
+    "Until that changes, the operator does nothing for the job: its pods stay as they are, and nothing restarts them"
+)
 
 logger = logging.getLogger(__name__)
 

@@ -145,7 +145,7 @@ class Supervisors:
                 pause = await self._ask_once(key, supervisor)
             except Exception:
                 STATUS_READS.labels("bug").inc()
-                logger.exception("this is a bug; again in %.0f s", pause, extra=about(key, supervisor.job_uid))
+                logger.exception("this is a bug; trying again in %.0f s", pause, extra=about(key, supervisor.job_uid))
             await asyncio.sleep(pause)
 
     async def _ask_once(self, key: Key, supervisor: _Supervisor) -> float:

@@ -124,5 +124,5 @@ AFTERWARDS: tuple[Step, ...] = (
         located, "Only pods that the gang keeps get their topology domain, not those that are removed.", _located_due
     ),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
-    Step(marked, "Nothing waits for the mark: it comes after all else that is done."),
+    Step(marked, "Nothing depends on the mark, so it comes last."),
 )

@@ -266,7 +266,7 @@ def _stall_message(view: View, stall: Stall) -> str:
 def _awaiting(delay: str) -> Say:
     kind = ConditionType.AWAITING_FIRST_STEP
     if not delay:
-        return Say(kind, value=False, reason=Reason.STEP_SEEN, message="No first step is late")
+        return Say(kind, value=False, reason=Reason.STEP_SEEN, message="The first step is not late")
     return Say(kind, value=True, reason=Reason.NO_STEP_SEEN, message=f"{delay[:1].upper()}{delay[1:]}")
 
 

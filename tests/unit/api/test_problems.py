@@ -59,17 +59,17 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
     ),
     "one port for two": (
         a_file("network: {statusPort: 29502}"),
-        ["line 6: spec.network.statusPort: 29502 is controlPort already; ports must differ"],
+        ["line 6: spec.network.statusPort: 29502 is already the value of controlPort; ports must differ"],
     ),
     "a port that another has by default": (
         a_file("network: {masterPort: 29501}"),
-        ["line 6: spec.network.masterPort: 29501 is statusPort already; ports must differ"],
+        ["line 6: spec.network.masterPort: 29501 is already the value of statusPort; ports must differ"],
     ),
     "one port for all": (
         a_file("network:\n  masterPort: 2000\n  statusPort: 2000\n  controlPort: 2000"),
         [
-            "line 8: spec.network.statusPort: 2000 is masterPort already; ports must differ",
-            "line 9: spec.network.controlPort: 2000 is masterPort already; ports must differ",
+            "line 8: spec.network.statusPort: 2000 is already the value of masterPort; ports must differ",
+            "line 9: spec.network.controlPort: 2000 is already the value of masterPort; ports must differ",
         ],
     ),
     "a word that YAML takes for a truth": (

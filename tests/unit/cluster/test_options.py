@@ -7,9 +7,9 @@ from ddpjob_operator.engine import Settings
 MISTAKES = {
     "--label=team": "'team' is not a label: such as team=vision",
     "--label=team=a/b": "'team=a/b' is not a label: such as team=vision",
-    "--label=helm.sh/chart=x": "'helm.sh/chart' is reserved: tools would take all objects for the one that has it",
+    "--label=helm.sh/chart=x": "'helm.sh/chart' is reserved: tools recognise a single object by it, not several",
     "--inherit-key=a/b/c": "'a/b/c' is not a key of a label or annotation: such as example.com/team",
-    "--inherit-key=x.k8s.io/x": "'x.k8s.io/x' is reserved: tools would take all objects for the one that has it",
+    "--inherit-key=x.k8s.io/x": "'x.k8s.io/x' is reserved: tools recognise a single object by it, not several",
     "--gpu-resource=gpu": "'gpu' is not a resource's name: such as nvidia.com/gpu.shared",
     "--port=70000": "'70000' is not a port: a number from 0 to 65535",
     "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",

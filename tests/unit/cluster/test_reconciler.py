@@ -877,7 +877,7 @@ def test_a_job_of_a_newer_version_says_that_nobody_attends_to_its_pods() -> None
         "Unreadable",
         (
             "This version of the operator cannot read the job: spec.moon: Extra inputs are not permitted. Until that "
-            "changes nothing is done for the job: its pods stay as they are, and nothing restarts them"
+            "changes, the operator does nothing for the job: its pods stay as they are, and nothing restarts them"
         ),
     )
     kept = DDPJobStatus.model_validate(api.job.status.read())
@@ -895,8 +895,8 @@ def invalid(status: dict[str, Any]) -> ApiError | None:
 def test_a_status_that_is_refused_for_good_is_said_in_a_condition_and_an_event() -> None:
     api, said = looked_at(a_job(nodes=2).snapshot.job.to_document(), invalid)
     message = (
-        "The API server refuses the job's status: status.moon: Unsupported value. Until that changes nothing is done "
-        "for the job: its pods stay as they are, and nothing restarts them"
+        "The API server refuses the job's status: status.moon: Unsupported value. Until that changes, the operator "
+        "does nothing for the job: its pods stay as they are, and nothing restarts them"
     )
     assert blocked(api) == ("StatusRefused", message)
     assert said == [f"StatusRefused: {message}"]

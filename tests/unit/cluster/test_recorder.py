@@ -117,7 +117,7 @@ class Refusing(ApiClient):
     [
         (ApiError(403, "Forbidden", "exceeded quota"), "exceeded quota"),
         (ApiError(403, "Forbidden", ""), "Forbidden (403)"),
-        (FencedError(), "this process does not lead the others, or no longer does"),
+        (FencedError(), "this process is not the leader, or no longer is"),
     ],
 )
 def test_why_an_event_is_not_written_is_logged_with_the_event_and_its_job(

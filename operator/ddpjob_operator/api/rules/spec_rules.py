@@ -49,7 +49,7 @@ again."""
 RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
-        "a name that no pod and no Service can be named after",
+        "a name that cannot be part of the names of pods and of the Service",
         f"{{it}} must be {NAME_FORM}: pods and the Service are named after it",
         checks.job_name,
         f"self.metadata.name.size() <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         f"{RESTART_RULES}.action",
-        "another action than Fail for attempts that start over",
+        "an action other than Fail for attempts that start over",
         f"must be {RestartAction.FAIL} in a rule for {Cause.STARTED_OVER}, because the attempt has already started "
         "over",
         checks.forbidden_beginnings,
@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             f"{CONTAINERS}[].{field}",
-            "restarts of the trainer by the kubelet, which DDPJob would not know of; other containers may have them",
+            "restarts of the trainer by the kubelet, which DDPJob would not notice; others may be restarted",
             "restarts only the trainer; remove it: DDPJob restarts the gang as a whole (spec.restart)",
             checks.trainer_restarts(field, *harmless),
             " || ".join(
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "spec.procsPerNode",
-        "no number of processes, if the trainer claims devices",
+        "a missing number of processes, if the trainer claims devices",
         "is missing; give a number, because claimed devices cannot be counted",
         checks.counted_devices,
         "has(self.procsPerNode) || self.template.spec.containers.all(c, !has(c.resources) || "
@@ -188,7 +188,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         f"{NETWORK}.statusPort",
         "one port for two servers",
-        "{it} is {other} already; ports must differ",
+        "{it} is already the value of {other}; ports must differ",
         checks.different_ports("masterPort", "statusPort"),
         "self.masterPort != self.statusPort",
         NETWORK,
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         f"{NETWORK}.controlPort",
         "one port for two servers",
-        "{it} is {other} already; ports must differ",
+        "{it} is already the value of {other}; ports must differ",
         checks.different_ports("masterPort", "statusPort", "controlPort"),
         "!(self.controlPort in [self.masterPort, self.statusPort])",
         NETWORK,
@@ -222,7 +222,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             f"{SCHEDULING}.{field}",
-            "two choices at once, or none",
+            "both choices, or neither",
             f"needs exactly one of {' and '.join(choices)}",
             checks.one_choice("spec", "scheduling", field),
             " != ".join(f"has(self.{choice})" for choice in choices),

@@ -139,7 +139,7 @@ class FencedError(Exception):
     """A write was not sent, because this process does not lead (any more)."""
 
     def __str__(self) -> str:
-        return "this process does not lead the others, or no longer does"
+        return "this process is not the leader, or no longer is"
 
 
 class ApiClient:

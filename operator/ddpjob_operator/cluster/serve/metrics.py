@@ -9,13 +9,13 @@ REGISTRY = CollectorRegistry()
 ROUNDS = Counter("ddpjob_reconciles", "Rounds of reconciliation, by how they ended", ["result"], registry=REGISTRY)
 ROUND_SECONDS = Histogram(
     "ddpjob_reconcile_seconds",
-    "Time of one round, with its requests",
+    "Duration of a round, including its requests",
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10),
     registry=REGISTRY,
 )
 IN_VAIN = Counter(
     "ddpjob_actions_in_vain",
-    "Times that the actions for a job had no effect and were delayed, longer each time",
+    "How often a job's actions had no effect, so that their repetition was delayed",
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(

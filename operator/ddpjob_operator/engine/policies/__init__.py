@@ -32,7 +32,9 @@ CHAIN: tuple[Policy, ...] = (
     Policy(ending, "Once its end is decided, a job ends, even if it is suspended or past its deadline.", ends_due),
     Policy(succeeded, "A job that finished in time has succeeded, even if it is suspended or past its deadline now."),
     Policy(
-        suspended, "A pod that ends because it was told to stop is not an incident, and no deadline runs.", ends_due
+        suspended,
+        "A pod that ends because it was told to stop is not an incident, and no deadline counts down.",
+        ends_due,
     ),
     Policy(past_deadlines, "A deadline applies whatever the job is doing or waiting for.", deadlines_due),
     Policy(queued, "A job that waits in its queue stays there, even if something else would keep it from starting."),
@@ -40,13 +42,15 @@ CHAIN: tuple[Policy, ...] = (
     Policy(started, "Until a job starts or resumes, failures of its old pods are not incidents."),
     Policy(overwriting, "If a rule forbids starting over, the job ends before there is another attempt."),
     Policy(restarted_in_place, "An incident that supervisors have answered is counted before a pod reports it."),
-    Policy(incident, "A broken gang starts again before more is learned about the last attempt.", incident_due),
-    Policy(corrected, "Ended pods' reports are read before the size changes, because later they are not.", ends_due),
-    Policy(resized, "A new size applies at once, even while pods of the last attempt are still running.", resize_due),
+    Policy(
+        incident, "A broken gang starts again before the last attempt's late reports are considered.", incident_due
+    ),
+    Policy(corrected, "Late reports are considered before the size changes, because later they are not.", ends_due),
+    Policy(resized, "A new size applies immediately, even while pods of the last attempt still run.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
     Policy(
         lifted,
-        "A gang that lacks nodes only because it avoids some does not give back the others because of that.",
+        "A gang that is incomplete only because it avoids broken nodes uses them again before it gives others back.",
         lifting_due,
     ),
     Policy(
@@ -54,7 +58,7 @@ CHAIN: tuple[Policy, ...] = (
         "A gang that cannot start gives its nodes back, even if no other gang waits for them.",
         give_back_due,
     ),
-    Policy(yields_to_gang_ahead, "A gang that gives way to another one is not completed first.", yielding_due),
+    Policy(yields_to_gang_ahead, "A gang that has to give way does not create its missing pods first.", yielding_due),
     Policy(children, "An attempt is under way only once everything that belongs to it exists.", children_due),
     Policy(under_way, "Nothing else is left to decide.", returned_due),
 )
