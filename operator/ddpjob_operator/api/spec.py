@@ -162,8 +162,8 @@ class DDPJobSpec(Model):
     and tries again, so that two jobs never wait for each other forever. If all pods are scheduled, but some do not
     start to run, it does so after three times as long."""
     success_policy: SuccessPolicy = SuccessPolicy.ALL_RANKS
-    """AllRanks: the job succeeds when every rank has exited with 0. RankZero: when rank 0 has; the others are then
-    stopped."""
+    """AllRanks: the job succeeds when every rank has exited with 0. RankZero: the job succeeds when rank 0 has exited
+    with 0, and the other ranks are then stopped."""
     finish_timeout_seconds: PositiveSeconds = 1800
     """With successPolicy AllRanks: how long the other ranks may still run after a rank has finished; the time starts
     anew with each rank that finishes. A rank that runs longer counts as stalled."""

@@ -37,7 +37,7 @@ class WorkQueue:
         self._working: set[Key] = set()
         self._aside: set[Key] = set()
         self._large: dict[str, OrderedDict[Key, None]] = {}
-        """The keys of the large gangs to be created, by namespace, in the order in which they called `is_its_turn`.
+        """The keys of the large gangs to be created, by namespace, in the order of the calls to `is_its_turn`.
 
         The first gang of each namespace is being created, and the others wait.
         """

@@ -171,7 +171,7 @@ class PodGroup:
     waiting: Waiting | None = None
     """Why the scheduler has not placed the pods yet, if it gives a reason."""
     deleting: bool = False
-    """Whether the group is being deleted. Until its last pod is gone it still exists and binds the scheduler."""
+    """Whether the group is being deleted. Until its last pod is gone, the scheduler still places pods by the group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class View:
     def _is_enough(self, own: KueueWorkload) -> bool:
         """Whether the job can run on the quota that its queue keeps for it, and can give back any surplus.
 
-        While a Workload holds quota, Kueue allows changes of its size only, and never below its minimum.
+        While a Workload holds quota, Kueue allows only its size to be changed, and not to less than its minimum.
         """
         spec = self.snapshot.job.spec
         needed = spec.elastic.min_nodes if spec.elastic else spec.nodes

@@ -43,7 +43,7 @@ def account(view: View, facts: Facts, found: Budget) -> Entry:
     # must be those that the failed attempts themselves reported.
     if facts.step is None and judgement.action is RestartAction.RESTART_FREE:
         facts = replace(facts, step=_step_reached(view))
-    # If training has got further than at the last incident, that restart has helped, so the backoff begins anew.
+    # If training has got further since the last incident, the last restart has helped, so the backoff begins anew.
     last = view.status.last_incident
     anew = last is not None and got_further(last, facts, progress_of(view))
     price = price_of(judgement.action, in_a_row(found, 0) if anew else found)

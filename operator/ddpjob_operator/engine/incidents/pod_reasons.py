@@ -58,8 +58,8 @@ def is_rejection(reason: str, message: str) -> bool:
     """Whether a pod's reason and message show that its kubelet rejected it, before it ran or later."""
     if reason == EVICTED:
         return message.removeprefix(REJECTION).startswith(PRESSURE)
-    # Any other reason is a rejection. A list would not do, because future versions will have more reasons, and some
-    # reasons contain the name of a device's resource.
+    # Any other reason counts as a rejection. The reasons for rejections cannot be listed, because future versions
+    # will have more, and some contain the name of a device's resource.
     return bool(reason) and reason not in ENDED
 
 

@@ -146,7 +146,7 @@ def waiting_to_end(view: View, count: int) -> str:
 
 
 def next_attempt(view: View) -> StatusChanges:
-    """Returns the fields of the status that begin an attempt. Its new incarnations give each node a new pod."""
+    """Returns the fields of the status that begin an attempt with new incarnations, and so with new pods."""
     incarnations = view.status.bookkeeping.incarnations.renewed()
     return {
         "attempt": attempt_after(view),
