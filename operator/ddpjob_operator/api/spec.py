@@ -93,8 +93,8 @@ class Elastic(Model):
     """The largest value that `nodes` may have, also when `kubectl scale` or an autoscaler sets it. Without it there
     is no limit."""
     shrink_after_seconds: PositiveSeconds = 120
-    """How long the gang waits for pods that are not scheduled before it starts again without them. If there is later
-    room for only some of the missing pods, it waits as long for the rest before it starts again with those."""
+    """How long the gang waits for pods that are not scheduled before it starts again without them. If there is room
+    for some of the missing pods later, the gang waits just as long for the rest before it starts again with these."""
 
 
 class Checkpoint(Model):
@@ -168,8 +168,8 @@ class DDPJobSpec(Model):
     """With successPolicy AllRanks: how long the other ranks may still run after a rank has finished; the time starts
     anew with each rank that finishes. A rank that runs longer counts as stalled."""
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
-    """Which pods are removed when the job has finished. Running: those that are still running; those that have ended
-    stay, with their logs. All: every pod. None: no pod, and those that are running go on."""
+    """Which pods are removed when the job has finished. Running: pods that are still running; ended pods stay, with
+    their logs. All: every pod. None: no pod, and running pods continue."""
     ttl_seconds_after_finished: Seconds | None = None
     """How long a finished job stays before it is deleted with all that belongs to it. Without a value, forever."""
     restart: Restart = Restart()

@@ -101,7 +101,7 @@ class SupervisorReport:
     """When the phase began."""
     order: tuple[int, ...] | None = ()
     """The numbers of the nodes in the order of their ranks in that attempt; empty if ranks follow the nodes' numbers;
-    None if the reported order is not a valid one."""
+    None if the reported order is invalid."""
     missing: tuple[int, ...] = ()
     """The numbers of the first few nodes whose supervisors are not connected."""
     incidents: tuple[Facts, ...] = ()

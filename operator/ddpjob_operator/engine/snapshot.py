@@ -171,7 +171,7 @@ class PodGroup:
     waiting: Waiting | None = None
     """Why the scheduler has not placed the pods yet, if it gives a reason."""
     deleting: bool = False
-    """Whether the group is being deleted. Until its last pod is gone, the scheduler still places pods by the group."""
+    """Whether the group is being deleted. Until its last pod is gone, the scheduler still treats it as a group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The environment variables that tell a trainer its place in the gang."""
+"""The environment variables that give a trainer its place in the gang."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
