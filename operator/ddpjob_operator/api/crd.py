@@ -190,7 +190,8 @@ def _is_description(keyword: str, value: Any) -> bool:
 
 def _bound(spec: dict[str, Any]) -> None:
     """Adds limits to lists, because without them the API server refuses rules over the lists as too costly."""
-    spec["properties"]["template"]["required"] = ["spec"]  # Otherwise no rule would apply to a template without one.
+    # Without this, a template without a spec would be accepted, because no rule would apply to it.
+    spec["properties"]["template"]["required"] = ["spec"]
     template = spec["properties"]["template"]["properties"]
     for kind in ("labels", "annotations"):
         template["metadata"]["properties"][kind]["maxProperties"] = 256

@@ -70,7 +70,7 @@ def headed(kind: OwnedKind, job: DDPJob, name: str) -> dict[str, Any]:
 
 
 def with_inherited(job: DDPJob, labels: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Returns the labels and annotations of an object other than a pod: `labels`, and those that it inherits."""
+    """Returns `labels` with the labels and annotations that an object other than a pod inherits from its job."""
     inherited = job.status.inherited or InheritedMetadata()
     own = carried(job.spec.template.get("metadata", {}).get("labels", {}))
     annotations = {"annotations": dict(inherited.annotations)} if inherited.annotations else {}

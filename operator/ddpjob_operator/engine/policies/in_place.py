@@ -57,7 +57,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
 def replaced(
     view: View, nodes: tuple[int, ...], entry: Entry, avoided: StatusChanges, *, grace: int | None
 ) -> Verdict:
-    """Replaces only the lost pods, without a backoff if this is a disruption and the first incident in a row."""
+    """Replaces only the lost pods, without a backoff if this is a disruption that follows no other incident."""
     budget, free = entry.price.budget, entry.judgement.action is RestartAction.RESTART_FREE
     wait = timedelta(0) if free and budget.streak == 1 else wait_after(view, budget)
     when = f" in {wait.total_seconds():.1f} s" if wait else ""
