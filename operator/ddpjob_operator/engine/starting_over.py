@@ -20,7 +20,7 @@ KNOWS_WHERE = frozenset({FROM_CHECKPOINT, AS_ASKED})
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """How often a program is asked to save, in steps or in seconds; None: not in this unit."""
+    """How often a program is asked to save: every so many steps or seconds. The other unit is None."""
 
     steps: int | None = None
     seconds: int | None = None
@@ -41,12 +41,12 @@ class Former:
 
 
 def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
-    """How many steps an attempt loses by starting over; 0 if it did not, or if next to nothing is lost.
+    """Returns how many steps an attempt loses by starting over; 0 if it has not started over, or loses next to nothing.
 
-    It started over if its first step, `first`, is no later than that of any earlier attempt, unless the program chose
-    it on purpose. If a checkpoint of that step or a later one is known, the program could have loaded it, and every
-    step counts. If the program says that nothing had been saved, none counts. If neither is known, a loss counts only
-    if it is larger than what lies between two saves (`every`).
+    An attempt has started over if its first step, `first`, is no later than that of any earlier attempt, unless the
+    program was asked to begin there. If a checkpoint of that step or a later one is known, the program could have
+    loaded it, so every step counts. If the program reports that nothing had been saved, no step counts. If neither is
+    the case, a loss counts only if it is larger than the interval between two saves (`every`).
     """
     lost = past.furthest - max(0, first - 1)
     if begins in KNOWS_WHERE or first > past.earliest or lost <= 0:
