@@ -41,7 +41,7 @@ class Former:
 
 
 def steps_lost(past: Former, first: int, begins: str | None, every: Interval) -> int:
-    """Returns how many steps an attempt loses by starting over; 0 if it has not started over, or loses next to nothing.
+    """Returns how many steps an attempt loses by starting over; 0 if it does not, or loses next to nothing.
 
     An attempt has started over if its first step, `first`, is no later than that of any earlier attempt, unless the
     program was asked to begin there. If a checkpoint of that step or a later one is known, the program could have

@@ -556,12 +556,12 @@ def test_what_is_sent_is_a_beat() -> None:
 def test_a_beat_is_sent_by_these_names() -> None:
     told = Beat(
         *(1, 3, "exporting", 2.5, 9, 0.5, True, True, True, True, 1, 20, 0.3, 64, 0.02, {"data": 0.1}, 5),
-        *(Checkpoint(8, "t"), {"a": 1.0}, "P2P", "hot", 3, "AsAsked"),
+        *(Checkpoint(8, "t"), {"a": 1.0}, "P2P", "hot", 3, "AsAsked", "T"),
     )
     assert set(told.to_dict()) == {
         "rank", "attempt", "activity", "activityAge", "step", "stepAge", "counted", "anew", "reports", "announces",
         "epoch", "totalSteps", "loss", "samples", "stepSeconds", "seconds", "memoryBytes", "checkpoint", "metrics",
-        "transport", "slowed", "firstStep", "begins",
+        "transport", "slowed", "firstStep", "begins", "stopped",
     }  # fmt: skip
     assert set(Beat(1, 3, "starting").to_dict()) == {"rank", "attempt", "activity"}
 

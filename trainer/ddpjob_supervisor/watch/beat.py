@@ -59,13 +59,13 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """How NCCL transfers data, such as `P2P, NET/IB`. The supervisor reads this from NCCL's log."""
     slowed: str | None = None
     """Why the driver keeps the clocks of the rank's GPU low. The supervisor asks the driver."""
-    stopped: str | None = None
-    """The state of the process, as in proc(5), if a signal or a debugger has stopped it. The supervisor reads it."""
     first_step: int | None = None
     """The first step that the rank finished in this attempt; None if unknown."""
     begins: str | None = None
     """Where the program began: `FromCheckpoint`, or at the first step because of a request (`AsAsked`) or because no
     checkpoint exists (`NothingSaved`)."""
+    stopped: str | None = None
+    """The state of the process, as in proc(5), if a signal or a debugger has stopped it. The supervisor reads it."""
 
     def to_dict(self) -> "BeatFields":
         """The report in the form in which it is sent: without None and without empty values."""
