@@ -82,11 +82,12 @@ def test_a_script_trains_on_its_nodes_network_beside_a_native_sidecar_and_shows_
     script = with_script(team, f"{PLAIN_SCRIPT}\nimport time\ntime.sleep(3600)\n")
     container = {"command": ["ddpjob-supervise", "/code/train.py"], **CODE_MOUNT}
     team.apply(a_training("net", container, pod={**script, "initContainers": [sidecar], "hostNetwork": True}))
+    team.wait("Running", "net", LONG)
     done = {f"rank {rank} of 2 is done" for rank in range(2)}
     team.plant.wait("both to have met", lambda: done <= set(logs(team, "net").splitlines()), LONG)
-    status = team.wait("Running", "net")
-    assert (status["message"], status.get("restarts", 0)) == ("2 nodes running", 0)
-    assert "ranks 0,1: " in (stacks := ddpjob(team, "status", "net", "--stacks"))
+    team.until("{.status.message}=2 nodes running", "net")
+    assert team.status("net").get("restarts", 0) == 0
+    assert "ranks 0,1: each is at " in (stacks := ddpjob(team, "status", "net", "--stacks"))
     assert "train.py:" in stacks
 
 

@@ -261,7 +261,7 @@ def test_what_the_ranks_of_a_run_are_doing_is_seen_at_any_moment(here: Here) -> 
     assert here.says("status", "asleep", "--stacks")[0] == 2, "there is no such run"
     run = here.start("run", file)
     wanted = (
-        "ranks 0,2,3: is at waits (asleep.py:5)\n    waits (asleep.py:5)\n    asleep.py:10\n"
+        "ranks 0,2,3: each is at waits (asleep.py:5)\n    waits (asleep.py:5)\n    asleep.py:10\n"
         "rank 1: is at works (asleep.py:8)\n    works (asleep.py:8)\n    asleep.py:10\n"
     )
     here.wait("all ranks in their places", lambda: here.says("status", "asleep", "--stacks") == (0, wanted))

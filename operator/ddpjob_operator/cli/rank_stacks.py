@@ -33,6 +33,7 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
     lines = []
     for group in groups:
         ranks = [int(rank) for rank in group["ranks"]]
-        lines.append(f"{'ranks' if ranks[1:] else 'rank'} {intervals(ranks)}: {group['does']}")
+        who = "ranks {}: each" if ranks[1:] else "rank {}:"
+        lines.append(f"{who.format(intervals(ranks))} {group['does']}")
         lines += [f"    {frame}" for frame in group["stack"]]
     return lines

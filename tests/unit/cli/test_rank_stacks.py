@@ -28,7 +28,7 @@ def test_each_stack_is_printed_once_with_its_ranks(
     options: dict[str, Any], long: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(HEAD | {"ranks": GROUPS}, capsys, **options) == [
-        "ranks 0,2-4: waits in gloo:all_reduce at hang.py:11",
+        "ranks 0,2-4: each waits in gloo:all_reduce at hang.py:11",
         "    all_reduce (c10d.py:9)",
         "rank 1: is at \\x1b[2J\\nrank 9",
         f"    {long}",

@@ -80,6 +80,33 @@ def test_the_exception_that_waits_in_a_finally_is_told_with_its_place() -> None:
     assert [*_exceptions_told()] == []
 
 
+@pytest.mark.parametrize(
+    ("size", "file", "told"),
+    [
+        (4, "/x/torch/distributed/distributed_c10d.py", ["init_process_group waits for 4 ranks, but the job has 2"]),
+        (2, "/x/torch/distributed/distributed_c10d.py", []),
+        (-1, "/x/torch/distributed/distributed_c10d.py", []),
+        (4, "/x/train.py", []),
+    ],
+    ids=["more than there are", "as many", "not given", "a function of the program"],
+)
+def test_a_group_of_more_ranks_than_the_job_has_is_told(
+    size: int, file: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    seen: list[dict[str, Any]] = []
+
+    def wait() -> None:
+        thread = threading.Thread(target=lambda: seen.extend(answering._ranks_expected()))
+        thread.start()
+        thread.join()
+
+    torch: dict[str, Any] = {"wait": wait}
+    exec(compile("def init_process_group(world_size):\n wait()", file, "exec"), torch)
+    torch["init_process_group"](size)
+    assert [part["expects"] for part in seen] == told
+
+
 def test_the_exception_that_ended_a_thread_is_printed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answering, "_fallen", [])
     printed: list[threading.ExceptHookArgs] = []

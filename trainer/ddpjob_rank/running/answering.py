@@ -45,6 +45,9 @@ RECORDERS = {"gloo": "_dump_fr_trace_json", "nccl": "_dump_nccl_trace_json"}
 """The functions that dump PyTorch's flight recorders. Releases before 2.5 have neither of them, and some later
 releases have none for gloo."""
 
+JOINING, C10D = "init_process_group", "torch/distributed/distributed_c10d.py"
+"""The function that waits for all ranks, and its file."""
+
 MESSAGE_CHARACTERS = 200
 
 COLLECTIVES_TOLD = 32
@@ -79,7 +82,7 @@ def _answer(asked: int, stack: int, told: Path) -> None:
         if STACKS_TOO in question:
             faulthandler.dump_traceback(stack, all_threads=True)
         with contextlib.suppress(OSError), told.open("w", encoding="utf-8") as file:
-            for part in (*_exceptions_told(), *_collectives_told(), END):
+            for part in (*_exceptions_told(), *_ranks_expected(), *_collectives_told(), END):
                 file.write(json.dumps(part) + "\n")
                 file.flush()
 
@@ -98,6 +101,17 @@ def _exceptions_told() -> Iterator[dict[str, Any]]:
     if isinstance(error, Exception):
         yield {"raised": _described(error)}
     yield from ({"fallen": said} for said in _fallen)
+
+
+def _ranks_expected() -> Iterator[dict[str, Any]]:
+    """Why the process group that the main thread is creating can never be complete, if that is so."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented, as above)
+    ranks = os.environ.get(Env.WORLD_SIZE, "")
+    while frame is not None and not (frame.f_code.co_name == JOINING and frame.f_code.co_filename.endswith(C10D)):
+        frame = frame.f_back
+    expected = frame.f_locals.get("world_size") if frame else None
+    if isinstance(expected, int) and ranks.isdecimal() and expected > int(ranks):
+        yield {"expects": f"{JOINING} waits for {expected} ranks, but the job has {ranks}"}
 
 
 def _described(error: BaseException) -> str:

@@ -46,6 +46,11 @@ class Answer:
         return next((part["fallen"] for part in self.told if "fallen" in part), None)
 
     @property
+    def expects(self) -> str | None:
+        """Why the process group that the rank is creating can never be complete."""
+        return next((part["expects"] for part in self.told if "expects" in part), None)
+
+    @property
     def unfinished(self) -> str | None:
         """The name of the oldest unfinished collective, from the first backend that has any."""
         return next((waits["name"] for part in self.told for waits in part.get("unfinished", [])), None)

@@ -62,6 +62,8 @@ class Observation:
     printed yet, because a `finally` block waits for other ranks."""
     fallen: str | None = None
     """The last thread of the process that ended because of an exception, and the exception."""
+    expects: str | None = None
+    """Why the process group that the process is creating can never be complete."""
     stack: tuple[str, ...] = ()
     """The innermost frames of the main thread, such as `load_batch (train.py:42)`; the innermost comes first."""
 
@@ -121,7 +123,8 @@ def place_of(process: Observation) -> str:
     if process.state in HELD or process.silent:
         return _standing(process).removeprefix("it ")
     if process.communicates:
-        return f"waits in {process.collective}{own}" if process.collective else f"waits for other ranks{own}"
+        waits = f"in {process.collective}" if process.collective else "for other ranks"
+        return f"waits {waits}{own}{f': {process.expects}' if process.expects else ''}"
     return f"{_is(process)}{own}" if own else "cannot be asked"
 
 
@@ -243,7 +246,7 @@ def _standing(process: Observation) -> str:
     if process.silent:
         return f"it does not answer {state}"
     handling = f", while it handles {process.raised}" if process.raised else ""
-    fallen = f"; {process.fallen}" if process.fallen else ""
+    fallen = "".join(f"; {more}" for more in (process.expects, process.fallen) if more)
     if process.communicates and process.collective:
         own = f" at {process.where.partition(', in ')[0]}" if process.where else ""
         return f"it waits in {process.collective}{own}{handling}{fallen}"

@@ -87,6 +87,7 @@ def _observation(rank: int, present: Process, answer: Answer, beats: Path) -> Ob
         activity=record.activity if record else None,
         raised=answer.raised,
         fallen=answer.fallen,
+        expects=answer.expects,
         stack=tuple(str(frame) for frame in frames.without_start(stack)[:FRAMES]),
     )
     # The rank's answer comes from a file that the rank writes, so its types must be checked.
