@@ -9,6 +9,8 @@ from ddpjob_operator.text import one_line
 
 from .screen import Screen
 
+INDENT = "    "
+
 
 def print_stacks(screen: Screen, document: Any) -> None:
     """Prints each different stack once, with its ranks; the innermost call comes first.
@@ -23,7 +25,10 @@ def print_stacks(screen: Screen, document: Any) -> None:
     # A file, or the next program, gets each line whole.
     width = screen.width if screen.is_terminal else None
     for line in map(one_line, lines):
-        screen.print(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
+        # What a rank does is a sentence, whose end must not be cut off.
+        if width is not None and line.startswith(INDENT) and len(line) > width:
+            line = f"{line[: width - 1]}…"  # noqa: PLW2901
+        screen.print(line)
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
@@ -35,5 +40,5 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
         ranks = [int(rank) for rank in group["ranks"]]
         who = "ranks {}: each" if ranks[1:] else "rank {}:"
         lines.append(f"{who.format(intervals(ranks))} {group['does']}")
-        lines += [f"    {frame}" for frame in group["stack"]]
+        lines += [f"{INDENT}{frame}" for frame in group["stack"]]
     return lines

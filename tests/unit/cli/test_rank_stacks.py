@@ -7,9 +7,10 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.rank_stacks import print_stacks
 from ddpjob_operator.cli.screen import Screen
 
+LONG = f"hang.py:11: {'x' * 80}"
 HEAD = {"job": "ab", "attempt": 2, "phase": "Running"}
 GROUPS = [
-    {"ranks": [0, 2, 3, 4], "does": "waits in gloo:all_reduce at hang.py:11", "stack": ["all_reduce (c10d.py:9)"]},
+    {"ranks": [0, 2, 3, 4], "does": f"waits in gloo:all_reduce at {LONG}", "stack": ["all_reduce (c10d.py:9)"]},
     {"ranks": [1], "does": "is at \x1b[2J\nrank 9", "stack": [f"{'f' * 90} (a.py:3)", "hang.py:9"]},
 ]
 
@@ -28,7 +29,7 @@ def test_each_stack_is_printed_once_with_its_ranks(
     options: dict[str, Any], long: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(HEAD | {"ranks": GROUPS}, capsys, **options) == [
-        "ranks 0,2-4: each waits in gloo:all_reduce at hang.py:11",
+        "ranks 0,2-4: each waits in gloo:all_reduce at " + LONG,
         "    all_reduce (c10d.py:9)",
         "rank 1: is at \\x1b[2J\\nrank 9",
         f"    {long}",

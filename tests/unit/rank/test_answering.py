@@ -83,7 +83,7 @@ def test_the_exception_that_waits_in_a_finally_is_told_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("size", "file", "told"),
     [
-        (4, "/x/torch/distributed/distributed_c10d.py", ["init_process_group waits for 4 ranks, but the job has 2"]),
+        (4, "/x/torch/distributed/distributed_c10d.py", ["world_size is 4, but the job has 2 ranks"]),
         (2, "/x/torch/distributed/distributed_c10d.py", []),
         (-1, "/x/torch/distributed/distributed_c10d.py", []),
         (4, "/x/train.py", []),

@@ -225,8 +225,8 @@ def test_a_rank_is_named_as_its_gang_names_it() -> None:
         ([WAITS] * 3, "rank 0 waits in gloo:all_reduce at train (train.py:9) (and 2 more)"),
         ([{**WAITS, "collective": None}], "rank 0 waits for other ranks at train (train.py:9)"),
         (
-            [{**WAITS, "collective": None, "expects": "it waits for 4 ranks"}] * 2,
-            "rank 0 waits for other ranks at train (train.py:9): it waits for 4 ranks (and 1 more)",
+            [{**WAITS, "collective": None, "expects": "world_size is 4"}] * 2,
+            "rank 0 waits for other ranks at train (train.py:9): world_size is 4 (and 1 more)",
         ),
         ([LOADS, None, OVER], "rank 0 is at load_batch (train.py:42), rank 1 is out of reach, rank 2 has ended"),
         (

@@ -111,7 +111,7 @@ def _ranks_expected() -> Iterator[dict[str, Any]]:
         frame = frame.f_back
     expected = frame.f_locals.get("world_size") if frame else None
     if isinstance(expected, int) and ranks.isdecimal() and expected > int(ranks):
-        yield {"expects": f"{JOINING} waits for {expected} ranks, but the job has {ranks}"}
+        yield {"expects": f"world_size is {expected}, but the job has {ranks} ranks"}
 
 
 def _described(error: BaseException) -> str:
