@@ -68,12 +68,17 @@ def test_a_file_that_is_no_yaml_is_no_kubeconfig(tmp_path: Path, monkeypatch: py
 
 
 @contextmanager
-def serving(status: int, text: bytes) -> Iterator[str]:
-    """The address of a server that answers everything so."""
+def serving(
+    status: int, text: bytes, asked_by: list[str | None] | None = None, valid: str | None = None
+) -> Iterator[str]:
+    """The address of a server that answers everything so, but with 401 where another Authorization is `valid`."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
+            by = self.headers["Authorization"]
+            if asked_by is not None:
+                asked_by.append(by)
+            self.send_response(status if valid in {None, by} else 401)
             self.end_headers()
             self.wfile.write(text)
 
@@ -138,3 +143,32 @@ def test_a_kubeconfig_that_is_just_being_written_changes_nothing(
 
     with serving(401, b"who are you") as address:
         asyncio.run(asked(address))
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["a request", "a watch"])
+def test_after_a_token_has_expired_the_present_one_is_read_and_the_request_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, streamed: bool
+) -> None:
+    config = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    async def statuses(address: str) -> list[int]:
+        a_kubeconfig(config, cluster={"server": address}, user={"token": "former"})
+        connection = Connection()
+        a_kubeconfig(config, cluster={"server": address}, user={"token": "present"})
+
+        async def status() -> int:
+            if not streamed:
+                return (await connection.send("GET", "/any", None, lambda: None))[0]
+            async with connection.stream("/any", 10.0, {}) as response:
+                return response.status
+
+        try:
+            return [await status(), await status()]
+        finally:
+            await connection.close()
+
+    tokens: list[str | None] = []
+    with serving(200, b"", tokens, valid="Bearer present") as address:
+        assert asyncio.run(statuses(address)) == [200, 200]
+    assert tokens == ["Bearer former", "Bearer present", "Bearer present"]
