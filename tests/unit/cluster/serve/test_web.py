@@ -144,6 +144,19 @@ def test_a_connection_on_which_nothing_is_asked_is_closed(monkeypatch: pytest.Mo
     asyncio.run(test())
 
 
+def test_what_is_still_connected_at_the_end_is_closed() -> None:
+    async def test() -> None:
+        async with pages() as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(REQUEST)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        async with asyncio.timeout(patience(DEADLINE_SECONDS)):
+            await reader.read()
+        writer.close()
+
+    asyncio.run(test())
+
+
 def test_the_limit_on_open_files_is_raised_as_far_as_it_may_be() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
