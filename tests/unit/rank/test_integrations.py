@@ -106,6 +106,7 @@ def test_outside_a_job_lightning_gets_no_callback(lightning: Any, monkeypatch: p
 def test_what_accelerate_logs_is_told(accelerate: Any, heartbeats: Heartbeats) -> None:
     tracker = accelerate.DDPJobTracker(total=400)
     assert not tracker.main_process_only, "each rank tells its own steps"
+    assert not tracker.requires_logging_directory
     tracker.start()
     tracker.log({"loss": 0.5, "accuracy": 0.75, "epoch": 0, "step": 119, "note": "warm"}, step=120)
     told = beat_of(heartbeats)
