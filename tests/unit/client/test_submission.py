@@ -98,6 +98,16 @@ def test_the_same_code_is_there_once_and_is_owned_by_each_that_runs_it() -> None
     assert asked[5][2]["metadata"] == {"resourceVersion": "7", "ownerReferences": [other, OWNER]}
 
 
+def test_code_that_goes_before_it_is_looked_at_is_made_and_another_refusal_ends_all() -> None:
+    jobs, asked = jobs_of({}, THERE, THERE, GONE, there(), JOB, {}, [])
+    assert send(jobs, JOB, CODE) == JOB
+    assert said(asked)[2:6] == ["POST map", "GET map", "POST map", "POST job"]
+    jobs, asked = jobs_of({}, THERE, THERE, refused(403))
+    with pytest.raises(ClusterError, match=r"refuses: no$"):
+        send(jobs, JOB, CODE)
+    assert said(asked)[2:] == ["POST map", "GET map"]
+
+
 def test_where_it_was_there_before_a_refusal_leaves_it() -> None:
     jobs, asked = jobs_of({}, THERE, THERE, there(), refused(422, "Invalid"))
     with pytest.raises(BadInputError):

@@ -60,6 +60,8 @@ def trainer(step: int, total: float = 400) -> Any:
 def test_lightnings_steps_epoch_and_loss_are_told(lightning: Any, heartbeats: Heartbeats) -> None:
     (callback,) = lightning.callbacks()
     callback.on_train_start(trainer(0), None)
+    callback.on_train_batch_end(trainer(0), None, None, None, 0)
+    assert beat_of(heartbeats).step is None, "its gradients are still added up"
     callback.on_train_batch_end(trainer(120), None, {"loss": Loss(0.5)}, None, 0)
     told = beat_of(heartbeats)
     assert (told.step, told.total_steps, told.epoch, told.loss, told.reports) == (120, 400, 2, 0.5, True)
