@@ -1,11 +1,15 @@
 """`ddpjob run --resume`: a run goes on as it is once this process has it."""
 
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.change import suspend
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.run import _succeeded_already
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.local import Lock, RunDirectory
 
 from tests.unit.engine.builders import a_job
@@ -27,6 +31,34 @@ def test_what_another_process_has_changed_until_it_let_go_is_heeded(
     assert said.out.splitlines()[-1] == (
         "digits has succeeded already. Start over with: ddpjob run --fresh --resume digits"
     )
+
+
+@pytest.mark.parametrize(
+    ("edited", "changed"),
+    [
+        ({}, ""),
+        ({"suspend": True}, ""),
+        ({"backend": "Auto"}, ""),
+        ({"backend": "Gloo"}, ""),
+        ({"backend": "NCCL"}, "backend"),
+        ({"nodes": 3, "activeDeadlineSeconds": 60}, "activeDeadlineSeconds, nodes"),
+    ],
+)
+def test_a_file_that_was_edited_after_its_job_has_succeeded_is_told_from_one_that_was_not(
+    edited: dict[str, Any], changed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended, wanted = a_job(nodes=2, backend="Gloo"), a_job(**{"nodes": 2, "backend": "Gloo"} | edited)
+    arguments = Screen(), ended.snapshot.job, wanted.snapshot.job, "job.yaml"
+    anew = "Start over with: ddpjob run --fresh job.yaml"
+    if not changed:
+        assert _succeeded_already(*arguments) == 0
+        assert capsys.readouterr().out == f"digits has succeeded already. {anew}\n"
+        return
+    with pytest.raises(BadInputError) as error:
+        _succeeded_already(*arguments)
+    said, names = str(error.value).split(": ", 1)
+    assert said == "digits has succeeded, and job.yaml has changed since"
+    assert sorted(names.removesuffix(f". {anew}").split(", ")) == changed.split(", ")
 
 
 @pytest.mark.parametrize(("saved", "known"), [(None, False), ({"step": 20}, True)])

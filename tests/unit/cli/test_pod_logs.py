@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError
@@ -228,3 +229,12 @@ def test_who_follows_loses_no_line_where_the_connection_breaks() -> None:
     stream.settle()
     assert [line.text for line in stream.lines()] == ["a line", "the last one"]
     assert asked == ["", "2026-01-01T12:00:00Z"]
+
+
+def test_who_can_follow_no_longer_knows_why() -> None:
+    error = UnreachableError("no answer")
+    jobs: Any = Mock(**{"watch_pods.side_effect": error, "pods.side_effect": error})
+    for reads in (PodLogs._watch, PodLogs.settle):
+        stream = PodLogs(jobs, {}, (0,))
+        reads(stream)
+        assert stream.problem is error
