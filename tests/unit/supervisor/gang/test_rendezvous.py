@@ -301,14 +301,19 @@ def test_a_member_that_is_gone_keeps_nobody_from_being_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "announce", [Announce("another", 9, ":29502"), Announce("uid", 2, ":29503"), Announce("uid", 1, ":29503")]
+    ("announce", "told"),
+    [(Announce("another", 9, ":29502"), 1), (Announce("uid", 2, ":29503"), 2), (Announce("uid", 1, ":29503"), 1)],
+    ids=["of another job", "the same one again", "an older one"],
 )
-def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce) -> None:
+def test_another_job_and_an_older_rank_0_change_nothing(announce: Announce, told: int) -> None:
     async def test() -> None:
-        known = rendezvous("127.0.0.1:1")
-        await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
-        await known.announced(announce, "10.0.0.9")
-        assert known.where() == Elsewhere("10.0.0.7:29502", 2)
+        async with listening(History(3)) as third:
+            known = rendezvous("127.0.0.1:1")
+            known.members = {"3": third.address}
+            await known.announced(Announce("uid", 2, ":29502"), "10.0.0.7")
+            await known.announced(announce, "10.0.0.9")
+            assert known.where() == Elsewhere("10.0.0.7:29502", 2)
+            assert len(third.heard) == told
 
     run(test())
 
