@@ -28,7 +28,7 @@ class Life:
     """How many times the status of each pod was written: once when it runs, and once when it has ended."""
     ended: float = 0.0
     """When the last pod ended."""
-    heard: float = 0.0
+    report: float = 0.0
     """When the status of a pod was first written."""
     said: float = 0.0
     """When the job's status was last written."""
@@ -77,7 +77,7 @@ def _note(life: Life, event: dict[str, Any], name: str, plural: str, users: froz
         return
     if user == PLAYER and kind(event) == "pods/status":
         life.played[name] += 1
-        life.heard = life.heard or time
+        life.report = life.report or time
         if life.played[name] == 2:
             life.ended = max(life.ended, time)
     elif user in users:

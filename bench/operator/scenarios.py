@@ -317,7 +317,7 @@ async def big(stage: Stage) -> Figures:
     created, writes = max(life.created) - life.submitted, life.others
     restarted = await _restarts(stage, life)
     by_hand, again = await _by_hand(stage, pod, count)
-    recreated = max(restarted.created) - restarted.heard
+    recreated = max(restarted.created) - restarted.report
     return {
         "pods": count,
         "created s": created,
@@ -369,7 +369,7 @@ async def largest(stage: Stage) -> Figures:
         return {
             "pods": count,
             "created s": max(life.created) - life.submitted,
-            "recreated s": max(restarted.created) - restarted.heard,
+            "recreated s": max(restarted.created) - restarted.report,
             "loop stood still ms": 1000 * max(map(float, STOOD_STILL.findall(timed.log))),
             "most MiB": most_memory(process),
             "CPU s, recreated": cpu_seconds(process) - used,

@@ -54,7 +54,7 @@ class Supervisors:
         """Makes rank 0's supervisor lose the connection to another one."""
         self.missed, self.runs, self.since = rank, False, now
 
-    def heard(self, pods: list[RealPod], now: datetime, uid: str) -> SupervisorReport | None:
+    def report(self, pods: list[RealPod], now: datetime, uid: str) -> SupervisorReport | None:
         """The report of rank 0's supervisor, if there is one."""
         gang = self._of_one_start(pods, now)
         first = next((pod for pod in gang if pod.rank == 0), None)

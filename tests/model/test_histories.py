@@ -599,7 +599,7 @@ class Supervised(Histories):
 
     @happens()
     def what_was_heard_is_forgotten(self) -> None:
-        self.world.heard = self.world.witness = None
+        self.world.report = self.world.witness = None
 
     def all_goes_well(self) -> None:
         self.world.supervisors.missed = None

@@ -140,7 +140,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         record=lambda *_: None,
         attend=lambda *_: None,
         forget=lambda _: None,
-        heard=lambda *_: None,
+        report=lambda *_: None,
         asked=lambda *_: None,
     )
     connection: Any = server

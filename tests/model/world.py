@@ -110,7 +110,7 @@ class World:
     supervised: bool = False
     """Whether there are supervisors in the pods."""
     supervisors: Supervisors = field(default_factory=Supervisors)
-    heard: SupervisorReport | None = None
+    report: SupervisorReport | None = None
     """The report that the operator last received from rank 0's supervisor."""
     witness: SupervisorReport | None = None
     """The report of another supervisor about itself."""
@@ -163,7 +163,7 @@ class World:
         """What an operator sees now, after this refusal and with answers to all that a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
-        there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.heard, "ahead": self.ahead}
+        there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.report, "ahead": self.ahead}
         seen = Snapshot(self.now, self.job, pods, refusal, self.settings, owned=self.owned, **there)
         questions = 0
         while needs := decide(seen).needs:
@@ -281,14 +281,14 @@ class World:
 
     def hear(self) -> None:
         """The operator reads the report of rank 0's supervisor, if there is one."""
-        heard = self.supervisors.heard(list(self.pods.values()), self.now, "uid") if self.supervised else None
-        self.heard = heard or self.heard
+        report = self.supervisors.report(list(self.pods.values()), self.now, "uid") if self.supervised else None
+        self.report = report or self.report
 
     def hear_nothing(self) -> None:
         """The operator tries to read the report, but gets no answer."""
         asked = self.seen().answered.supervisor
         if asked is not None:
-            self.heard = with_read_error(self.heard, "refused", self.now, pod=asked.pod)
+            self.report = with_read_error(self.report, "refused", self.now, pod=asked.pod)
 
     def hear_another(self) -> None:
         """If rank 0's supervisor does not answer, the operator asks another one, which cannot reach it either."""

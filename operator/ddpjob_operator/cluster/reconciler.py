@@ -446,7 +446,7 @@ class Reconciler:
             # Usually no job lacks nodes. Then no place is computed, because computing the kind of nodes that the job
             # requests takes longer than most of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
-            heard=self._supervisors.heard(key, stored.uid),
+            report=self._supervisors.report(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
             mark=stored.metadata.annotations.finished,
             labels=stored.metadata.labels,
@@ -472,7 +472,7 @@ class Reconciler:
         if needs.flavors:
             found = replace(found, flavors={**snapshot.flavors, **await self._flavors.read(needs.flavors)})
         if needs.supervisor:
-            found = replace(found, heard=self._supervisors.attend(key, stored.uid, needs.supervisor))
+            found = replace(found, report=self._supervisors.attend(key, stored.uid, needs.supervisor))
         if needs.witness:
             found = replace(found, witness=self._witnesses.attend(key, stored.uid, needs.witness))
         if needs.scale_up:

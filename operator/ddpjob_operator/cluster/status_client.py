@@ -22,7 +22,7 @@ SLACK_SECONDS = 5.0
 """How much longer an answer may take than the wait that was requested."""
 
 
-class UnheardError(Exception):
+class NoReportError(Exception):
     """There was no usable answer. The text of the error explains why in a sentence."""
 
     def __init__(self, result: str, message: str) -> None:
@@ -57,7 +57,7 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
     """Requests a supervisor's status. Given the last answer's `mark`, the supervisor waits up to `wait` s for news.
 
     Raises:
-        UnheardError: there was no usable answer.
+        NoReportError: there was no usable answer.
     """
     headers = {"If-None-Match": mark, "Prefer": f"wait={int(wait)}"} if mark and wait >= 1 else {}
     timeout = aiohttp.ClientTimeout(total=wait + SLACK_SECONDS, sock_connect=CONNECT_SECONDS)
@@ -68,22 +68,22 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
             f"http://{address}/status", headers=headers, timeout=timeout, allow_redirects=False
         ) as response:
             if response.status != HTTPStatus.OK:
-                raise UnheardError("unreadable", f"{address} answers with HTTP status {response.status}")
+                raise NoReportError("unreadable", f"{address} answers with HTTP status {response.status}")
             content = await _read(response, address)
             document = document_of(content)
             if document is None:
-                raise UnheardError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
+                raise NoReportError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
             return Answer(document, _mark(response))
     except aiohttp.ConnectionTimeoutError:
-        raise UnheardError("silent", f"no connection to {address} within {CONNECT_SECONDS:.0f} s") from None
+        raise NoReportError("silent", f"no connection to {address} within {CONNECT_SECONDS:.0f} s") from None
     except TimeoutError:
-        raise UnheardError("silent", f"{address} has not answered in time") from None
+        raise NoReportError("silent", f"{address} has not answered in time") from None
     except (aiohttp.ClientError, OSError) as error:
         number = error.errno if isinstance(error, OSError) else None
         if number == errno.ECONNREFUSED:
-            raise UnheardError("refused", f"nothing listens on {address}") from None
+            raise NoReportError("refused", f"nothing listens on {address}") from None
         why = os.strerror(number) if number else str(error) or type(error).__name__
-        raise UnheardError("silent", f"{address} does not answer: {why}") from None
+        raise NoReportError("silent", f"{address} does not answer: {why}") from None
 
 
 def where(asked: Asked) -> str:
@@ -95,14 +95,14 @@ async def _read(response: aiohttp.ClientResponse, address: str) -> bytes:
     """Reads the body of a response.
 
     Raises:
-        UnheardError: the body is larger than a supervisor's answer can be.
+        NoReportError: the body is larger than a supervisor's answer can be.
     """
     parts: list[bytes] = []
     size = 0
     async for part in response.content.iter_any():
         size += len(part)
         if size > LARGEST_ANSWER:
-            raise UnheardError("unreadable", f"the answer of {address} is larger than {LARGEST_ANSWER // 1024} KiB")
+            raise NoReportError("unreadable", f"the answer of {address} is larger than {LARGEST_ANSWER // 1024} KiB")
         parts.append(part)
     return b"".join(parts)
 

@@ -15,7 +15,7 @@ from ddpjob_operator.engine import Asked, SupervisorReport, is_news, parse_repor
 
 from .serve.log import about
 from .serve.metrics import STATUS_READS
-from .status_client import UnheardError, ask, new_session, where
+from .status_client import NoReportError, ask, new_session, where
 from .store import Key
 from .workqueue import WorkQueue
 
@@ -50,7 +50,7 @@ class _Supervisor:
 
     job_uid: str
     asked: Asked
-    heard: SupervisorReport | None = None
+    report: SupervisorReport | None = None
     mark: str = ""
     failures: int = 0
     refused: bool = False
@@ -74,7 +74,7 @@ class _Supervisor:
 
     def pause_after_failure(self) -> float:
         """Returns the seconds until the next request, which grow with each failure."""
-        never = self.heard is None or not self.heard.attempt
+        never = self.report is None or not self.report.attempt
         hopeless = never and (self.refused or self.failures >= HOPELESS)
         longest = LONGEST_HOPELESS_SECONDS if hopeless else LONGEST_RETRY_SECONDS
         self.failures += 1
@@ -91,10 +91,10 @@ class Supervisors:
         self._turns = asyncio.Semaphore(OPEN_QUESTIONS)
         self._session = new_session()
 
-    def heard(self, key: Key, job_uid: str) -> SupervisorReport | None:
+    def report(self, key: Key, job_uid: str) -> SupervisorReport | None:
         """Returns the last report about a job; None if there is none."""
         supervisor = self._supervisors.get(key)
-        return supervisor.heard if supervisor is not None and supervisor.job_uid == job_uid else None
+        return supervisor.report if supervisor is not None and supervisor.job_uid == job_uid else None
 
     def asked(self, key: Key, job_uid: str) -> Asked | None:
         """Returns the supervisor that is being read for a job; None if none is."""
@@ -115,14 +115,14 @@ class Supervisors:
         if asked is None:
             if supervisor is not None:
                 supervisor.stop()
-            return supervisor.heard if supervisor is not None else None
+            return supervisor.report if supervisor is not None else None
         if supervisor is None:
             supervisor = self._supervisors[key] = _Supervisor(job_uid, asked)
         if supervisor.task is None:
             supervisor.task = asyncio.create_task(
                 self._keep_asking(key, supervisor), name=f"supervisor of {asked.pod}"
             )
-        return supervisor.heard
+        return supervisor.report
 
     def forget(self, key: Key) -> None:
         """Stops reading a job's supervisor, and drops its report."""
@@ -156,25 +156,25 @@ class Supervisors:
             wait = READ_SECONDS * min(1.0, OPEN_QUESTIONS / len(self._supervisors))
             try:
                 answer = await ask(self._session, supervisor.asked, supervisor.mark, wait)
-                heard = parse_report(
-                    answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.heard
+                report = parse_report(
+                    answer.document, self._time(), uid=supervisor.job_uid, pod=pod, last=supervisor.report
                 )
-                if heard is None:
-                    raise UnheardError("unreadable", f"{where(supervisor.asked)} says nothing about this job")  # noqa: TRY301
-            except UnheardError as error:
+                if report is None:
+                    raise NoReportError("unreadable", f"{where(supervisor.asked)} returned the status of another job")  # noqa: TRY301
+            except NoReportError as error:
                 STATUS_READS.labels(error.result).inc()
                 supervisor.refused = error.result == "refused"
                 supervisor.mark = ""  # With no mark, the next answer comes immediately, without waiting for news.
-                self._note(key, supervisor, with_read_error(supervisor.heard, str(error), self._time(), pod=pod))
+                self._note(key, supervisor, with_read_error(supervisor.report, str(error), self._time(), pod=pod))
                 return supervisor.pause_after_failure()
         STATUS_READS.labels("ok").inc()
         news = answer.mark != supervisor.mark
         supervisor.mark, supervisor.failures, supervisor.refused = answer.mark, 0, False
-        self._note(key, supervisor, heard)
+        self._note(key, supervisor, report)
         return supervisor.pause_after_news() if news else max(0.0, began + READ_SECONDS - _now())
 
-    def _note(self, key: Key, supervisor: _Supervisor, heard: SupervisorReport) -> None:
+    def _note(self, key: Key, supervisor: _Supervisor, report: SupervisorReport) -> None:
         """Stores a report. Requests a round of the job only if the report contains news."""
-        known, supervisor.heard = supervisor.heard, heard
-        if is_news(known, heard):
+        known, supervisor.report = supervisor.report, report
+        if is_news(known, report):
             self._queue.mark(key)

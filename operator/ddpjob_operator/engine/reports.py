@@ -194,9 +194,9 @@ def with_read_error(last: SupervisorReport | None, error: str, at: datetime, *, 
     return replace(last, error=text_of(error), error_since=last.error_since or at)
 
 
-def is_news(known: SupervisorReport | None, heard: SupervisorReport) -> bool:
+def is_news(known: SupervisorReport | None, report: SupervisorReport) -> bool:
     """Whether a report differs from the known one in more than the time at which it was read."""
-    return known is None or replace(known, at=heard.at) != heard
+    return known is None or replace(known, at=report.at) != report
 
 
 @dataclass(frozen=True, slots=True)

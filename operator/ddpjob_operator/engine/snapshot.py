@@ -352,7 +352,7 @@ class Snapshot:
     mark: str | None = None
     """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if the job has no mark. None:
     the job is never marked, because its status cannot be lost unless the whole job is."""
-    heard: SupervisorReport | None = None
+    report: SupervisorReport | None = None
     """The last report of rank 0's supervisor; None if the supervisor was never asked, or has never answered."""
     witness: SupervisorReport | None = None
     """If rank 0's supervisor is silent: the report of another supervisor of the present gang about itself."""

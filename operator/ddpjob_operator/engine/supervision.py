@@ -35,32 +35,32 @@ def comes_up(view: View) -> bool:
 
     False if rank 0's supervisor does not answer.
     """
-    status, heard = view.status, view.heard
+    status, report = view.status, view.report
     if not (status.bookkeeping.supervised and status.is_true(ConditionType.RESTARTING)) or is_silent(view):
         return False
     # A report of an older attempt was read before this attempt began.
-    return heard is None or heard.attempt < status.attempt or heard.phase in COMING_UP
+    return report is None or report.attempt < status.attempt or report.phase in COMING_UP
 
 
 def missed(view: View) -> str:
     """Returns the message that rank 0's supervisor is waiting for other supervisors; empty if it is not."""
-    heard = view.heard
-    if heard is None or heard.phase is not Phase.GATHERING or not heard.missing:
+    report = view.report
+    if report is None or report.phase is not Phase.GATHERING or not report.missing:
         return ""
-    called = view.called if len(heard.missing) == 1 else f"{view.called}s"
-    return f"Rank 0's supervisor is waiting for {called} {', '.join(map(str, heard.missing))}"
+    called = view.called if len(report.missing) == 1 else f"{view.called}s"
+    return f"Rank 0's supervisor is waiting for {called} {', '.join(map(str, report.missing))}"
 
 
 def lost_at(view: View) -> dict[int, datetime]:
     """Returns, by node, when nodes that run without a connected supervisor will count as lost."""
     first = _first_lost_at(view)
     limits = {} if first is None else {0: first}
-    heard = view.heard
+    report = view.report
     # While rank 0's supervisor does not answer, its last report does not show who is missing now.
-    if heard is None or heard.error or heard.phase is not Phase.GATHERING:
+    if report is None or report.error or report.phase is not Phase.GATHERING:
         return limits
-    missing = {node: view.current[node] for node in heard.missing if node > 0 and node in view.current}
-    return limits | {node: _limit(heard.since, pod) for node, pod in missing.items() if pod.running}
+    missing = {node: view.current[node] for node in report.missing if node > 0 and node in view.current}
+    return limits | {node: _limit(report.since, pod) for node, pod in missing.items() if pod.running}
 
 
 def _first_lost_at(view: View) -> datetime | None:
@@ -88,7 +88,7 @@ def members_lost(view: View) -> tuple[int, ...]:
 
 def silent_at(view: View) -> datetime | None:
     """Returns when the job's progress will become unknown unless rank 0's supervisor answers first."""
-    return None if view.unheard_since is None else view.unheard_since + SILENT_AFTER
+    return None if view.unreported_since is None else view.unreported_since + SILENT_AFTER
 
 
 def is_silent(view: View) -> bool:
@@ -97,16 +97,16 @@ def is_silent(view: View) -> bool:
     return limit is not None and view.now >= limit
 
 
-def is_unheard_yet(view: View) -> bool:
+def awaits_first_report(view: View) -> bool:
     """Whether the supervisor's report was read only by a previous operator, whose status may still be true."""
     first = view.current.get(0)
-    return view.supervised and view.heard is None and first is not None and first.running and not is_silent(view)
+    return view.supervised and view.report is None and first is not None and first.running and not is_silent(view)
 
 
 def supervision_message(view: View) -> str:
     """Summarises what supervisors report about a running gang; empty if they report only that it runs."""
     said = view.status.condition(ConditionType.TRAINING_STALLED)
-    if is_unheard_yet(view) and said is not None and said.status == "True":
+    if awaits_first_report(view) and said is not None and said.status == "True":
         return said.message
     stall = stall_of(view)
     return _stall_message(view, stall) if stall else missed(view)
@@ -114,8 +114,8 @@ def supervision_message(view: View) -> str:
 
 def unreachable_message(view: View) -> str:
     """Returns why rank 0's supervisor has not answered for QUIET_AFTER; empty if it has answered."""
-    heard, limit = view.snapshot.heard, view.quiet_at
-    return heard.error if heard is not None and limit is not None and view.now >= limit else ""
+    report, limit = view.snapshot.report, view.quiet_at
+    return report.error if report is not None and limit is not None and view.now >= limit else ""
 
 
 def only_rank(view: View, node: int, attempt: int) -> int | None:
@@ -124,34 +124,34 @@ def only_rank(view: View, node: int, attempt: int) -> int | None:
         return None
     if domain_key(view.snapshot.job) is None:
         return node
-    heard = view.heard
-    if heard is None or heard.attempt != attempt or heard.order is None:
+    report = view.report
+    if report is None or report.attempt != attempt or report.order is None:
         return None
-    if not heard.order:  # An empty order means that ranks follow the nodes' numbers.
+    if not report.order:  # An empty order means that ranks follow the nodes' numbers.
         return node
-    return heard.order.index(node) if node in heard.order else None
+    return report.order.index(node) if node in report.order else None
 
 
 def stall_of(view: View) -> Stall | None:
     """Returns the gang's stall, if the supervisors report one. The last report of a silent supervisor is ignored."""
-    heard, first = view.heard, view.current.get(0)
-    if heard is None or heard.attempt < view.status.attempt or first is None or not first.running:
+    report, first = view.report, view.current.get(0)
+    if report is None or report.attempt < view.status.attempt or first is None or not first.running:
         return None
-    return None if is_silent(view) else heard.stall
+    return None if is_silent(view) else report.stall
 
 
 def delay_message(view: View) -> str:
     """Returns the message that the first step of a running attempt is late; empty if it is not late."""
-    said, heard = view.status.condition(ConditionType.AWAITING_FIRST_STEP), view.heard
-    if is_unheard_yet(view):
+    said, report = view.status.condition(ConditionType.AWAITING_FIRST_STEP), view.report
+    if awaits_first_report(view):
         return "" if said is None or said.status != "True" else f"{said.message[:1].lower()}{said.message[1:]}"
-    return "" if heard is None or heard.attempt < view.status.attempt or is_silent(view) else heard.delay
+    return "" if report is None or report.attempt < view.status.attempt or is_silent(view) else report.delay
 
 
 def stopped_message(view: View) -> str:
     """Which ranks of a running attempt are stopped by a signal or a debugger, in a sentence; empty if none is."""
-    heard = view.heard
-    return "" if heard is None or heard.attempt < view.status.attempt or is_silent(view) else heard.stopped
+    report = view.report
+    return "" if report is None or report.attempt < view.status.attempt or is_silent(view) else report.stopped
 
 
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
@@ -160,8 +160,8 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
         return status
     runs = status.is_true(ConditionType.RUNNING) and not status.ending
     # An operator that has just started keeps the previous operator's conditions until a supervisor answers.
-    if not (runs and is_unheard_yet(view)):
-        silence = view.snapshot.heard if runs and is_silent(view) else None
+    if not (runs and awaits_first_report(view)):
+        silence = view.snapshot.report if runs and is_silent(view) else None
         stall = stall_of(view) if runs else None
         delay = delay_message(view) if runs else ""
         status = with_conditions(view, status, _stalled(view, stall), _awaiting(delay), _unknown(silence))
@@ -244,8 +244,8 @@ def _steps(view: View) -> Steps:
     known, progress = view.status.bookkeeping.steps, progress_of(view)
     if progress is None or progress is view.status.progress:
         return known
-    saved, heard = _last_words(view)[1], view.heard
-    seen = saved or (heard.checkpoint if heard else None)
+    saved, report = _last_words(view)[1], view.report
+    seen = saved or (report.checkpoint if report else None)
     return remembered(known, progress, seen.step if seen else None)
 
 
@@ -279,17 +279,17 @@ def _unknown(silence: SupervisorReport | None) -> Say:
 
 def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     """Returns the fields of the status that hold the supervisors' reports, unchanged if there is no new report."""
-    heard, runs = view.heard, status.is_true(ConditionType.RUNNING)
+    report, runs = view.report, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
     progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
     ahead = _is_ahead(view, status)
     progress = view.status.progress if ahead else progress
     stragglers = status.stragglers if runs else ()
-    if heard and runs and heard.attempt >= status.attempt:
-        stragglers = _stragglers(view, heard)
+    if report and runs and report.attempt >= status.attempt:
+        stragglers = _stragglers(view, report)
     return {
         # If the present decision starts the gang again, the report is from the previous gang.
-        "supervised": status.bookkeeping.supervised or (same_gang and heard is not None),
+        "supervised": status.bookkeeping.supervised or (same_gang and report is not None),
         "progress": progress if runs or progress is None else progress.model_copy(update=STOPPED),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
         "checkpoint": _checkpoint(view, status, last_checkpoint),
@@ -300,7 +300,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
 def progress_of(view: View) -> Progress | None:
     """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status."""
     last, _ = _last_words(view)
-    return last or (view.heard and view.heard.progress) or view.status.progress
+    return last or (view.report and view.report.progress) or view.status.progress
 
 
 def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
@@ -315,12 +315,13 @@ def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -
     """Returns the last checkpoint, unless it was lost with rank 0's former pod."""
     if view.spec.checkpoint and 0 not in view.with_status(status).current and lost_with_pods(view.spec):
         return None
-    heard = view.heard
-    return last or (heard.checkpoint if heard and heard.checkpoint else status.checkpoint)
+    report = view.report
+    return last or (report.checkpoint if report and report.checkpoint else status.checkpoint)
 
 
-def _stragglers(view: View, heard: SupervisorReport) -> tuple[Straggler, ...]:
+def _stragglers(view: View, report: SupervisorReport) -> tuple[Straggler, ...]:
     names = {node: pod.node_name for node, pod in view.current.items()}
     return tuple(
-        Straggler(node=slow.node, node_name=names.get(slow.node), slowdown=slow.slowdown) for slow in heard.stragglers
+        Straggler(node=slow.node, node_name=names.get(slow.node), slowdown=slow.slowdown)
+        for slow in report.stragglers
     )

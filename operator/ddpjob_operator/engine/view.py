@@ -183,16 +183,16 @@ class View:
         return tuple(pod for pod in placed if pod.domain is None)
 
     @cached
-    def heard(self) -> SupervisorReport | None:
+    def report(self) -> SupervisorReport | None:
         """The report on the gang from the supervisor in rank 0's present pod; None if it has not answered yet."""
-        heard, first = self.snapshot.heard, self.current.get(0)
+        report, first = self.snapshot.report, self.current.get(0)
         # A former pod's report is about the previous gang. A report of attempt 0 means that the pod never answered.
-        return heard if heard and first and heard.pod == first.name and heard.attempt else None
+        return report if report and first and report.pod == first.name and report.attempt else None
 
     @property
     def supervised(self) -> bool:
         """Whether the present gang has supervisors, which can restart its processes in place."""
-        return self.status.bookkeeping.supervised or self.heard is not None
+        return self.status.bookkeeping.supervised or self.report is not None
 
     @cached
     def reserves(self) -> dict[int, Pod]:
@@ -259,12 +259,12 @@ class View:
         return len(self.current) - sum(not (pod.running and pod.active) for pod in self.current_unsteady.values())
 
     @cached
-    def heard_running(self) -> int:
+    def reported_running(self) -> int:
         """How many of the present pods run, not counting those whose supervisors are missing.
 
         A missing supervisor may mean that its Kubernetes node is lost, which the cluster reports only later.
         """
-        missed = {*self.heard.missing} if self.heard and self.missed_at and self.now >= self.missed_at else set()
+        missed = {*self.report.missing} if self.report and self.missed_at and self.now >= self.missed_at else set()
         if self.quiet_at is not None and self.now >= self.quiet_at:
             missed.add(0)
         if not missed:
@@ -277,24 +277,24 @@ class View:
 
         Until then they may just be late. None if the supervisor is not waiting for any node whose pod runs.
         """
-        heard = self.heard
-        if heard is None or heard.phase is not Phase.GATHERING:
+        report = self.report
+        if report is None or report.phase is not Phase.GATHERING:
             return None
-        late = any(pod.running and pod.active and node in heard.missing for node, pod in self.current.items())
-        return heard.since + QUIET_AFTER if late else None
+        late = any(pod.running and pod.active and node in report.missing for node, pod in self.current.items())
+        return report.since + QUIET_AFTER if late else None
 
     @cached
-    def unheard_since(self) -> datetime | None:
+    def unreported_since(self) -> datetime | None:
         """When rank 0's supervisor stopped answering although its pod runs; None if it answers, or never has."""
-        heard, first = self.snapshot.heard, self.current.get(0)
-        if not self.supervised or heard is None or first is None or not first.running:
+        report, first = self.snapshot.report, self.current.get(0)
+        if not self.supervised or report is None or first is None or not first.running:
             return None
-        return heard.error_since if heard.pod == first.name else None
+        return report.error_since if report.pod == first.name else None
 
     @property
     def quiet_at(self) -> datetime | None:
         """When rank 0 will stop counting as ready unless its silent supervisor answers; None if it is not silent."""
-        return None if self.unheard_since is None else self.unheard_since + QUIET_AFTER
+        return None if self.unreported_since is None else self.unreported_since + QUIET_AFTER
 
     @cached
     def finished(self) -> frozenset[int]:

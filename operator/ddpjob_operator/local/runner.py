@@ -185,7 +185,7 @@ class Runner:
         The engine may first need to know more. On this machine only rank 0's supervisor can be asked; the engine's
         other questions count as answered.
         """
-        while (decision := decide(replace(seen, heard=self._listener.heard))).needs:
+        while (decision := decide(replace(seen, report=self._listener.report))).needs:
             seen = replace(seen, answered=seen.answered | decision.needs)
             if decision.needs.supervisor is not None:
                 self._listen_to(decision.needs.supervisor)

@@ -35,7 +35,7 @@ class _Poller:
     job_uid: str
     asked: Asked
     changed: Callable[[], None]
-    heard: SupervisorReport | None = None
+    report: SupervisorReport | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -45,15 +45,15 @@ class _Poller:
             asked = time.monotonic()
             try:
                 document, present = self._answer(mark)
-                heard = parse_report(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
-                if heard is None:
+                report = parse_report(document, datetime.now(UTC), uid=self.job_uid, pod=self.asked.pod)
+                if report is None:
                     raise ValueError("its answer is not a status of this job")  # noqa: TRY301
             except (OSError, ValueError, http.client.HTTPException) as error:
                 self._note(self._with_error(error))
                 pause = RETRIES[min(failures, len(RETRIES) - 1)]
                 failures += 1
             else:
-                self._note(heard)
+                self._note(report)
                 pause = SHORTEST_SECONDS if present != mark else asked + READ_SECONDS - time.monotonic()
                 mark, failures = present, 0
             self.stopped.wait(max(0.0, pause))
@@ -81,12 +81,12 @@ class _Poller:
     def _with_error(self, error: Exception) -> SupervisorReport:
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         message = f"rank 0's supervisor at {self.asked.address}:{self.asked.port} gives no status: {why}"
-        return with_read_error(self.heard, message, datetime.now(UTC), pod=self.asked.pod)
+        return with_read_error(self.report, message, datetime.now(UTC), pod=self.asked.pod)
 
-    def _note(self, heard: SupervisorReport) -> None:
+    def _note(self, report: SupervisorReport) -> None:
         """Stores a status, and calls `changed` if it contains a change that matters."""
-        known, self.heard = self.heard, heard
-        if not self.stopped.is_set() and is_news(known, heard):
+        known, self.report = self.report, report
+        if not self.stopped.is_set() and is_news(known, report):
             self.changed()
 
 
@@ -115,9 +115,9 @@ class StatusListener:
         self._poller: _Poller | None = None
 
     @property
-    def heard(self) -> SupervisorReport | None:
+    def report(self) -> SupervisorReport | None:
         """The last status, or the error if it could not be read; None before the first answer."""
-        return self._poller.heard if self._poller is not None else None
+        return self._poller.report if self._poller is not None else None
 
     def attend(self, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
         """From now on follows the supervisor `asked`, or none if it is None. Returns the last status."""
@@ -127,4 +127,4 @@ class StatusListener:
         if asked is not None and (poller is None or asked != poller.asked or poller.stopped.is_set()):
             poller = self._poller = _Poller(job_uid, asked, self._changed)
             threading.Thread(target=poller.run, daemon=True, name="status listener").start()
-        return self.heard
+        return self.report

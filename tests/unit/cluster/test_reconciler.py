@@ -78,7 +78,7 @@ class Listening:
     def asked(self, _key: object, _uid: str) -> Asked | None:
         return self.whom
 
-    def heard(self, _key: object, _uid: str) -> SupervisorReport | None:
+    def report(self, _key: object, _uid: str) -> SupervisorReport | None:
         return None
 
     def forget(self, _key: object) -> None:

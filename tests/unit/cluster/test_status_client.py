@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from aiohttp import web
-from ddpjob_operator.cluster.status_client import Answer, UnheardError, ask, new_session
+from ddpjob_operator.cluster.status_client import Answer, NoReportError, ask, new_session
 from ddpjob_operator.engine import LARGEST_ANSWER, Asked
 
 from tests.support import virtual_time
@@ -123,7 +123,7 @@ def test_asked_with_its_mark_a_supervisor_answers_on_news() -> None:
     ],
 )
 def test_what_is_no_answer_is_told_in_a_sentence(handler: Handler, result: str, message: str) -> None:
-    with pytest.raises(UnheardError) as unheard:
+    with pytest.raises(NoReportError) as unheard:
         told_by(handler)
     said = str(unheard.value)
     assert unheard.value.result == result, said
@@ -138,7 +138,7 @@ def test_where_nothing_listens_the_answer_is_refused() -> None:
             pass
         await answer_of(asked)
 
-    with pytest.raises(UnheardError, match=r"nothing listens on 127.0.0.1:\d+") as unheard:
+    with pytest.raises(NoReportError, match=r"nothing listens on 127.0.0.1:\d+") as unheard:
         virtual_time.run(play())
     assert unheard.value.result == "refused"
 
@@ -148,7 +148,7 @@ def test_where_no_connection_comes_about_that_is_said_whatever_the_wait() -> Non
         with nothing_accepting() as asked:
             await answer_of(asked, '"1"', wait=10)
 
-    with pytest.raises(UnheardError, match=r"no connection to 127.0.0.1:\d+ within 5 s") as unheard:
+    with pytest.raises(NoReportError, match=r"no connection to 127.0.0.1:\d+ within 5 s") as unheard:
         virtual_time.run(play())
     assert unheard.value.result == "silent"
 
@@ -167,7 +167,7 @@ def test_a_connection_that_breaks_is_no_answer(sent: bytes) -> None:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as listener:
             await answer_of(Asked(POD, "127.0.0.1", listener.sockets[0].getsockname()[1]))
 
-    with pytest.raises(UnheardError, match=r"127.0.0.1:\d+ does not answer: ."):
+    with pytest.raises(NoReportError, match=r"127.0.0.1:\d+ does not answer: ."):
         virtual_time.run(play())
 
 

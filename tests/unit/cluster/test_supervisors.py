@@ -37,13 +37,13 @@ class Desk:
         self, asked: Asked | None, expected: Callable[[SupervisorReport], bool] = lambda _: True
     ) -> SupervisorReport:
         """What is heard once it is as expected; it looks when there is reason to, and only then."""
-        heard = self.supervisors.attend(KEY, UID, asked)
-        while heard is None or not expected(heard):
+        report = self.supervisors.attend(KEY, UID, asked)
+        while report is None or not expected(report):
             key = await self.queue.take()
             self.looks += 1
-            heard = self.supervisors.attend(key, UID, asked)
+            report = self.supervisors.attend(key, UID, asked)
             self.queue.done(key)
-        return heard
+        return report
 
 
 def played(play: Callable[[Desk, AsyncExitStack], Awaitable[None]]) -> None:
@@ -80,7 +80,7 @@ def test_news_is_heard_at_once_and_each_is_one_look() -> None:
         for attempt in range(2, 6):
             await supervisor.until(lambda: supervisor.waiting[f'"{supervisor.document["mark"]}"'] == 1)
             await supervisor.says(attempt=attempt)
-            await desk.hears(asked, lambda heard, attempt=attempt: heard.attempt == attempt)
+            await desk.hears(asked, lambda report, attempt=attempt: report.attempt == attempt)
         assert desk.looks == 5
         assert supervisor.asked <= 6, "none was asked for in vain"
 
@@ -90,9 +90,9 @@ def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() 
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
         await desk.hears(asked)
         await supervisor.says(progress={"step": 7}, mark="1")
-        heard = await desk.hears(asked, lambda heard: heard.progress is not None)
-        assert heard.progress is not None
-        assert heard.progress.step == 7
+        report = await desk.hears(asked, lambda report: report.progress is not None)
+        assert report.progress is not None
+        assert report.progress.step == 7
         looks, questions, began = desk.looks, supervisor.asked, asyncio.get_running_loop().time()
         await supervisor.until(lambda: supervisor.asked == questions + 3)
         assert asyncio.get_running_loop().time() - began == pytest.approx(20, abs=1), "one of the three comes at once"
@@ -105,7 +105,7 @@ def test_since_when_another_supervisor_than_rank_0s_waits_is_told_by_when_that_w
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:
         first = await desk.hears(asked)
         await supervisor.says(missing=[2])
-        again = await desk.hears(asked, lambda heard: heard.missing == (2,))
+        again = await desk.hears(asked, lambda report: report.missing == (2,))
         assert again.since == first.since == first.at != again.at
 
 
@@ -146,11 +146,11 @@ def test_what_was_heard_last_stays_while_nothing_can_be_heard() -> None:
         supervisor = Supervisor(attempt=3)
         async with serving(supervisor.handle) as asked:
             first = await desk.hears(asked)
-        unheard = await desk.hears(asked, lambda heard: bool(heard.error))
+        unheard = await desk.hears(asked, lambda report: bool(report.error))
         assert (unheard.attempt, unheard.at) == (3, first.at)
         assert unheard.error_since is not None
         await stack.enter_async_context(serving(supervisor.handle, asked.port))
-        again = await desk.hears(asked, lambda heard: not heard.error)
+        again = await desk.hears(asked, lambda report: not report.error)
         assert (again.attempt, again.error_since) == (3, None)
         assert desk.supervisors._supervisors[KEY].failures == 0, "the next failure is the first again"
         assert desk.looks <= 4, "the same error, again and again, is no news"
@@ -162,9 +162,9 @@ def test_where_no_supervisor_is_that_is_known_and_looked_at_once() -> None:
     async def play(desk: Desk, _: AsyncExitStack) -> None:
         async with serving(Supervisor().handle) as asked:
             pass
-        heard = await desk.hears(asked)
-        assert (heard.attempt, desk.looks) == (0, 1)
-        assert heard.error == f"nothing listens on 127.0.0.1:{asked.port}"
+        report = await desk.hears(asked)
+        assert (report.attempt, desk.looks) == (0, 1)
+        assert report.error == f"nothing listens on 127.0.0.1:{asked.port}"
 
     played(play)
 
@@ -178,8 +178,8 @@ def test_where_nothing_listened_it_is_asked_less_often_until_something_does() ->
         await asyncio.sleep(20)
         assert desk.supervisors._supervisors[KEY].failures == 5
         await stack.enter_async_context(serving(supervisor.handle, asked.port))
-        heard = await desk.hears(asked, lambda heard: not heard.error)
-        assert (heard.attempt, supervisor.asked) == (1, 1)
+        report = await desk.hears(asked, lambda report: not report.error)
+        assert (report.attempt, supervisor.asked) == (1, 1)
 
     played(play)
 
@@ -193,13 +193,13 @@ async def garbage(_: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize(
-    ("handler", "error"), [(of_another_job, "says nothing about this job"), (garbage, "is not a status")]
+    ("handler", "error"), [(of_another_job, "returned the status of another job"), (garbage, "is not a status")]
 )
 def test_what_tells_nothing_of_the_job_is_an_error(handler: Handler, error: str) -> None:
     async def play(desk: Desk, stack: AsyncExitStack) -> None:
-        heard = await desk.hears(await stack.enter_async_context(serving(handler)))
-        assert error in heard.error
-        assert heard.attempt == 0
+        report = await desk.hears(await stack.enter_async_context(serving(handler)))
+        assert error in report.error
+        assert report.attempt == 0
 
     with counts("ddpjob_status_reads_total", result="unreadable"):
         played(play)

@@ -303,18 +303,18 @@ class Moment:
             "since": (now + timedelta(seconds=began)).isoformat(),
             **document,
         }
-        heard = parse_report(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
-        return Moment(replace(self.snapshot, heard=heard))
+        report = parse_report(json.loads(json.dumps(said)), now, uid=job.metadata.uid, pod=present_pod_name(job, 0))
+        return Moment(replace(self.snapshot, report=report))
 
-    def has_not_heard_yet(self) -> "Moment":
+    def awaits_report(self) -> "Moment":
         """Another operator process, which nobody has answered yet."""
-        return Moment(replace(self.snapshot, heard=None))
+        return Moment(replace(self.snapshot, report=None))
 
     def hears_nothing(self, why: str) -> "Moment":
         """From now on rank 0's supervisor cannot be asked."""
         first = present_pod_name(self.snapshot.job, 0)
         return Moment(
-            replace(self.snapshot, heard=with_read_error(self.snapshot.heard, why, self.snapshot.now, pod=first))
+            replace(self.snapshot, report=with_read_error(self.snapshot.report, why, self.snapshot.now, pod=first))
         )
 
     def asks_another(self, phase: str, *, rank: int = 1) -> "Moment":

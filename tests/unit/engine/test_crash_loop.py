@@ -361,7 +361,7 @@ NEAR_MISSES: dict[str, Moment] = {
     ),
     "after a step that only its supervisor has told of": raises(has_stepped(once), NO_MODULE),
     "after an hour in which nobody heard it": raises(
-        raises(with_steps, NO_MODULE).restarted().has_not_heard_yet().after(3600), NO_MODULE
+        raises(with_steps, NO_MODULE).restarted().awaits_report().after(3600), NO_MODULE
     ),
     "without a word": start.fails(1, code=75).restarted().fails(1, code=75),
     "a usage error, once": misused(start),
@@ -374,7 +374,7 @@ NEAR_MISSES: dict[str, Moment] = {
     "exit code 2 for a network": misused(misused(start, "no connection").restarted(), "no connection"),
     "exit code 2 after a step": misused(has_stepped(misused_once)),
     "exit code 2 after a step of which another operator has heard": misused(
-        has_stepped(misused_once).settled().has_not_heard_yet()
+        has_stepped(misused_once).settled().awaits_report()
     ),
     "a usage error that is somebody else's": misused(misused(start, code=3).restarted(), code=3),
     "a usage error before and after a suspension": misused(

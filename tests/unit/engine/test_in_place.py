@@ -33,9 +33,9 @@ def supervised(**restart: Any) -> Moment:
 
 
 @told
-def as_heard(moment: Moment, then: Moment) -> Moment:
+def as_reported(moment: Moment, then: Moment) -> Moment:
     """All that was heard is what was heard then."""
-    return moment.but(heard=then.snapshot.heard)
+    return moment.but(report=then.snapshot.report)
 
 
 gang = supervised().after(60)
@@ -111,7 +111,7 @@ TABLE: Table = {
         IN_PLACE,
     ),
     "an operator that was restarted meanwhile waits until it has heard": (
-        again.decided().has_not_heard_yet(),
+        again.decided().awaits_report(),
         "",
         "Restarting",
         IN_PLACE,
@@ -153,7 +153,7 @@ TABLE: Table = {
         "3 nodes running",
     ),
     "what a former rank 0 said is none of it": (
-        as_heard(gang.deleted_by_hand(0).decided().gone().decided(), again),
+        as_reported(gang.deleted_by_hand(0).decided().gone().decided(), again),
         "",
         "Restarting",
         "2 of 3 pods running; rank 0: waiting to be scheduled",
@@ -355,7 +355,7 @@ TABLE: Table = {
         f"{EVICTED}; restart (not counted) in 0.9 s",
     ),
     "one that was heard once need not be heard now": (
-        evicted.has_not_heard_yet(),
+        evicted.awaits_report(),
         "",
         "Restarting",
         f"{EVICTED}; restart (not counted); replacing its pod",
@@ -418,13 +418,13 @@ TABLE: Table = {
         f"{EVICTED}; restart (not counted); rank 2 has finished, so the whole gang starts again",
     ),
     "or where the operator is another one by then, and the pods' times tell": (
-        replaced.succeeds(2).after(5).runs(1).has_not_heard_yet(),
+        replaced.succeeds(2).after(5).runs(1).awaits_report(),
         "-1.0/full -1.2/full -2.1/full",
         "Restarting",
         f"{EVICTED}; restart (not counted); rank 2 has finished, so the whole gang starts again",
     ),
     "which may have missed that all trained with the new pod": (
-        replaced.runs(1).decided().after(7200).has_not_heard_yet().succeeds(0, 2),
+        replaced.runs(1).decided().after(7200).awaits_report().succeeds(0, 2),
         "",
         "Restarting",
         f"{EVICTED}; restart (not counted); replacing its pod",
@@ -878,8 +878,8 @@ def test_a_pod_that_comes_up_with_the_others_looks_for_rank_0_alone() -> None:
 
 @pytest.mark.parametrize("moment", [again, evicted], ids=["in place", "a new pod"])
 def test_a_gang_that_was_heard_once_is_remembered_to_have_supervisors(moment: Moment) -> None:
-    just_heard = moment._with_status(changed(moment.status, supervised=False))
-    assert just_heard.decided().status.bookkeeping.supervised
+    just_reported = moment._with_status(changed(moment.status, supervised=False))
+    assert just_reported.decided().status.bookkeeping.supervised
 
 
 def test_a_new_rank_0_is_where_the_ones_that_come_after_it_look_for_it() -> None:

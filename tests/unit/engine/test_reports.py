@@ -84,14 +84,14 @@ def hear(**other: Any) -> SupervisorReport | None:
     return parse_report(DOCUMENT | other, START, uid="uid-1", pod="digits-0")
 
 
-def heard(**other: Any) -> SupervisorReport:
+def report(**other: Any) -> SupervisorReport:
     said = hear(**other)
     assert said is not None
     return said
 
 
 def test_a_document_is_read_as_it_is_meant() -> None:
-    assert heard() == SupervisorReport(
+    assert report() == SupervisorReport(
         at=START,
         attempt=3,
         phase=Phase.STALLED,
@@ -114,15 +114,15 @@ def test_a_document_is_read_as_it_is_meant() -> None:
                 consequence_nodes=(0,),
             ),
         ),
-        progress=heard().progress,
-        checkpoint=heard().checkpoint,
+        progress=report().progress,
+        checkpoint=report().checkpoint,
         stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
         delay="no step seen for 5 min",
         stopped="rank 1 is stopped (SIGSTOP)",
         stragglers=(ReportedStraggler(1, 1.8),),
         pod="digits-0",
     )
-    progress = heard().progress
+    progress = report().progress
     assert progress is not None
     assert (progress.loss, progress.samples_per_second, progress.step_seconds) == (-0.31, 1234.5, 0.02)
     assert (progress.slowest_node, progress.stall_limit_seconds) == (1, 480.0)
@@ -163,7 +163,7 @@ LOSSES: dict[str, tuple[float | None, str | None]] = {
 def test_a_loss_that_is_not_finite_is_read_in_every_form_that_json_may_have_of_it(
     content: str, expected: tuple[float | None, str | None]
 ) -> None:
-    progress = heard(progress=document_of(f'{{"step": 7, "loss": {content}}}')).progress
+    progress = report(progress=document_of(f'{{"step": 7, "loss": {content}}}')).progress
     assert progress is not None
     assert (progress.step, progress.loss, progress.loss_not_finite) == (7, *expected)
     assert json.loads(json.dumps(progress.to_dict(), allow_nan=False))
@@ -189,9 +189,9 @@ def test_what_is_none_of_the_jobs_says_nothing(document: Any) -> None:
 
 
 def test_moments_are_told_by_the_clock_of_who_reads_where_the_page_tells_its_own() -> None:
-    ahead = heard(now="2026-01-01T12:01:30.123Z")
-    assert ahead.since == heard().since - timedelta(seconds=90)
-    assert ahead.incidents[0].time == heard().incidents[0].time - timedelta(seconds=90)
+    ahead = report(now="2026-01-01T12:01:30.123Z")
+    assert ahead.since == report().since - timedelta(seconds=90)
+    assert ahead.incidents[0].time == report().incidents[0].time - timedelta(seconds=90)
     assert ahead.stall is not None
     assert ahead.stall.since == START - timedelta(seconds=120)
     assert ahead.progress is not None
@@ -200,7 +200,7 @@ def test_moments_are_told_by_the_clock_of_who_reads_where_the_page_tells_its_own
 
 @pytest.mark.parametrize("now", ["2026-01-01T11:59:59.600Z", "2019-01-01T12:00:00Z!", 7, None])
 def test_what_an_answer_takes_is_no_difference_of_clocks_nor_is_nonsense(now: Any) -> None:
-    assert heard(now=now) == heard()
+    assert report(now=now) == report()
 
 
 def test_a_phase_whose_beginning_nobody_tells_began_when_it_was_heard_first() -> None:
@@ -244,23 +244,25 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
 
 @pytest.mark.parametrize(("other", "field", "value"), MISSHAPEN.values(), ids=MISSHAPEN)
 def test_what_is_not_understood_is_left_out(other: dict[str, Any], field: str, value: Any) -> None:
-    assert getattr(heard(**other), field) == value
+    assert getattr(report(**other), field) == value
 
 
 def test_a_cause_that_is_not_a_programs_to_claim_is_the_program() -> None:
     causes = [
         {"attempt": attempt, "node": 0, "cause": cause} for attempt, cause in enumerate(["NodeLost", "No", 7], 1)
     ]
-    assert [one.cause for one in heard(incidents=causes).incidents] == [Cause.APPLICATION] * 3
+    assert [one.cause for one in report(incidents=causes).incidents] == [Cause.APPLICATION] * 3
 
 
 def test_incidents_come_in_the_order_of_their_attempts_and_once() -> None:
     told = [{"attempt": attempt, "node": 0, "message": str(attempt)} for attempt in (2, 1, 2)]
-    assert [one.attempt for one in heard(incidents=told).incidents] == [1, 2]
+    assert [one.attempt for one in report(incidents=told).incidents] == [1, 2]
 
 
 def test_numbers_that_json_does_not_have_are_left_out() -> None:
-    progress = heard(progress={"step": 5, "loss": float("nan"), "samplesPerSecond": float("inf"), "percent": 10**400})
+    progress = report(
+        progress={"step": 5, "loss": float("nan"), "samplesPerSecond": float("inf"), "percent": 10**400}
+    )
     assert progress.progress is not None
     assert (progress.progress.loss, progress.progress.samples_per_second, progress.progress.percent) == (None,) * 3
 
@@ -273,14 +275,14 @@ NUMBERS = (
 
 @pytest.mark.parametrize(("number", "known"), [(0, True), (-1, False)])
 def test_zero_is_a_number_and_less_is_none(number: int, known: bool) -> None:  # noqa: FBT001  A table.
-    progress = heard(progress=dict.fromkeys(NUMBERS, number)).progress
+    progress = report(progress=dict.fromkeys(NUMBERS, number)).progress
     assert progress is not None
     said = progress.model_dump(by_alias=True)
     assert [said[name] for name in NUMBERS] == [number if known else None] * len(NUMBERS)
 
 
 def test_a_message_is_bounded_in_bytes() -> None:
-    (incident,) = heard(incidents=[{"attempt": 1, "node": 0, "exception": "ä" * 600, "message": "no"}]).incidents
+    (incident,) = report(incidents=[{"attempt": 1, "node": 0, "exception": "ä" * 600, "message": "no"}]).incidents
     assert len(incident.message.encode()) == 512
 
 
@@ -316,14 +318,14 @@ def test_whatever_it_says_it_can_be_written_into_a_status(
 
 
 def test_who_cannot_be_asked_keeps_what_he_said_and_since_when_he_is_silent() -> None:
-    once = with_read_error(heard(), "refused", START + timedelta(seconds=1), pod="digits-0")
+    once = with_read_error(report(), "refused", START + timedelta(seconds=1), pod="digits-0")
     again = with_read_error(once, "timed out", START + timedelta(seconds=9), pod="digits-0")
-    assert (again.attempt, again.progress, again.at) == (3, heard().progress, START)
+    assert (again.attempt, again.progress, again.at) == (3, report().progress, START)
     assert (again.error, again.error_since) == ("timed out", START + timedelta(seconds=1))
 
 
 def test_another_pod_that_cannot_be_asked_has_said_nothing() -> None:
-    other = with_read_error(heard(), "refused", START, pod="digits-0-younger")
+    other = with_read_error(report(), "refused", START, pod="digits-0-younger")
     assert (other.attempt, other.progress, other.error_since) == (0, None, START)
     assert not a_job(nodes=2).running().hears_nothing("refused").settled().status.bookkeeping.supervised
     assert other.pod == "digits-0-younger"

@@ -290,7 +290,7 @@ TABLE: Table = {
         "Training has stalled: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",
     ),
     "also while another operator has not heard yet whether it still does": (
-        still.settled().has_not_heard_yet().decided().settled(),
+        still.settled().awaits_report().decided().settled(),
         "",
         "Stalled",
         "Training has stalled: rank 1 is stopped (Kubernetes node node-1); the gang cannot grow: exceeded quota",

@@ -123,7 +123,7 @@ TABLE: Table = {
         "2 nodes running; training started over",
     ),
     "and to an operator that was restarted meanwhile": (
-        over.settled().has_not_heard_yet(),
+        over.settled().awaits_report(),
         "",
         "Running",
         "2 nodes running; training started over",

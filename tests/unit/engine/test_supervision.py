@@ -34,7 +34,7 @@ LATE = "2 nodes running; no step seen for 5 min; rank 0 is at train.py:3"
 TABLE: Table = {
     # late
     "a gang without a step goes on, and it is said where it is": (late, "", "Running", LATE),
-    "also by an operator that was restarted": (late.settled().has_not_heard_yet(), "", "Running", LATE),
+    "also by an operator that was restarted": (late.settled().awaits_report(), "", "Running", LATE),
     "a rank that is stopped is named at once": (
         frozen,
         *("", "Running", "2 nodes running; rank 1 is stopped (SIGSTOP)"),
@@ -91,19 +91,19 @@ TABLE: Table = {
         "Waiting for 2 pods to save and stop",
     ),
     "an operator that was restarted takes another one's word for it until it has heard": (
-        stands.settled().has_not_heard_yet(),
+        stands.settled().awaits_report(),
         "",
         "Stalled",
         STANDS,
     ),
     "be it that its first question is not answered": (
-        stands.settled().has_not_heard_yet().hears_nothing("refused").after(29),
+        stands.settled().awaits_report().hears_nothing("refused").after(29),
         "",
         "Stalled",
         STANDS,
     ),
     "but not for ever": (
-        stands.settled().has_not_heard_yet().hears_nothing("refused").after(30),
+        stands.settled().awaits_report().hears_nothing("refused").after(30),
         "",
         "Running",
         "2 nodes running; refused",
@@ -240,15 +240,15 @@ UNKNOWN: dict[str, tuple[Moment, tuple[str, str] | None]] = {
     "for half a minute of silence": (silent.after(29), None),
     "then": (silent.after(30), ("True", "SupervisorSilent")),
     "also to an operator that was restarted": (
-        gang.has_not_heard_yet().hears_nothing("refused").after(30),
+        gang.awaits_report().hears_nothing("refused").after(30),
         ("True", "SupervisorSilent"),
     ),
     "still, to one that was restarted since": (
-        silent.after(30).settled().has_not_heard_yet(),
+        silent.after(30).settled().awaits_report(),
         ("True", "SupervisorSilent"),
     ),
     "and whose first question is not answered": (
-        silent.after(30).settled().has_not_heard_yet().hears_nothing("refused"),
+        silent.after(30).settled().awaits_report().hears_nothing("refused"),
         ("True", "SupervisorSilent"),
     ),
     "not of a new rank 0 that waits for the others": (
@@ -272,7 +272,7 @@ AWAITING: dict[str, tuple[Moment, tuple[str, str] | None]] = {
     "not at first": (gang, None),
     "after minutes": (late, ("True", "NoStepSeen")),
     "still, after more of them": (late.settled().hears(firstStepDelay=later), ("True", "NoStepSeen")),
-    "to an operator that was restarted": (late.settled().has_not_heard_yet(), ("True", "NoStepSeen")),
+    "to an operator that was restarted": (late.settled().awaits_report(), ("True", "NoStepSeen")),
     "not any more after a step": (late.settled().hears(), ("False", "StepSeen")),
     "not once the job starts again": (late.settled().fails(1), ("False", "StepSeen")),
     "not of a job that has finished": (late.settled().succeeds(0, 1), ("False", "StepSeen")),
@@ -415,7 +415,7 @@ def test_stragglers_are_named_with_their_nodes_as_long_as_the_gang_runs() -> Non
     assert [(one.node, one.node_name, one.slowdown) for one in slow.status.stragglers] == [(1, "node-1", 1.8)]
     assert slow.hears().settled().status.stragglers == ()
     assert slow.fails(0).settled().status.stragglers == ()
-    assert slow.has_not_heard_yet().settled().status.stragglers != ()
+    assert slow.awaits_report().settled().status.stragglers != ()
 
 
 WAITS: dict[str, tuple[Moment, bool]] = {
@@ -511,9 +511,9 @@ LAST = {"progress": {"step": 400, "totalSteps": 400, "percent": 100.0}, "checkpo
 @pytest.mark.parametrize("code", [0, 205])
 def test_how_far_training_came_is_what_rank_0_left_when_it_ended(code: int) -> None:
     """Its page was read some seconds before, at step 388."""
-    heard = a_job(nodes=2).running().hears(progress={"step": 388, "totalSteps": 400, "percent": 97.0}).settled()
+    report = a_job(nodes=2).running().hears(progress={"step": 388, "totalSteps": 400, "percent": 97.0}).settled()
     spec = {} if code == 0 else {"suspend": True}
-    ended = heard.asks(**spec).fails(0, code=code, message=json.dumps(LAST)).fails(1, code=code).decided()
+    ended = report.asks(**spec).fails(0, code=code, message=json.dumps(LAST)).fails(1, code=code).decided()
     seen, saved = ended.status.progress, ended.status.checkpoint
     assert seen is not None
     assert saved is not None
@@ -523,7 +523,7 @@ def test_how_far_training_came_is_what_rank_0_left_when_it_ended(code: int) -> N
 
 @pytest.mark.parametrize("words", ["done", "[]", "{}", '{"progress": 7, "checkpoint": []}'])
 def test_where_a_program_leaves_something_else_what_was_heard_last_stays(words: str) -> None:
-    heard = a_job(nodes=1).running().hears(progress={"step": 388}).settled()
-    seen = heard.fails(0, code=0, message=words).settled().status.progress
+    report = a_job(nodes=1).running().hears(progress={"step": 388}).settled()
+    seen = report.fails(0, code=0, message=words).settled().status.progress
     assert seen is not None
     assert seen.step == 388

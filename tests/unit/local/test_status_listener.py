@@ -55,11 +55,11 @@ def hears(answer: Callable[[], Answer], expected: Callable[[SupervisorReport], b
     listener = StatusListener(lambda: changed.put(None))
     with answering(answer) as asked:
         try:
-            while (heard := listener.attend(UID, asked)) is None or not expected(heard):
+            while (report := listener.attend(UID, asked)) is None or not expected(report):
                 changed.get(timeout=patience(30))
         finally:
             listener.attend(UID, None)
-        return heard
+        return report
 
 
 def test_it_hears_a_supervisor_and_its_news() -> None:
@@ -69,7 +69,7 @@ def test_it_hears_a_supervisor_and_its_news() -> None:
         attempt = next(attempts)
         return status(f'"{attempt}"', attempt=attempt)
 
-    assert hears(answer, lambda heard: heard.attempt >= 3).error == ""
+    assert hears(answer, lambda report: report.attempt >= 3).error == ""
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_it_hears_a_supervisor_and_its_news() -> None:
     ids=["another job", "no page", "a page", "too deep", "too large"],
 )
 def test_what_is_no_answer_is_an_error(answer: Answer, error: str) -> None:
-    heard = hears(lambda: answer, lambda heard: bool(heard.error))
-    assert error in heard.error
-    assert heard.attempt == 0
+    report = hears(lambda: answer, lambda report: bool(report.error))
+    assert error in report.error
+    assert report.attempt == 0
 
 
 def test_an_answer_that_never_ends_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +99,8 @@ def test_an_answer_that_never_ends_is_none(monkeypatch: pytest.MonkeyPatch) -> N
             yield b" "
             now += 1
 
-    heard = hears(lambda: (200, drip(), ""), lambda heard: bool(heard.error))
-    assert "its answer takes too long" in heard.error
+    report = hears(lambda: (200, drip(), ""), lambda report: bool(report.error))
+    assert "its answer takes too long" in report.error
 
 
 def test_where_nothing_listens_that_is_said() -> None:
@@ -109,9 +109,9 @@ def test_where_nothing_listens_that_is_said() -> None:
     asked = Asked("digits-0", "127.0.0.1", hold_port())
     listener.attend(UID, asked)
     changed.get(timeout=patience(30))
-    heard = listener.attend(UID, asked)
-    assert heard is not None
-    assert heard.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} gives no status: Connection refused"
+    report = listener.attend(UID, asked)
+    assert report is not None
+    assert report.error == f"rank 0's supervisor at 127.0.0.1:{asked.port} gives no status: Connection refused"
     listener.attend(UID, None)
 
 
@@ -124,7 +124,7 @@ def test_a_page_that_does_not_wait_is_not_asked_all_the_time(monkeypatch: pytest
         times.append(time.monotonic())
         return status(attempt=len(times))
 
-    hears(answer, lambda heard: heard.attempt >= 3)
+    hears(answer, lambda report: report.attempt >= 3)
     assert times[2] - times[0] >= 2 * 0.2
 
 

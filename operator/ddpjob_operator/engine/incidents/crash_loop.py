@@ -96,12 +96,12 @@ def fails_at_start(view: View, incident: Facts) -> bool:
     """
     if incident.step is not None:
         return False
-    began, heard = _began(view), None if is_silent(view) else view.heard
-    if heard is None or heard.progress is None:
+    began, report = _began(view), None if is_silent(view) else view.report
+    if report is None or report.progress is None:
         wrong_arguments = _is_usage_error(incident) and not _has_stepped(progress_of(view), began)
         seconds = IMPORT_SECONDS if wrong_arguments else START_SECONDS
         return began is None or incident.time - began < timedelta(seconds=seconds)
-    return not _has_stepped(heard.progress, began)
+    return not _has_stepped(report.progress, began)
 
 
 def _is_usage_error(incident: Facts) -> bool:

@@ -26,18 +26,18 @@ def restarted_in_place(view: View) -> Verdict | None:
     Each round counts one incident, beginning with the oldest. An incident's attempt shows whether it was counted
     before.
     """
-    heard, attempt = view.heard, view.status.attempt
+    report, attempt = view.report, view.status.attempt
     # A report of an older attempt was made before the gang was started again, and has been accounted for.
-    if heard is None or heard.attempt < attempt:
+    if report is None or report.attempt < attempt:
         return None
     # While supervisors gather, the report still names the attempt that the incident ended.
-    last = heard.attempt if heard.phase is Phase.GATHERING else heard.attempt - 1
-    new = next((incident for incident in heard.incidents if attempt <= incident.attempt <= last), None)
+    last = report.attempt if report.phase is Phase.GATHERING else report.attempt - 1
+    new = next((incident for incident in report.incidents if attempt <= incident.attempt <= last), None)
     if new is not None:
         return _charge(view, new)
-    if heard.attempt == attempt:
+    if report.attempt == attempt:
         return None
-    return Verdict(updated(view, attempt=heard.attempt, supervised=True), None)
+    return Verdict(updated(view, attempt=report.attempt, supervised=True), None)
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ def _backoff_left(view: View) -> timedelta:
 def _rank_zero_is_done(view: View) -> bool:
     """Whether the job succeeds as soon as rank 0's pod ends."""
     counts_alone = view.spec.success_policy is SuccessPolicy.RANK_ZERO
-    return counts_alone and view.heard is not None and view.heard.phase is Phase.DONE
+    return counts_alone and view.report is not None and view.report.phase is Phase.DONE
 
 
 def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
@@ -144,10 +144,10 @@ def _in_vain(view: View, known: Incident, pod: Pod | None) -> bool:
         return False
     if pod is None or pod.started_at is None:
         return True
-    heard = view.heard
-    if heard is None or is_silent(view):
+    report = view.report
+    if report is None or is_silent(view):
         return any(end < pod.started_at for end in view.finish_times)
-    misses = heard.phase is Phase.GATHERING and not view.finished.isdisjoint(heard.missing)
+    misses = report.phase is Phase.GATHERING and not view.finished.isdisjoint(report.missing)
     is_new = pod.created_at is not None and pod.created_at + RESOLUTION > known.time
     return misses or (is_new and comes_up(view))
 
@@ -170,10 +170,10 @@ def _before(view: View, incident: Facts) -> Budget:
     """Returns the budget before the incident. If two incidents are reported together, their interval decides."""
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
-    heard_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
+    reported_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
     # The operator did not see the gang run between the two incidents, so the condition Running does not show how long
     # the gang was healthy.
-    if last is not None and heard_together and incident.time - last.time >= window:
+    if last is not None and reported_together and incident.time - last.time >= window:
         return Budget()
     return present(view.spec, view.status, min(incident.time, view.now))
 

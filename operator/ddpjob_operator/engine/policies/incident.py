@@ -64,7 +64,7 @@ def _failed(view: View) -> Verdict | None:
     if verdict := lost_together(view, lost, failures):
         return verdict
     first = with_rank(view, _naming_finished(view, first_of(failures)))
-    if not lost and (until := _heard_out_at(view, first)):
+    if not lost and (until := _all_reported_at(view, first)):
         return Verdict(
             view.status,
             f"{incident_sentence(first, view.called)}; waiting for the other ranks' reports",
@@ -159,7 +159,7 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
     return [with_pod(view, facts) for facts in waiting]
 
 
-def _heard_out_at(view: View, first: Facts) -> datetime | None:
+def _all_reported_at(view: View, first: Facts) -> datetime | None:
     """Returns the time until which no pod is deleted, as the pod that failed first has not ended or is not known.
 
     None if that pod has ended, or if the wait has been long enough.

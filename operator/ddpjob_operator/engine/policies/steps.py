@@ -176,7 +176,7 @@ def attempt_after(view: View, ended: int = 0) -> int:
 
 def last_attempt(view: View) -> int:
     """Returns the number of the last attempt that the operator or supervisors started."""
-    return max(view.status.attempt, view.heard.attempt if view.heard else 0)
+    return max(view.status.attempt, view.report.attempt if view.report else 0)
 
 
 def stamped(view: View) -> StatusChanges:
