@@ -183,6 +183,8 @@ class Env:
     """Only in local mode: the address on which the supervisor listens, because all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"
     """Only in local mode: the directory of the run, where the supervisor keeps its records."""
+    ATTACH = "DDPJOB_ATTACH"
+    """Only in local mode: the rank that gets the terminal, as `ddpjob run --attach` names it."""
     HEARTBEAT = "DDPJOB_HEARTBEAT"
     """Set by the supervisor for its ranks: the file in which a rank reports that it is alive, and its progress."""
     MEAN_TIME_TO_FAILURE = "DDPJOB_MEAN_TIME_TO_FAILURE_SECONDS"

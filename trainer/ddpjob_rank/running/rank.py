@@ -28,7 +28,7 @@ from ddpjob_rank.reporting import bars_seen, evaluations_seen, hugging_face, req
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import leave_at_once
 
-from . import answering, stderr
+from . import answering, attaching, stderr
 from .program import Program, program_of
 
 TELLING = frozenset({*range(SIGNAL_BASE + 1, SIGNAL_BASE + 65), *filter(ExitCode.BAD_INPUT.__lt__, ExitCode)})
@@ -48,7 +48,8 @@ def become(program: Program) -> NoReturn:
 
     If the program raises an exception, or exits with a message, the failure report contains it.
     """
-    stderr.redirect()
+    if not attaching.attach():
+        stderr.redirect()
     faulthandler.enable(file=2)
     sys.excepthook = partial(_report, os.environ.get(Env.MASTER_PORT, ""))
     run_as_batch(os.environ.get(Env.BACKEND))

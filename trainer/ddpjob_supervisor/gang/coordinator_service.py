@@ -170,7 +170,7 @@ class CoordinatorService:
         if attempt != self.coordinator.attempt:
             return
         self.on_beats(attempt, self.coordinator.members[node].beats)
-        if self.coordinator.current.progressed and attempt > self._stepped:
+        if self.coordinator.current.progressed and attempt > self._stepped and not self._settings.attached:
             self._stepped = attempt
             self._stalls.look(time.monotonic(), self.beats())  # The attempt may end before the next regular look.
             self._keep(self._stalls.learned)
@@ -235,7 +235,7 @@ class CoordinatorService:
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
-        if not isinstance(coordinator.state, Running):
+        if self._settings.attached or not isinstance(coordinator.state, Running):
             return
         members, beats = coordinator.members.values(), self.beats()
         self._note_stopped(stopped_ranks(beats, coordinator.current.ring.in_words))

@@ -157,6 +157,8 @@ class NodeAttempt:
         """Adds to a spec the variables that differ from attempt to attempt."""
         node, start = self._node, self.start
         env = {**spec.env, **extra, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
+        if start.check:
+            env.pop(Env.ATTACH, None)  # The terminal is for the program, and the end of its first user closes it.
         if node.settings.master_addr:
             env |= {Env.MASTER_ADDR: node.rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
         seconds = start.past.mean_time_to_failure

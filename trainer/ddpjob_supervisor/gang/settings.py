@@ -61,6 +61,8 @@ class Settings:
     attempts."""
     image: str = ""
     """The container's image; empty if there is none."""
+    attached: bool = False
+    """Whether a rank has a terminal: then the gang may stand still because a person thinks."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
     """The interval between two saves, in steps or in seconds. None if the program need not save at intervals."""
@@ -135,6 +137,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         stall_timeout=stall or None,
         first_step_timeout=_number(env, Env.FIRST_STEP_TIMEOUT_SECONDS, 0) or None,
         image=env.get(Env.IMAGE, ""),
+        attached=Env.ATTACH in env,
         checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
         preflight=env.get(Env.PREFLIGHT, DISABLED),

@@ -56,11 +56,11 @@ class Told:
 Scene = Callable[[CoordinatorService, LocalLink, Told], Awaitable[None]]
 
 
-def lead(scene: Scene) -> None:
+def lead(scene: Scene, **settings: Any) -> None:
     """Plays a scene of one member and its coordinator, which ends with the scene."""
 
     async def all_of_it() -> None:
-        service, link = CoordinatorService(Settings(uid="u")), LocalLink()
+        service, link = CoordinatorService(Settings(uid="u", **settings)), LocalLink()
         serving = asyncio.create_task(service.serve(link.other_end(), Hello("u", 0, 1, 1, 29502, "r")))
         try:
             async with asyncio.timeout(patience(DEADLINE_SECONDS)):
@@ -364,6 +364,35 @@ def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(monkey
 
     lead(scene)
     assert said == ["rank 0 is stopped (SIGSTOP), and the others wait"] * 2
+
+
+@pytest.mark.parametrize(("stepped", "asks"), [(False, Look), (True, Examine)], ids=["no step yet", "one step"])
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_gang_that_stands_still_while_a_person_debugs_a_rank_is_neither_late_nor_stalled(
+    asks: type[Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stepped: bool, attached: bool
+) -> None:
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_service, "STALL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(coordinator_service, "LATE_SECONDS", 0.1)
+
+    async def stand_still(member: LocalLink) -> None:
+        began = time.monotonic()
+        while True:
+            beats = (BEAT | {"stepAge": time.monotonic() - began},) if stepped else ()
+            member.send(Beats(1, beats, running=(0,)))
+            await asyncio.sleep(0.01)
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        tasks = [asyncio.create_task(task) for task in (service.look_after(), stand_still(member), told.until(asks))]
+        await asyncio.wait(tasks[2:], timeout=0.5 if attached else DEADLINE_SECONDS)
+        assert tasks[2].done() is not attached
+        for task in tasks:
+            task.cancel()
+
+    lead(scene, attached=attached, stall_timeout=0.1)
+    assert not attached or not (tmp_path / "stalls").exists(), "a person's time teaches nothing of the program's"
 
 
 def test_a_look_ends_without_those_that_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

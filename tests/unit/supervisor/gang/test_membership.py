@@ -618,6 +618,19 @@ def test_how_far_a_failed_rank_had_got_is_told_with_its_end(
     follow(scene)
 
 
+def test_the_terminal_is_kept_for_the_program(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDPJOB_ATTACH", "0")
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinators_end(follower)
+        for attempt, check in ((1, True), (2, False)):
+            follower._handle(Start(attempt, 0, {}, check=check))
+            await ranks_run(follower, attempt)
+        assert [launch.env.get("DDPJOB_ATTACH") for launch in sleepers.launches] == [None, None, "0", "0"]
+
+    follow(scene)
+
+
 MOVED = Start(1, 0, {}, order=(0, 2, 1, 3))
 
 

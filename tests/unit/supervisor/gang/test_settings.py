@@ -93,3 +93,8 @@ def test_without_an_operator_supervisors_meet_beside_the_master(env: dict[str, s
     assert settings.control_port == port
     assert settings.peers == (f"job-0:{port}",)
     assert (settings.joining_seconds is None) == settings.in_a_job == ("DDPJOB_STATUS_PORT" in env)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_each_supervisor_knows_whether_a_rank_has_a_terminal(*, attached: bool) -> None:
+    assert read_settings({**POD, **({"DDPJOB_ATTACH": "0"} if attached else {})}).attached is attached
