@@ -115,6 +115,12 @@ def _run(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="return as soon as the job is running; it goes on without this terminal",
     )
+    command.add_argument(
+        "--attach",
+        type=_whole,
+        metavar="RANK",
+        help="give this rank the terminal, for breakpoint() and input(); nothing is restarted, or ended as stalled",
+    )
     command.add_argument("--dry-run", action="store_true", help="check the job, but start nothing")
     command.add_argument(
         "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that would run"

@@ -39,6 +39,11 @@ reader of the pipe does not read."""
 CUT_SHORT = Text("ddpjob: the rest of the output is only in the logs", "yellow")
 
 
+def origin(event: Event) -> str:
+    """What stands before an event's message: that it is ours and, if it has one, its reason."""
+    return f"ddpjob: {event.reason}: " if event.reason not in {"Notice", ASIDE} else "ddpjob: "
+
+
 class Display:
     """Shows logs, events and progress in the order in which they happened."""
 
@@ -154,9 +159,8 @@ class Display:
     def _show_event(self, lines: Iterator[Line], event: Event) -> None:
         self._show(lines)
         style = "yellow" if event.warning else "cyan"
-        reason = f"{event.reason}: " if event.reason not in {"Notice", ASIDE} else ""
         faint = "dim" if event.reason == ASIDE else ""
-        self._print(Text.assemble((f"ddpjob: {reason}", faint or style), (one_line(event.message), faint)))
+        self._print(Text.assemble((origin(event), faint or style), (one_line(event.message), faint)))
 
     def _show(self, lines: Iterator[Line]) -> None:
         for piece in self._pieces(lines):

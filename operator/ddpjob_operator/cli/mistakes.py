@@ -49,7 +49,7 @@ LEFT_OUT = {
 CLUSTERS = re.compile(
     r"(?P<flag>-n|-A|--namespace|--all-namespaces|--cluster|--context|--kubeconfig)(?:=.*)?|-n[0-9]+"
 )
-MACHINES = re.compile(r"(?P<flag>--local|--run-dir)(?:=.*)?")
+MACHINES = re.compile(r"(?P<flag>--local|--run-dir|--attach)(?:=.*)?")
 """CLUSTERS matches flags for a cluster, MACHINES flags for this machine."""
 
 ON_A_CLUSTER = {

@@ -5,7 +5,7 @@ import itertools
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ddpjob_operator.local import (
 )
 
 from . import program
+from .attached import Attached, check_attach
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
@@ -88,13 +89,16 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
     """
     gpus = visible_gpus()
     wanted = _wanted(arguments, runs, gpus)
+    if arguments.attach is not None:
+        check_attach(arguments.attach, wanted.job)
     if arguments.dry_run:
         return _dry_run(wanted, runs, gpus, arguments.output)
+    terminal = None if arguments.attach is None else Attached(arguments.attach)
     leave = detachable() if arguments.detach else None
     if isinstance(leave, int):
         return leave
     try:
-        return _run(wanted, runs, gpus, leave, fresh=arguments.fresh)
+        return _run(wanted, runs, gpus, leave, fresh=arguments.fresh, terminal=terminal)
     except BrokenPipeError:
         raise  # The output was closed before anything was started; the caller handles that.
     except OSError as error:
@@ -104,6 +108,8 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
 def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wanted:
     if arguments.output and not arguments.dry_run:
         raise BadInputError(f"-o {arguments.output} works only with --dry-run; add it")
+    if arguments.attach is not None and arguments.detach:
+        raise BadInputError("--attach gives a rank this terminal, which --detach leaves: give one of them")
     if arguments.resume is not None:
         return _former(arguments, runs)
     if not program.is_program(arguments):
@@ -181,7 +187,9 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
     )
 
 
-def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fresh: bool) -> int:
+def _run(
+    wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fresh: bool, terminal: Attached | None
+) -> int:
     if wanted.directory:
         wanted, directory, lock = _found(wanted, runs)
     backend, reason = choose_backend(wanted.job.spec, gpus)
@@ -195,6 +203,8 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
     run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
     display = Display(screen, run_logs)
     display.catch_up()
+    if terminal and not fresh:
+        _check_not_left_behind(directory, lock)
     others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
     for text in (*others, *differences(wanted.job.spec)):
         display.tell(Event(warning=False, reason="Notice", message=text))
@@ -207,17 +217,19 @@ def _run(wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fr
         lock.release()
         return _succeeded_already(screen, job, before, wanted.again)
     _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
+    if terminal:
+        _say_who_has_the_terminal(screen, job, terminal.rank)
     if leave:
         _say_how_to_look(screen, wanted.name, directory)
         leave(directory.output)
-    runner = Runner(directory, job, gpus, display.tell)
+    runner = Runner(directory, job, gpus, terminal.tell if terminal else display.tell, terminal)
     began = time.monotonic()
-    stopped = _carry_on(runner, display)
+    stopped = _carry_on(runner, display, terminal)
     seconds = time.monotonic() - began
     code = INTERRUPTED if stopped else exit_code(runner.job.status)
     display.leave_if_blocked(code)
     with ignoring_closed_output():
-        _say_what_came_of_it(screen, runner.job, display.progress, directory, seconds)
+        _say_what_came_of_it(screen, runner.job, display.progress, directory, seconds, terminal=terminal)
     lock.release()
     return code
 
@@ -259,6 +271,21 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     return wanted, directory, lock
 
 
+def _check_not_left_behind(directory: RunDirectory, lock: Lock) -> None:
+    """Refuses to attach to ranks that are running: a process gets its terminal when it starts.
+
+    Raises:
+        BadInputError: ranks are running; the lock is released.
+    """
+    if directory.left_behind:
+        lock.release()
+        name = directory.root.name
+        raise BadInputError(
+            f"{name} still runs, without a terminal, because its ddpjob run was killed. Stop it first: {itself()} stop"
+            f" {name}"
+        )
+
+
 def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
     """Refuses to continue a program's run with the job of a YAML file, or vice versa, even if the names agree.
 
@@ -296,23 +323,29 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
     return 0
 
 
-def _carry_on(runner: Runner, display: Display) -> bool:
+def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None) -> bool:
     """Runs the job until it ends or is stopped; returns True if it was stopped before its end."""
+    tell = terminal.tell if terminal else display.tell
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: runner.interrupt())
     for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), display))
+        signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), tell))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave it ignored.
         # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
-    with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
-        status = runner.run()
+    if terminal:
+        with terminal.following(runner.stop, lambda: runner.interrupted):
+            status = runner.run()
+        display.catch_up()  # The rank's output was shown already, but the summary needs the progress in it.
+    else:
+        with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
+            status = runner.run()
     return runner.interrupted and not status.finished
 
 
-def _say_whose(number: signal.Signals, display: Display) -> None:
+def _say_whose(number: signal.Signals, tell: Callable[[Event], None]) -> None:
     text = f"ddpjob run does not pass {number.name} on to the ranks; send it to the process of a rank"
-    display.tell(Event(warning=True, reason="Notice", message=text))
+    tell(Event(warning=True, reason="Notice", message=text))
 
 
 def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDirectory) -> None:
@@ -322,6 +355,12 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
     screen.print(f"logs and checkpoints: {file_path(directory.root)}")
 
 
+def _say_who_has_the_terminal(screen: Screen, job: DDPJob, rank: int) -> None:
+    alone = job.spec.nodes * job.spec.resolved_procs_per_node() == 1
+    others = "" if alone else "; the output of the others goes only to the logs"
+    screen.print(f"rank {rank} has this terminal, and Ctrl-C stops the run{others}")
+
+
 def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None:
     screen.print(f"It runs in the background; its output goes to {file_path(directory.output)}")
     screen.print(f"Watch it with: {itself()} logs {name} --follow")
@@ -329,7 +368,13 @@ def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None
 
 
 def _say_what_came_of_it(
-    screen: Screen, job: DDPJob, progress: LoggedProgress, directory: RunDirectory, seconds: float
+    screen: Screen,
+    job: DDPJob,
+    progress: LoggedProgress,
+    directory: RunDirectory,
+    seconds: float,
+    *,
+    terminal: Attached | None = None,
 ) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved else None
@@ -338,4 +383,4 @@ def _say_what_came_of_it(
     if job.status.state is State.SUSPENDED:
         for line in how_to_resume(f"{itself()} run --resume {job.metadata.name}", job.status):
             screen.print(line)
-    advise(screen, job)
+    advise(screen, job, attached=terminal.rank if terminal else None)

@@ -17,8 +17,8 @@ NO_NCCL = (
 )
 
 NO_TERMINAL = (
-    "Ranks have no terminal, so breakpoint() and input() end them. torchrun gives them one: "
-    "torchrun --standalone --nproc-per-node 1 SCRIPT"
+    "Ranks have no terminal, so breakpoint() and input() end them. To give rank {rank} yours: "
+    "{ddpjob} run SCRIPT --attach {rank}"
 )
 READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
 """Messages of the exceptions that `breakpoint()` and `input()` raise without a terminal."""
@@ -38,8 +38,11 @@ def summarise(
             screen.print(f"  {name:<11}{one_line(value)}")
 
 
-def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
-    """Prints after a failure which log to look at; `flags` are added to `ddpjob logs` so that it finds the job."""
+def advise(screen: Screen, job: DDPJob, flags: str = "", attached: int | None = None) -> None:
+    """Prints after a failure which log to look at, and what to do about some mistakes.
+
+    `flags` are added to `ddpjob logs` so that it finds the job. `attached` is the rank that had the terminal.
+    """
     incident = job.status.last_incident
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
@@ -48,8 +51,9 @@ def advise(screen: Screen, job: DDPJob, flags: str = "") -> None:
         unsaid = "DDPJOB_BACKEND" not in incident.message
         if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower() and unsaid:
             screen.print(NO_NCCL)
-        if incident.message in READS_A_TERMINAL:
-            screen.print(NO_TERMINAL)
+        rank = incident.node if incident.rank is None else incident.rank
+        if incident.message in READS_A_TERMINAL and rank != attached:
+            screen.print(NO_TERMINAL.format(rank=rank, ddpjob=itself()))
 
 
 def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tuple[str, str | None]]:

@@ -25,6 +25,12 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     )
 
 
+def spec_while_attached(spec: DDPJobSpec) -> DDPJobSpec:
+    """The spec while a rank has a terminal: nothing starts again, and nodes that are done wait for a person."""
+    restart = spec.restart.model_copy(update={"max_restarts": 0, "max_disruptions": 0, "rules": ()})
+    return spec.model_copy(update={"restart": restart, "finish_timeout_seconds": A_YEAR})
+
+
 def _kept(spec: DDPJobSpec) -> Checkpoint | None:
     """`spec.checkpoint`, with a volume of the run if a cluster would delete the checkpoints with their pods."""
     if spec.checkpoint is None or not lost_with_pods(spec):

@@ -48,6 +48,8 @@ class Machine:
     """Number of threads of each training process, so that all processes together use this machine's cores."""
     visible_devices: str | None = None
     """Value for CUDA_VISIBLE_DEVICES; None leaves the variable unchanged."""
+    attached: int | None = None
+    """The rank that gets a terminal; None: none does."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
@@ -77,6 +79,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
     paths = _Paths.of(pod["spec"], container, run, pod_directory)
     directory = _directory(container, machine, paths)
     env = _environment(pod, container, machine, paths, directory) | {Env.RUN_DIR: str(run.root.absolute())}
+    if machine.attached is not None:
+        env[Env.ATTACH] = str(machine.attached)
     if not container.get("command"):
         raise BadInputError(
             "spec.template.spec.containers[trainer].command: is missing; on this machine there is no image "

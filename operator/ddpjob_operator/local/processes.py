@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -152,15 +152,26 @@ class LocalPod:
         return process
 
 
+class RankTerminal(Protocol):
+    """A terminal for one rank."""
+
+    rank: int
+
+    def open_terminal(self, log: Path) -> int:
+        """The descriptor of the terminal, whose output is also appended to the log from now on."""
+        ...
+
+
 class Pods:
     """All pods of a run.
 
     `changed` is called when a pod has started or ended, from other threads.
     """
 
-    def __init__(self, run: RunDirectory, changed: Callable[[], None]) -> None:
+    def __init__(self, run: RunDirectory, changed: Callable[[], None], terminal: RankTerminal | None = None) -> None:
         self._run = run
         self._changed = changed
+        self._terminal = terminal
         self._watched: set[Path] = set()
 
     def observe(self) -> tuple[Pod, ...]:
@@ -287,7 +298,9 @@ class Pods:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", container.__file__, str(pod.directory)],
             env=env,
-            stdin=subprocess.DEVNULL,
+            stdin=self._terminal.open_terminal(pod.log)
+            if self._terminal and _is_attached(env)
+            else subprocess.DEVNULL,
             stdout=writing,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -305,6 +318,12 @@ class Pods:
     def _report_end(self, pod: LocalPod) -> None:
         pod.lock.wait()
         self._changed()
+
+
+def _is_attached(env: Mapping[str, str]) -> bool:
+    """Whether the rank that gets a terminal is one of the node with this environment."""
+    rank = env.get(Env.ATTACH)
+    return rank is not None and int(rank) // int(env[Env.NPROC_PER_NODE]) == int(env[Env.NODE_RANK])
 
 
 def _in_background(what: Callable[..., None], *arguments: object) -> None:

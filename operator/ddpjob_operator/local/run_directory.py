@@ -124,8 +124,12 @@ class RunDirectory:
     @property
     def running(self) -> bool:
         """Whether a process is running the job, or a process of one of its pods still exists."""
-        locks = (self.lock, *(Lock(pod / "lock") for pod in self.pods.glob("*")))
-        return any(lock.holder() is not None for lock in locks)
+        return self.lock.holder() is not None or self.left_behind
+
+    @property
+    def left_behind(self) -> bool:
+        """Whether a process of one of the pods exists. If no process is running the job, it was left behind."""
+        return any(Lock(pod / "lock").holder() is not None for pod in self.pods.glob("*"))
 
     def logs_of(self, attempt: int) -> Path:
         """Directory of the logs of the gang that was created for this attempt. Restarts in place append to them."""

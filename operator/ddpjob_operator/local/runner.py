@@ -27,10 +27,10 @@ from ddpjob_operator.engine import (
 )
 
 from .files import write_json
-from .local_spec import spec_for_this_machine
+from .local_spec import spec_for_this_machine, spec_while_attached
 from .machine import Port, free_port, share_of_gpus, threads_per_process
 from .process_spec import Machine, Ports, translate
-from .processes import Pods
+from .processes import Pods, RankTerminal
 from .run_directory import RunDirectory
 from .status_listener import StatusListener
 
@@ -95,13 +95,21 @@ def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (
 class Runner:
     """Runs one job on this machine. The caller must hold the run directory's lock."""
 
-    def __init__(self, run: RunDirectory, job: DDPJob, gpus: list[str], tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        job: DDPJob,
+        gpus: list[str],
+        tell: Callable[[Event], None],
+        terminal: RankTerminal | None = None,
+    ) -> None:
         self._run = run
         self._job = job
         self._gpus = gpus
         self._tell = tell
         self._dirty: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._pods = Pods(run, self._mark)
+        self._terminal = terminal
+        self._pods = Pods(run, self._mark, terminal)
         self._held: list[Port] = []
         self._listener = StatusListener(self._mark)
         self._told: set[str] = set()
@@ -174,7 +182,10 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        decision = self._decision(_seen(self._job, pods, self._services()))
+        job = self._job
+        if self._terminal:
+            job = job.model_copy(update={"spec": spec_while_attached(job.spec)})
+        decision = self._decision(_seen(job, pods, self._services()))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision
@@ -255,9 +266,10 @@ class Runner:
             devices = share_of_gpus(self._gpus, node, status.procs_per_node)
         threads = threads_per_process(status.nodes * status.procs_per_node)
         other = self._pods.one_of_gang(status.bookkeeping.incarnations.default)
+        attached = self._terminal.rank if self._terminal else None
         if other is not None:
-            return Machine(work, other.ports, threads, devices), other.log.parent
-        return Machine(work, self._free_ports(), threads, devices), self._run.logs_of(status.attempt)
+            return Machine(work, other.ports, threads, devices, attached), other.log.parent
+        return Machine(work, self._free_ports(), threads, devices, attached), self._run.logs_of(status.attempt)
 
     def _free_ports(self) -> Ports:
         """Ports for a new gang: the ports of the job's spec, but free ports in place of any that are taken."""

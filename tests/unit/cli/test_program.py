@@ -186,6 +186,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "submit job.yaml --run-dir x",
             "--run-dir is for this machine, but submit is for a cluster; on this machine",
         ),
+        ("submit train.py --attach 0", "--attach is for this machine, but submit is for a cluster; on this machine"),
         (
             "version --local",
             "--local is for this machine, but version is for a cluster; this command's own version: ddpjob",

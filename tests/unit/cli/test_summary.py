@@ -9,7 +9,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.run import _say_what_came_of_it
 from ddpjob_operator.cli.screen import Screen
-from ddpjob_operator.cli.summary import NO_NCCL, NO_TERMINAL, advise, summarise
+from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 from ddpjob_operator.local import RunDirectory
 
 FAILURE = {
@@ -140,22 +140,27 @@ def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -
 
 
 @pytest.mark.parametrize(
-    ("message", "advised"),
+    ("message", "attached", "advised"),
     [
-        ("BdbQuit", True),
-        ("EOFError: EOF when reading a line", True),
-        ("EOFError: Ran out of input", False),
-        ("ValueError: no BdbQuit", False),
+        ("BdbQuit", None, True),
+        ("EOFError: EOF when reading a line", None, True),
+        ("EOFError: EOF when reading a line", 0, True),
+        ("BdbQuit", 1, False),
+        ("EOFError: Ran out of input", None, False),
+        ("ValueError: no BdbQuit", None, False),
     ],
 )
-def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(message: str, *, advised: bool) -> None:
+def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(
+    message: str, attached: int | None, *, advised: bool
+) -> None:
     failed = [{**FAILED, "reason": "Application"}]
     said_on = io.StringIO()
     advise(
         Screen(file=said_on, width=200),
         a_job("Failed", "x", incidents=[{**FAILURE, "message": message}], conditions=failed),
+        attached=attached,
     )
-    assert (NO_TERMINAL in said_on.getvalue()) is advised
+    assert ("To give rank 1 yours: ddpjob run SCRIPT --attach 1" in said_on.getvalue()) is advised
 
 
 @pytest.mark.parametrize(("attempt", "shown"), [(1, True), (0, False)])

@@ -16,7 +16,14 @@ LIVING = "127.0.0.1:29502,127.0.0.3:29502"
 
 
 def translated(
-    directory: Path, rank: int = 0, peers: str = RANK_0, container: Any = None, pod: Any = None, **more: Any
+    directory: Path,
+    rank: int = 0,
+    peers: str = RANK_0,
+    container: Any = None,
+    pod: Any = None,
+    *,
+    attached: int | None = None,
+    **more: Any,
 ) -> ProcessSpec:
     """A pod's process, of a run that works in a directory."""
     packed = {"DDPJOB_PEERS": peers, "DDPJOB_IN_PLACE_RESTARTS": "5", "DDPJOB_SECRET_FILE": "/secrets/secret"}
@@ -28,7 +35,7 @@ def translated(
     labels = {"ddpjob.dev/node": str(rank), "ddpjob.dev/incarnation": "1"}
     trainer = {"name": "trainer", "command": ["x"], "env": env, **(container or {})}
     document = {"metadata": {"labels": labels}, "spec": {"containers": [trainer], **(pod or {})}}
-    machine = Machine(directory, PORTS, threads=1, environment={})
+    machine = Machine(directory, PORTS, threads=1, attached=attached, environment={})
     return translate(document, RunDirectory(directory / "run"), directory / "run" / "pod", machine)
 
 
@@ -46,6 +53,12 @@ def test_each_node_listens_on_an_address_of_its_own(rank: int, address: str, tmp
     assert (env["MASTER_PORT"], env["DDPJOB_STATUS_PORT"], env["DDPJOB_CONTROL_PORT"]) == ("1", "2", "3")
     assert env["DDPJOB_IN_PLACE_RESTARTS"] == "5"
     assert env["DDPJOB_RUN_DIR"] == str(tmp_path / "run")
+
+
+@pytest.mark.parametrize("attached", [None, 0, 3])
+def test_each_node_knows_which_rank_has_a_terminal(attached: int | None, tmp_path: Path) -> None:
+    env = variables(1, RANK_0, tmp_path, attached=attached)
+    assert env.get("DDPJOB_ATTACH") == (None if attached is None else str(attached))
 
 
 @pytest.mark.parametrize(

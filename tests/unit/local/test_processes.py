@@ -9,7 +9,7 @@ from ddpjob_operator.engine import DeletePod
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json, write_json
 from ddpjob_operator.local.process_spec import Machine, Ports
-from ddpjob_operator.local.processes import LocalPod, Pods
+from ddpjob_operator.local.processes import LocalPod, Pods, _is_attached
 
 UNDER_WAY = {"started.json": '{"pid": 1}'}
 RUNS = {"started.json": '{"pid": 1, "main": 2}'}
@@ -128,3 +128,16 @@ def test_where_the_disk_was_full_the_end_of_the_log_may_be_missing(
     assert observed is not None
     assert observed.message.startswith(said)
     assert bool(observed.message) is bool(said)
+
+
+@pytest.mark.parametrize(
+    ("rank", "node", "processes", "attached"),
+    [(0, 0, 1, True), (1, 0, 1, False), (1, 1, 1, True), (3, 1, 2, True), (3, 0, 2, False), (4, 1, 2, False)],
+)
+def test_the_terminal_goes_to_the_node_of_its_rank(rank: int, node: int, processes: int, *, attached: bool) -> None:
+    env = {"DDPJOB_ATTACH": str(rank), "NODE_RANK": str(node), "NPROC_PER_NODE": str(processes)}
+    assert _is_attached(env) is attached
+
+
+def test_without_a_terminal_it_goes_to_none() -> None:
+    assert not _is_attached({"NODE_RANK": "0", "NPROC_PER_NODE": "1"})

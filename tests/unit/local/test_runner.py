@@ -11,6 +11,7 @@ import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.status import NetworkStatus
 from ddpjob_operator.local import ASIDE, RunDirectory
+from ddpjob_operator.local.local_spec import spec_while_attached
 from ddpjob_operator.local.runner import Runner
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
@@ -49,3 +50,14 @@ def test_of_all_ports_that_are_taken_one_line_tells(taken: int, words: list[str]
     assert [event.message for event in told] == [text.format(*ports, *found) for text in words]
     assert all(event.reason == ASIDE for event in told)
     assert found[taken:] == ports[taken:]
+
+
+def test_while_a_person_debugs_a_rank_nothing_starts_again_and_nobody_hurries() -> None:
+    rule = {"causes": ["Application"], "action": "RestartFree"}
+    spec = {**JOB.spec.to_dict(), "restart": {"maxRestarts": 3, "rules": [rule]}, "finishTimeoutSeconds": 5}
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec})
+    attached = spec_while_attached(job.spec)
+    restart = attached.restart
+    assert (restart.max_restarts, restart.max_disruptions, restart.rules) == (0, 0, ())
+    assert attached.finish_timeout_seconds >= 365 * 86400
+    assert job.spec.restart.max_restarts == 3
