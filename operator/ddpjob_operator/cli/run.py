@@ -281,8 +281,8 @@ def _check_not_left_behind(directory: RunDirectory, lock: Lock) -> None:
         lock.release()
         name = directory.root.name
         raise BadInputError(
-            f"{name} still runs, without a terminal, because its ddpjob run was killed. Stop it first: {itself()} stop"
-            f" {name}"
+            f"{name} is still running, without a terminal, because its ddpjob run was killed. Stop it first: "
+            f"{itself()} stop {name}"
         )
 
 
