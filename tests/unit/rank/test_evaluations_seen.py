@@ -81,7 +81,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Program
     monkeypatch.setattr(Batches, "__next__", PLAIN)
     monkeypatch.setattr(steps_seen, "COUNTER", steps_seen._Counter())
     monkeypatch.setattr(evaluations_seen, "COUNTER", steps_seen.COUNTER)
-    heard = evaluations_seen.Evaluation()
+    heard = evaluations_seen.HeardEvaluation()
     for module in (evaluations_seen, bars_seen):
         monkeypatch.setattr(module, "HEARD", heard)
     for module in (modules, loaders):

@@ -41,7 +41,7 @@ def _watch(modules: ModuleType) -> None:
     modules.Module.eval = watched
 
 
-class Evaluation:
+class HeardEvaluation:
     """What is heard of an evaluation. Outside of it, loaders run as PyTorch has made them."""
 
     def __init__(self) -> None:
@@ -78,4 +78,4 @@ class Evaluation:
         return True
 
 
-HEARD = Evaluation()
+HEARD = HeardEvaluation()
