@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -152,25 +153,22 @@ def test_a_password_that_nobody_can_type_fails_the_job_with_what_to_do(monkeypat
     assert "ranks have no terminal: pass it in the variable that the program reads" in str(known)
 
 
+CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
+
 @pytest.mark.parametrize(
     ("env", "told"),
     [
-        pytest.param(
-            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "1"}, True, id="another than the first node"
-        ),
-        pytest.param({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "0"}, False, id="the first node"),
-        pytest.param({"NODE_RANK": "1"}, False, id="no cluster"),
-        pytest.param(
-            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_RANK": "1", "DDPJOB_RUN_DIR": "/runs"},
-            False,
-            id="a run in a pod, whose nodes share a disk",
-        ),
+        pytest.param(CLUSTER | {"NNODES": "2"}, True, id="several nodes"),
+        pytest.param(CLUSTER | {"NNODES": "1"}, False, id="one node"),
+        pytest.param({"NNODES": "2"}, False, id="no cluster"),
+        pytest.param(CLUSTER | {"NNODES": "2", "DDPJOB_RUN_DIR": "/runs"}, False, id="a run within a pod"),
     ],
 )
-def test_a_file_that_only_the_first_node_has_is_told_as_that(
+def test_a_file_that_only_another_node_may_have_is_told_as_that(
     env: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, told: bool
 ) -> None:
-    for name in ("KUBERNETES_SERVICE_HOST", "NODE_RANK", "DDPJOB_RUN_DIR"):
+    for name in ("KUBERNETES_SERVICE_HOST", "NNODES", "DDPJOB_RUN_DIR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
@@ -181,6 +179,9 @@ def test_a_file_that_only_the_first_node_has_is_told_as_that(
     if told:
         assert str(known).startswith("[Errno 2] No such file or directory: 'data/cifar10/batches.meta', in ")
         assert str(known).endswith(traps.NOT_HERE)
+    with pytest.raises(FileNotFoundError) as caught:
+        subprocess.run(["/no/such/program"], check=False)
+    assert traps.known_mistake(caught.value) is None
 
 
 NO_ROOM = """\

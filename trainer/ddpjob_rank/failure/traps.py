@@ -290,8 +290,11 @@ def _on_a_cluster() -> bool:
 
 
 def _is_of_another_node(error: FileNotFoundError) -> bool:
-    """Whether another node may have the file: this is not the first node, which often prepares what all need."""
-    return error.filename is not None and _on_a_cluster() and os.environ.get(Env.NODE_RANK, "0") != "0"
+    """Whether another node may have the file. All nodes say the same of it: the operator compares their errors."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    starts_a_program = frame.f_globals.get("__name__") == "subprocess"
+    several = os.environ.get(Env.NNODES, "1") != "1"
+    return error.filename is not None and several and _on_a_cluster() and not starts_a_program
 
 
 def _is_there(module: str) -> bool:

@@ -147,7 +147,7 @@ class NodeAttempt:
             return {}
         # The host of rank 0's own node is empty.
         hosts = [address.rpartition(":")[0].strip("[]") for address in members.values()]
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, ValueError):  # The latter: a host name that is none.
             async with asyncio.timeout(NAME_SECONDS):
                 name = await in_thread(_interface_for_gloo, node.rendezvous.master_addr, self.start.port, hosts)
                 return {interface.VARIABLE: name} if name else {}
