@@ -182,7 +182,7 @@ def test_ranks_that_were_left_behind_cannot_get_a_terminal(tmp_path: Path) -> No
     (run.pods / "digits-0-x").mkdir()
     pods = Lock(run.pods / "digits-0-x" / "lock")
     pods.acquire()
-    with pytest.raises(BadInputError, match=r"^digits still runs, without a terminal, .* ddpjob stop digits$"):
+    with pytest.raises(BadInputError, match=r"^digits is still running, without a terminal, .* ddpjob stop digits$"):
         _check_not_left_behind(run, lock)
     pods.release()
     assert run.lock.holder() is None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER
 from ddpjob_operator.local import RunDirectory, process_spec
 from ddpjob_operator.local.process_spec import Machine, Ports, ProcessSpec, translate
 
@@ -158,3 +159,15 @@ def test_variables_in_a_command_are_replaced_as_by_a_kubelet(tmp_path: Path) -> 
         tmp_path, container={"args": ["$(DDPJOB_PEERS)", "$(NOWHERE)", "$$(DDPJOB_PEERS)"]}, peers=LIVING
     )
     assert process.argv[1:] == [process.env["DDPJOB_PEERS"], "$(NOWHERE)", "$(DDPJOB_PEERS)"]
+
+
+def test_what_is_not_run_or_not_used_on_this_machine_is_told_and_what_nobody_misses_is_not(tmp_path: Path) -> None:
+    pod = {
+        "initContainers": [{"name": WAIT_CONTAINER}, {"name": "download"}],
+        "volumes": [{"name": SECRET_VOLUME, "secret": {}}, {"name": "settings", "configMap": {}}, {"name": "tmp"}],
+    }
+    assert translated(tmp_path, container={"envFrom": []}, pod=pod).notices == [
+        "container download is not run on this machine",
+        "envFrom of the trainer container is not used on this machine",
+        "volume settings (configMap) is an empty directory on this machine",
+    ]

@@ -141,3 +141,15 @@ def test_the_terminal_goes_to_the_node_of_its_rank(rank: int, node: int, process
 
 def test_without_a_terminal_it_goes_to_none() -> None:
     assert not _is_attached({"NODE_RANK": "0", "NPROC_PER_NODE": "1"})
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(1, 1), (2, 2), (3, 5), (5, 5), (6, None)])
+def test_a_gang_is_there_from_the_first_pod_of_its_incarnation_or_a_later_one(
+    wanted: int, found: int | None, tmp_path: Path
+) -> None:
+    run = RunDirectory(tmp_path)
+    for incarnation in (1, 2, 5):
+        (directory := run.pods / f"pod-{incarnation}").mkdir(parents=True)
+        write_json(directory / "pod.json", {"metadata": {"labels": {Label.INCARNATION: str(incarnation)}}})
+    one = Pods(run, lambda: None).one_of_gang(wanted)
+    assert (one and one.directory.name) == (found and f"pod-{found}")
