@@ -98,7 +98,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert job["metadata"]["annotations"][digest] == first["metadata"]["annotations"][digest]
 
     code, said = engineer.submit(*words)
-    assert (code, "train exists already" in said, "in its place: --replace" in said) == (2, True, True), said
+    assert (code, "train exists already" in said, "to replace it, use --replace" in said) == (2, True, True), said
     assert engineer.submit("--name", "other", *words)[0] == 0
     assert engineer.owners() == {name: {"train", "other"}}, "the same code is there once"
 
@@ -142,7 +142,7 @@ def _suspended() -> dict[str, Any]:
 def test_what_is_refused_makes_nothing_and_is_told_in_one_line(engineer: Engineer) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "jobs-only"}}
     bind(engineer, role | {"rules": [{"apiGroups": ["ddpjob.dev"], "resources": ["*"], "verbs": ["*"]}]})
-    forbidden = "cannot store the code in a ConfigMap: the cluster of context plant does not allow it: "
+    forbidden = "cannot store the code in a ConfigMap: the cluster of context plant does not allow this: "
     code, said = engineer.submit("train.py")
     assert (code, said.count("error: "), forbidden in said) == (1, 1, True), said
     mistakes = {

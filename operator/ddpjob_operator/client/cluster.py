@@ -139,7 +139,8 @@ class Cluster:
 
     def _unreachable(self, error: Exception) -> str:
         reason = getattr(error, "reason", None) or str(error).rpartition(": ")[2] or type(error).__name__
-        return f"cannot reach {self} at {self.api.configuration.host}: {reason}. Is it the right one? Does it run?"
+        host = self.api.configuration.host
+        return f"cannot reach {self} at {host}: {reason}. Is this the right cluster, and is it running?"
 
 
 def _document(data: bytes) -> Document:

@@ -58,7 +58,7 @@ def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
         # DDPJob's own roles do not include the right to forward ports, because it applies to all pods of a namespace.
         role = "edit" if "pods/portforward" in reason else "ddpjob-edit, or ddpjob-view to look"
-        message = f"{where} does not allow it: {reason}. Ask for the ClusterRole {role}"
+        message = f"{where} does not allow this: {reason}. Ask for the ClusterRole {role}"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return UnreachableError(f"{where} cannot answer now: {reason}")
     else:

@@ -100,7 +100,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
         name = path.relative_to(root).as_posix()
         found[name], sizes[name] = path, path.stat().st_size
         if len(found) > MOST_FILES:
-            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name a folder with the program alone")
+            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name one that holds only the program")
     for name in included:
         source.left_out.pop(name, None)
     if sum(sizes.values()) > MOST_UNPACKED:
@@ -186,13 +186,13 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
         return "a virtual environment" if (path / VENV_MARK).exists() else ""
     target = path.resolve()
     if not target.is_relative_to(root):
-        return "a link that leads outside"
+        return "a link that leads out of the folder"
     if path.is_symlink() and (target.is_dir() or not target.exists()):
         return "a link that leads to no file"
     name = target.relative_to(root).as_posix()
     if names_secrets(name) or _matches(USELESS, target, root, is_folder=False):
         return "a link to a file that is not sent"
-    return "" if target.is_file() else "no regular file"
+    return "" if target.is_file() else "not a regular file"
 
 
 def _specs_above(root: Path) -> Specs:

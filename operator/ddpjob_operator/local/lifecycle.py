@@ -63,7 +63,7 @@ def _choose_directory(run: RunDirectory, tell: Tell, *, anew: bool) -> None:
     if known == here:
         return
     if known is not None and known.is_dir():
-        tell(_notice(f"the ranks run in {known}, where this run was first started; to start one here: --fresh"))
+        tell(_notice(f"the ranks run in {known}, where this run was first started; to start a new run here: --fresh"))
         return
     if known is not None:
         tell(_notice(f"the ranks run in {here}, because {known}, where this run was first started, no longer exists"))

@@ -123,7 +123,7 @@ def read(file: Path) -> Records:
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
         elif entry.attempt in latest:
-            # Not to the last start, because a process of an earlier attempt may still be writing.
+            # The last start need not be the right one, because a process of an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

@@ -148,16 +148,16 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
         "env.txt": "a link to a file that is not sent",
         "loop": "a link that leads to no file",
         "nowhere": "a link that leads to no file",
-        "out": "a link that leads outside",
-        "out.txt": "a link that leads outside",
-        "pipe": "no regular file",
+        "out": "a link that leads out of the folder",
+        "out.txt": "a link that leads out of the folder",
+        "pipe": "not a regular file",
     }
 
 
 SECRET = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3g"
 HIDDEN = {
     "a key at the end of a long file": ("deploy", "#\n" * 4000 + KEY, "line 4001: a private key"),
-    "a token in a program": ("hub.py", f"login('hf_{SECRET}')\n", "line 1: a token of Hugging Face"),
+    "a token in a program": ("hub.py", f"login('hf_{SECRET}')\n", "line 1: a Hugging Face token"),
     "a value with a telling name": ("a.yaml", f"x: 1\napi_key: '{SECRET}'\n", "line 2: a value for api_key"),
     "one without quotes": ("a.yaml", "db:\n  password: hunter2  # of the test\n", "line 2: a value for password"),
     "one in a shell": ("go.sh", f"export WANDB_API_KEY={SECRET}\n", "line 1: a value for API_KEY"),
@@ -188,7 +188,7 @@ def test_a_file_that_looks_secret_by_what_is_in_it_is_named_and_neither_sent_nor
 def test_few_of_many_places_that_look_secret_are_told(tmp_path: Path, places: int, told: int) -> None:
     write(tmp_path, **{"a.py": f"t = 'hf_{SECRET}'\n" * places})
     more = f"\n  and {told} more places?" if told else ""
-    with pytest.raises(BadInputError, match=rf"(?s)line 1: a token.*line 5: a token of Hugging Face{more}\nPut it"):
+    with pytest.raises(BadInputError, match=rf"(?s)line 1: a Hugging.*line 5: a Hugging Face token{more}\nPut it"):
         read_folder(tmp_path)
 
 

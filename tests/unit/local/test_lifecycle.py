@@ -64,7 +64,7 @@ def test_the_ranks_work_where_the_run_was_started_first_wherever_it_goes_on(
     opened_in: Opened, tmp_path: Path
 ) -> None:
     assert opened_in("one") == (tmp_path / "one", [])
-    said = f"the ranks run in {tmp_path}/one, where this run was first started; to start one here: --fresh"
+    said = f"the ranks run in {tmp_path}/one, where this run was first started; to start a new run here: --fresh"
     assert opened_in("two") == (tmp_path / "one", [said])
     assert opened_in("one") == (tmp_path / "one", [])
     where, said_now = opened_in("two", fresh=True)
