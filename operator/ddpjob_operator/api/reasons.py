@@ -170,8 +170,8 @@ Kueue's own reasons are not listed, because waiting does not help with them."""
 
 NOTHING_TO_DO = "Nothing."
 READ_THE_LOG = (
-    "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: it begins with the rank that failed "
-    "first, which `status.incidents[0]` names."
+    "Read `ddpjob logs NAME`, with `--previous` once the gang has started again: the output begins with the rank "
+    "that failed first, which `status.incidents[0]` names."
 )
 
 ADVICE: dict[Reason | Cause, str] = {
@@ -181,26 +181,26 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.WORKLOAD_TAKEN: "Delete the Workload, or give the job another name.",
     Reason.POD_GROUP_TAKEN: "Delete the PodGroup, or give the job another name.",
     Reason.POD_DISRUPTION_BUDGET_TAKEN: "Delete the PodDisruptionBudget, or give the job another name.",
-    Reason.BEING_DELETED: "Wait until it is gone. If it remains, a finalizer is keeping it: `kubectl get -o yaml` "
-    "shows which.",
+    Reason.BEING_DELETED: "Wait until the object is gone. If it remains, a finalizer is keeping it: "
+    "`kubectl get -o yaml` shows which.",
     Reason.NO_EFFECT: "Look at the objects that the message names: something undoes or hides the operator's changes. "
     "The operator tries again, at growing intervals.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
     "administrator to set `trainerImage`.",
-    Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised: "
-    "`kubectl describe quota`.",
+    Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised. "
+    "`kubectl describe quota` shows it.",
     Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
     "allows it.",
     Reason.LIMIT_RANGE_VIOLATION: "Suspend the job, ask for amounts that `kubectl describe limitrange` allows, and "
     "resume it.",
-    Reason.RESOURCES_MISSING: "Give the containers that the message names what it says is missing: "
+    Reason.RESOURCES_MISSING: "Add what the message says is missing to the containers that it names: "
     "`ddpjob submit --replace --cpu 4 --memory 16Gi`, or suspend the job, change its template, and resume it.",
-    Reason.POLICY_DENIED: "Read what the policy demands in the message. Labels that it demands belong into "
-    "`spec.template.metadata.labels`, from where all objects of the job get them: suspend the job, add them, and "
-    "resume it. If a job cannot do what the policy demands, show the message to the cluster's administrator.",
+    Reason.POLICY_DENIED: "The message says what the policy demands. If that is a label, put it into "
+    "`spec.template.metadata.labels`, from which all objects of the job get it: suspend the job, add the label, and "
+    "resume the job. If no job can meet the demand, show the message to the cluster's administrator.",
     Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
-    Reason.WEBHOOK_FAILED: "Ask those who run the webhook that the message names to fix it: `kubectl get "
-    "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists them.",
+    Reason.WEBHOOK_FAILED: "Have the webhook that the message names fixed by whoever runs it. `kubectl get "
+    "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists all webhooks.",
     Reason.INVALID: "Suspend the job, fix what the message names in the template, and resume it.",
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
     "The operator checks again every five minutes.",
@@ -223,13 +223,13 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESTARTED: NOTHING_TO_DO,
     Reason.UNSTALLED: NOTHING_TO_DO,
     Reason.NO_STEP_SEEN: "Look where the ranks are: `ddpjob status NAME --stacks`. If they hang, stop the job; "
-    "`firstStepTimeoutSeconds` ends such attempts. If the program reports no steps, let it: `ddpjob.report()`.",
+    "`firstStepTimeoutSeconds` ends such attempts. If the program reports no steps, have it call `ddpjob.report()`.",
     Reason.STEP_SEEN: NOTHING_TO_DO,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's status port (spec.network.statusPort).",
     Reason.SUPERVISOR_HEARD: NOTHING_TO_DO,
     Reason.NOT_FINITE: "Look at the learning rate, and at the data of the steps before that. If the program does not "
-    "recover by itself, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
+    "recover, stop it before it replaces its checkpoints: `ddpjob suspend NAME`.",
     Reason.FINITE: NOTHING_TO_DO,
     Reason.WENT_ON: NOTHING_TO_DO,
     Reason.RESIZED: NOTHING_TO_DO,
@@ -242,8 +242,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.GANG_INCOMPLETE: "Free Kubernetes nodes, or ask for fewer nodes. Otherwise the job keeps trying, "
     "until startDeadlineSeconds if that is set.",
     Reason.SUSPENDED: NOTHING_TO_DO,
-    Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes it.",
-    Reason.JOB_RESUMED: "Nothing, if you resumed it. If a tool such as Argo CD undid the suspension, set "
+    Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes the job.",
+    Reason.JOB_RESUMED: "Nothing, if you resumed the job. If a tool such as Argo CD undid the suspension, set "
     "`spec.suspend` in its repository.",
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
@@ -281,7 +281,7 @@ ADVICE: dict[Reason | Cause, str] = {
     "program load its last checkpoint when it starts, from a volume that outlives its pods.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
-    Cause.POD_DELETED: "Nothing, if it was deleted on purpose.",
+    Cause.POD_DELETED: "Nothing, if the pod was deleted on purpose.",
     Cause.EVICTED: "Nothing, if a Kubernetes node was drained. If one ran short of memory or disk, set "
     "realistic requests.",
     Cause.PREEMPTED: "Nothing is needed. A higher priority class protects the job from preemption.",

@@ -19,7 +19,8 @@ INT32_MAX = 2**31 - 1
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that starts with a letter, because a Service is named after the job (RFC 1035)."""
 NAME_FORM = (
-    f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, the first a letter and the last no dash"
+    f"at most {MAX_NAME_LENGTH} lower-case letters, digits and dashes, "
+    "starting with a letter and not ending with a dash"
 )
 """NAME_PATTERN in words, with the maximum length."""
 

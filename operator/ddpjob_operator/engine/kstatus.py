@@ -25,7 +25,7 @@ CONDITIONS = frozenset({ConditionType.RECONCILING, ConditionType.STALLED})
 
 
 def kstatus(status: DDPJobStatus) -> ConditionType | None:
-    """Returns the condition that is true, derived from the rest of the status; None if neither is.
+    """Returns `Reconciling` or `Stalled`, whichever is true, derived from the rest of the status; None if neither is.
 
     A running job has neither condition, even if something keeps it from growing. A job that is starting or stopping
     is `Stalled` if it is blocked by an obstacle that will not go away without help.

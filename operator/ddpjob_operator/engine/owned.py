@@ -42,9 +42,7 @@ EFFECTS: Mapping[Feature, Effect] = {
         "Volcano places gangs whose pods name it as their scheduler",
         "gangs that name Volcano as their scheduler are placed pod by pod",
     ),
-    Feature.KUEUE: Effect(
-        "queues of Kueue admit the jobs that name them", "jobs that name a queue of Kueue do not start"
-    ),
+    Feature.KUEUE: Effect("Kueue queues admit the jobs that name them", "jobs that name a Kueue queue do not start"),
     Feature.DISRUPTION_BUDGETS: Effect(
         "drains wait for the checkpoints of jobs that ask for it",
         "pods can be evicted at any time, whatever their job asks for",

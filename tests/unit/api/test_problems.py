@@ -18,13 +18,13 @@ KNOWN = (
     "stallTimeoutSeconds, firstStepTimeoutSeconds, preflight, checkpoint, template"
 )
 NAME = (
-    "Name of the job: at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash. "
-    "Pods and the Service are named after it."
+    "Name of the job: at most 52 lower-case letters, digits and dashes, starting with a letter and not ending with a "
+    "dash. Pods and the Service are named after it."
 )
 
 NOT_A_NAME = (
-    "must be at most 52 lower-case letters, digits and dashes, the first a letter and the last no dash: pods and the "
-    "Service are named after it"
+    "must be at most 52 lower-case letters, digits and dashes, starting with a letter and not ending with a "
+    "dash: pods and the Service are named after it"
 )
 
 CHECKPOINTS = (

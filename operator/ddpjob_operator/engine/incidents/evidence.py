@@ -264,7 +264,7 @@ def lacks_image(pod: Pod) -> bool:
 
 
 def unstartable_at(pod: Pod) -> datetime | None:
-    """Returns when a pod whose container cannot be created will count as failed, unless it starts first."""
+    """Returns the time at which a pod whose container cannot be created counts as failed, unless it starts first."""
     waits = pod.waiting is not None and pod.active and pod.waiting.reason in NO_CONTAINER
     return pod.scheduled_at + CONTAINER_TIMEOUT if waits and pod.scheduled_at is not None else None
 

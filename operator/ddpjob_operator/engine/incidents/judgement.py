@@ -17,8 +17,8 @@ DEFAULTS: dict[str, RestartAction] = {
     Cause.PREFLIGHT_FAILED: RestartAction.RESTART,
     Cause.STALLED: RestartAction.RESTART,
     Cause.PEER_LOST: RestartAction.RESTART,
-    Cause.STOPPED: RestartAction.RESTART,  # It is unknown who sent the signal. (Deleted pods have other causes.)
-    # Disruptions: the job is not at fault.
+    Cause.STOPPED: RestartAction.RESTART,  # The sender of the signal is unknown. (A deleted pod has another cause.)
+    # These are disruptions: the job is not at fault.
     Cause.POD_DELETED: RestartAction.RESTART_FREE,
     Cause.EVICTED: RestartAction.RESTART_FREE,
     Cause.PREEMPTED: RestartAction.RESTART_FREE,

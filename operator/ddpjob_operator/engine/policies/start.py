@@ -32,7 +32,8 @@ from .way import wait_ends
 
 def between_attempts(view: View) -> Verdict | None:
     """No attempt begins before its backoff is over, or while pods of a former attempt may still run."""
-    # A gang that exists does not wait for a former pod that appears late, because under_way deletes such pods.
+    # Once a gang exists, it does not wait until a pod of an earlier attempt that turns up late is gone, because
+    # under_way deletes such pods.
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
