@@ -38,7 +38,10 @@ def rights() -> str:
             (code(group) if group else "core", code(resource), ", ".join(verbs), where)
             for where, granted in (
                 ("in the namespaces that it serves", RIGHTS),
-                ("there too; without it finished jobs are not marked, and everything else works", MARK_RIGHTS),
+                (
+                    "there too; without it finished jobs do not get the annotation, and everything else works",
+                    MARK_RIGHTS,
+                ),
                 ("there too; some clusters require it of whoever creates an object that a job owns", OWNER_RIGHTS),
                 *(
                     (f"there too; without it {EFFECTS[feature].missing}", granted)

@@ -12,7 +12,8 @@ def main() -> None:
     # client just to recognize its model objects, which the operator does not use. That import took a quarter of the
     # startup time.
     sys.modules.setdefault("kubernetes", None)  # type: ignore[arg-type]
-    gc.disable()  # Searching modules for garbage took a tenth of the startup time. `operate` enables it again.
+    # Garbage collection during the imports took a tenth of the startup time. `operate` turns it back on.
+    gc.disable()
     try:
         from .command import main as operate  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ AGAIN_SECONDS = 60.0
 """How long no node is read after a refusal. Then reading is tried again, because roles may change while the operator
 runs."""
 
-FORBIDDEN = "this operator may not read Kubernetes nodes"
+FORBIDDEN = "this operator is not allowed to read Kubernetes nodes"
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ class KubernetesNodes:
         except ApiError as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 if not self._forbidden_until:
-                    logger.info("%s, so causes come only from pods, and ranks do not follow placement", FORBIDDEN)
+                    logger.info(
+                        "%s, so it finds causes only in pods, and does not order ranks by their placement", FORBIDDEN
+                    )
                 self._forbidden_until = time.monotonic() + AGAIN_SECONDS
             return {}
         self._forbidden_until = 0.0

@@ -192,10 +192,8 @@ class Namespaces:
         missing, may_see = await rights.missing_in(self._api, name)
         if missing:
             more = f", and {len(missing) - NAMED_RIGHTS} more" if len(missing) > NAMED_RIGHTS else ""
-            return (
-                missing,
-                f"the operator may not {'; '.join(missing[:NAMED_RIGHTS])}{more}. Was the namespace deleted?",
-            )
+            actions = "; ".join(missing[:NAMED_RIGHTS])
+            return missing, f"the operator is not allowed to {actions}{more}. Was the namespace deleted?"
         if may_see and await self._api.get(NAMESPACES, None, name) is None:
             return [], "it does not exist"
         return [], ""

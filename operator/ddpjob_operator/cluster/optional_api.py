@@ -58,4 +58,4 @@ class OptionalApi:
         if missing := [kind for kind in self.kinds if kind.plural not in served]:
             return f"the cluster does not serve {missing[0].plural} ({missing[0].path.removeprefix('/apis/')})"
         lacking = await rights.missing_of(self._api, rights.FEATURE_RIGHTS[self.feature], namespace)
-        return f"the operator may not {lacking[0]}" if lacking else ""
+        return f"the operator is not allowed to {lacking[0]}" if lacking else ""

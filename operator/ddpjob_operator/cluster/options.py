@@ -102,13 +102,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE",
         dest="namespaces",
-        help="watch this namespace only; can be repeated; default: all namespaces",
+        help="watch only this namespace; can be repeated; without it, watch all namespaces",
     )
     which.add_argument(
         "--namespace-selector",
         default="",
         metavar="SELECTOR",
-        help="watch only the namespaces whose labels match, as in `kubectl get --selector`: team=blue",
+        help="watch only the namespaces whose labels match this selector, such as team=blue",
     )
     parser.add_argument(
         "--leader-elect",
@@ -117,17 +117,20 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         help="let one of several replicas lead; the others stand by",
     )
     parser.add_argument(
-        "--lease-namespace", default=own_namespace or "default", metavar="NAMESPACE", help="where the Lease is"
+        "--lease-namespace", default=own_namespace or "default", metavar="NAMESPACE", help="namespace of the Lease"
     )
     parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
     parser.add_argument(
-        "--port", type=_port, default=8080, help="port of /healthz, /readyz and /metrics; 0: a free one"
+        "--port",
+        type=_port,
+        default=8080,
+        help="port that serves /healthz, /readyz and /metrics; 0 picks a free port",
     )
     parser.add_argument(
         "--probe-port",
         type=_port,
         default=8081,
-        help="port of /healthz and /readyz only, for the kubelet; 0: a free one",
+        help="port that serves only /healthz and /readyz, for the kubelet; 0 picks a free port",
     )
     parser.add_argument(
         "--metrics-auth",
@@ -135,7 +138,10 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         help="serve /metrics only to users with a valid token who may get /metrics",
     )
     parser.add_argument(
-        "--log-format", choices=["json", "text"], default="json", help="log lines for programs or for people"
+        "--log-format",
+        choices=["json", "text"],
+        default="json",
+        help="format of log lines: json is for programs, text for people",
     )
     parser.add_argument(
         "--log-level",
@@ -155,7 +161,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_seconds,
         default=60,
         metavar="SECONDS",
-        help="for how long after a start, or a step of the API server's clock, no deadline or timeout has an effect",
+        help="for how long deadlines and timeouts have no effect after a start, or a step of the API server's clock",
     )
     parser.add_argument(
         "--pod-security",
@@ -189,7 +195,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         "--trainer-image",
         default="",
         metavar="IMAGE",
-        help="image of containers that name none, in jobs that start for the first time",
+        help="image for containers that name none, in jobs that start for the first time",
     )
     parser.add_argument(
         "--label",
@@ -198,7 +204,7 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_label,
         metavar="KEY=VALUE",
         dest="labels",
-        help="label of all objects of jobs, as a policy of the cluster may demand it; can be repeated",
+        help="give all objects of jobs this label, which a policy of the cluster may demand; can be repeated",
     )
     parser.add_argument(
         "--inherit-key",
@@ -207,28 +213,28 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_inheritable,
         metavar="KEY",
         dest="inherited_keys",
-        help="give all objects of a job its own label and annotation with this key, and its template's annotation; "
-        "can be repeated",
+        help="copy the label and the annotation with this key from a job to all its objects, and the annotation from "
+        "its template too; can be repeated",
     )
     parser.add_argument(
         "--force-delete-lost-pods",
         action="store_true",
-        help="remove pods of Kubernetes nodes that do not answer from the API; their processes may still run there",
+        help="delete pods from the API if their Kubernetes node does not answer; their processes may still run there",
     )
     parser.add_argument(
         "--drain-protection-seconds",
         type=_at_most_a_week,
         default=Settings().drain_protection_seconds,
         metavar="SECONDS",
-        help="for how long after its last checkpoint a job may delay drains, if it asks for that; 0: not at all",
+        help="for how long after its last checkpoint a job may delay drains, if it asks for that; 0 allows no delay",
     )
     parser.add_argument(
         "--avoid-broken-nodes-seconds",
         type=_at_most_a_week,
         default=Settings().avoid_broken_nodes_seconds,
         metavar="SECONDS",
-        help="for how long pods wait for another Kubernetes node before they may be placed on a broken one; 0: they "
-        "only prefer others",
+        help="for how long pods wait for another Kubernetes node before they may be placed on a broken one; with "
+        "0 they only prefer others",
     )
     return parser
 
@@ -236,26 +242,26 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
 def _port(text: str) -> int:
     port = int(text) if text.isdecimal() else -1
     if not 0 <= port <= LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to {LAST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: it must be a number from 0 to {LAST_PORT}")
     return port
 
 
 def _resource(text: str) -> str:
     if not RESOURCE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a resource's name: such as nvidia.com/gpu.shared")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a resource, such as nvidia.com/gpu.shared")
     return text
 
 
 def _label(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not (sign and KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a label: such as team=vision")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a label, such as team=vision")
     return _inheritable(key), value
 
 
 def _inheritable(key: str) -> str:
     if not KEY.fullmatch(key):
-        raise argparse.ArgumentTypeError(f"{key!r} is not a key of a label or annotation: such as example.com/team")
+        raise argparse.ArgumentTypeError(f"{key!r} is not the key of a label or annotation, such as example.com/team")
     if is_reserved(key):
         raise argparse.ArgumentTypeError(f"{key!r} is reserved: tools recognise a single object by it, not several")
     return key
@@ -263,14 +269,14 @@ def _inheritable(key: str) -> str:
 
 def _seconds(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: a whole number of seconds, at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of seconds, at least 1")
     return int(text)
 
 
 def _at_most_a_week(text: str) -> int:
     seconds = int(text) if text.isdecimal() else -1
     if not 0 <= seconds <= A_WEEK:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: a whole number of seconds from 0 to {A_WEEK}")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of seconds from 0 to {A_WEEK}")
     return seconds
 
 

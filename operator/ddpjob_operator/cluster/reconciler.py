@@ -149,7 +149,7 @@ class _Memory:
         """
         if wanted != self.last_actions:
             self.last_actions, self.without_effect = wanted, False
-        elif self.refusal is not None and self.refusal.reason != Reason.NO_EFFECT:  # This says why they had none.
+        elif self.refusal is not None and self.refusal.reason != Reason.NO_EFFECT:  # The refusal is the reason.
             return max(0.0, (self.refusal.retry_at - now).total_seconds())
         elif not self.without_effect:
             self.without_effect = True

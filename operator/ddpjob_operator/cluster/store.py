@@ -260,7 +260,8 @@ class Cache(Generic[O, T]):
             return
         owner = self.owner_of(seen)
         value = None if owner is None else self._trimmed(seen)
-        if owner is None or value is None:  # It is no job's object (any more), as its labels or owner may change.
+        if owner is None or value is None:
+            # The object does not belong to a job, or no longer does: its labels or owner can change.
             self._gone.add(ref.uid, ref.version)
             self._drop(key)
             return

@@ -63,7 +63,7 @@ this many would refuse thousands more, and an API server that does not answer ne
 UID_MISMATCH = "metadata.uid: Invalid value"
 """Part of the API server's message if a change contains the uid of an object whose name now belongs to another."""
 
-UNMARKED = "finished jobs are not marked, but everything else works:"
+UNMARKED = f"finished jobs do not get the annotation {FINISHED}, but everything else works:"
 
 logger = logging.getLogger(__name__)
 

@@ -185,7 +185,7 @@ def test_one_whose_watch_is_refused_is_closed_and_the_others_go_on() -> None:
         await asyncio.sleep(1)
         assert [scene.namespaces.serves(name) for name in ("blue", "green")] == [True, False]
         assert scene.left == ["green"]
-        assert scene.namespaces.problems.startswith("namespace green: the operator may not ")
+        assert scene.namespaces.problems.startswith("namespace green: the operator is not allowed to ")
 
     played(play, "blue", "green")
 

@@ -84,6 +84,9 @@ def test_the_log_says_why_not_and_says_it_again_when_that_changes(caplog: pytest
             asyncio.run(access.check(None))
     assert caplog.messages == [
         f"PodGroups (all namespaces): {NO_API}",
-        "PodGroups (all namespaces): the operator may not get workloads.scheduling.k8s.io in all namespaces",
+        (
+            "PodGroups (all namespaces): the operator is not allowed to get workloads.scheduling.k8s.io in all "
+            "namespaces"
+        ),
         "PodGroups (all namespaces): the cluster's scheduler places gangs",
     ]

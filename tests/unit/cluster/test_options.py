@@ -5,19 +5,19 @@ from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Settings
 
 MISTAKES = {
-    "--label=team": "'team' is not a label: such as team=vision",
-    "--label=team=a/b": "'team=a/b' is not a label: such as team=vision",
+    "--label=team": "'team' is not a label, such as team=vision",
+    "--label=team=a/b": "'team=a/b' is not a label, such as team=vision",
     "--label=helm.sh/chart=x": "'helm.sh/chart' is reserved: tools recognise a single object by it, not several",
-    "--inherit-key=a/b/c": "'a/b/c' is not a key of a label or annotation: such as example.com/team",
+    "--inherit-key=a/b/c": "'a/b/c' is not the key of a label or annotation, such as example.com/team",
     "--inherit-key=x.k8s.io/x": "'x.k8s.io/x' is reserved: tools recognise a single object by it, not several",
-    "--gpu-resource=gpu": "'gpu' is not a resource's name: such as nvidia.com/gpu.shared",
-    "--port=70000": "'70000' is not a port: a number from 0 to 65535",
-    "--resync-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
-    "--resync-seconds=5m": "'5m' is not a time: a whole number of seconds, at least 1",
-    "--drain-protection-seconds=604801": "'604801' is not a time: a whole number of seconds from 0 to 604800",
-    "--avoid-broken-nodes-seconds=604801": "'604801' is not a time: a whole number of seconds from 0 to 604800",
-    "--drain-protection-seconds=1h": "'1h' is not a time: a whole number of seconds from 0 to 604800",
-    "--clock-settling-seconds=0": "'0' is not a time: a whole number of seconds, at least 1",
+    "--gpu-resource=gpu": "'gpu' is not the name of a resource, such as nvidia.com/gpu.shared",
+    "--port=70000": "'70000' is not a port: it must be a number from 0 to 65535",
+    "--resync-seconds=0": "'0' must be a whole number of seconds, at least 1",
+    "--resync-seconds=5m": "'5m' must be a whole number of seconds, at least 1",
+    "--drain-protection-seconds=604801": "'604801' must be a whole number of seconds from 0 to 604800",
+    "--avoid-broken-nodes-seconds=604801": "'604801' must be a whole number of seconds from 0 to 604800",
+    "--drain-protection-seconds=1h": "'1h' must be a whole number of seconds from 0 to 604800",
+    "--clock-settling-seconds=0": "'0' must be a whole number of seconds, at least 1",
 }
 
 

@@ -654,7 +654,9 @@ def test_that_jobs_are_not_marked_is_told_as_long_as_their_namespace_has_any() -
     reconciler._memory(KEY, stored)
     reconciler._writer.unmarked[KEY[0]] = "nobody may"
     assert (
-        reconciler.problems == "namespace team: finished jobs are not marked, but everything else works: nobody may"
+        reconciler.problems
+        == "namespace team: finished jobs do not get the annotation ddpjob.dev/finished, but everything else works: "
+        "nobody may"
     )
     store.jobs.forget(KEY, stored.uid)
     asyncio.run(reconciler.round(KEY))

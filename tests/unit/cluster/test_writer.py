@@ -152,7 +152,12 @@ def test_where_jobs_may_not_be_marked_it_is_said_once_until_they_may(caplog: pyt
     for _ in range(2):
         with pytest.raises(Refused, match="nobody may"):
             asyncio.run(writer.carry_out((MARK,), JOB))
-    assert caplog.messages == [f"namespace team: finished jobs are not marked, but everything else works: {NO_RIGHT}"]
+    assert caplog.messages == [
+        (
+            "namespace team: finished jobs do not get the annotation ddpjob.dev/finished, but everything else works: "
+            f"{NO_RIGHT}"
+        )
+    ]
     assert writer.unmarked == {"team": NO_RIGHT.message}
     api.error = None
     asyncio.run(writer.carry_out((MARK,), JOB))
