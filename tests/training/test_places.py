@@ -239,7 +239,7 @@ def test_a_second_node_with_the_same_number_is_turned_away(shell: Type, script: 
     nodes[1].wait_for("started 1")
     second = shell(*SUPERVISE, *script, **node_of(2, 1, port))
     assert second.end() == 2, second.said
-    assert "node 1 has already joined: each node needs a number of its own" in second.said
+    assert "node 1 has already joined: each node needs a different number" in second.said
     second_first = shell(*SUPERVISE, *script, **node_of(2, 0, port))
     assert second_first.end() == 1, second_first.said
     taken = f"cannot listen on port {port + 2} for the other supervisors: it is taken by process "

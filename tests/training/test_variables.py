@@ -73,7 +73,7 @@ def test_a_script_that_computes_a_variable_starts_cold_unless_it_must_not(tmp_pa
     script = "import os\n\nos.environ['OMP_NUM_THREADS'] = str(1 + 2)\n"
     done = supervise(tmp_path, script)
     said, printed = done.stdout.splitlines()
-    assert said.startswith("start method: cold, because train.py:3 computes OMP_NUM_THREADS, and PyTorch reads it")
+    assert said.startswith("start method: cold, because train.py:3 computes OMP_NUM_THREADS, which PyTorch reads")
     assert printed == f"{ {'OMP_NUM_THREADS': '3', 'TORCH_LOGS': None} } False []"
     done = supervise(tmp_path, script, "--preload", "json")
     assert "which takes longer, and --preload json has no effect. To start ranks warm" in done.stdout

@@ -41,7 +41,7 @@ def main() -> NoReturn:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == COLD:
             raise ConfigError(
-                "--preload needs --start-method warm: a rank that is started cold imports everything by itself"
+                "--preload needs --start-method warm: a rank that is started cold imports everything itself"
             )
         leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
     except TrainerError as error:
@@ -111,7 +111,7 @@ def _say_why_cold(found: Variables, env: Mapping[str, str], modules: Sequence[st
     variable, place = next(iter(found.unclear.items()))
     preload = f", and --preload {modules[0]} has no effect" if modules else ""
     say(
-        f"start method: cold, because {place} computes {variable}, and PyTorch reads it at its import: each rank"
+        f"start method: cold, because {place} computes {variable}, which PyTorch reads when imported: each rank"
         f" imports PyTorch itself, which takes longer{preload}. To start ranks warm, set {variable} to a constant"
         " there, or in your shell or with --env"
     )
@@ -127,14 +127,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--start-method",
         choices=START_METHODS,
-        help="warm: fork ranks from a process that has imported torch; cold: start each as a process of its own"
-        " (default: warm, unless the script computes a variable that torch reads at its import)",
+        help="warm: fork ranks from a process that has imported torch; cold: start each rank separately"
+        " (default: warm, unless the script computes a variable that torch reads when it is imported)",
     )
     parser.add_argument(
         "--max-restarts",
         type=int,
         metavar="N",
-        help="restarts in place within the window (default: DDPJOB_IN_PLACE_RESTARTS, else 0)",
+        help="how many restarts in place are allowed within the window (default: DDPJOB_IN_PLACE_RESTARTS, else 0)",
     )
     parser.add_argument(
         "--preload",

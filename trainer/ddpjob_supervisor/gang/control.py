@@ -75,7 +75,7 @@ class _Listener:
     def pushed_out(self, host: str) -> None:
         """Logs that a connection from `host` is closed because there are too many."""
         self._once.warn(
-            f"too many connections to the control port have not proved themselves: closing the one from {host}"
+            f"too many connections to the control port are not yet authenticated: closing the one from {host}"
         )
 
     async def serve(self, connection: socket.socket) -> None:
@@ -113,7 +113,9 @@ class _Listener:
                     case _:
                         raise UnprovedError("its first message is not valid here")
         except TimeoutError:
-            raise UnprovedError(f"it has not proved itself within {PROOF_SECONDS:.0f} s") from None
+            raise UnprovedError(
+                f"it has not proved within {PROOF_SECONDS:.0f} s that it belongs to this job"
+            ) from None
         finally:
             self._unproved.leave(link.peer_host, link)
 

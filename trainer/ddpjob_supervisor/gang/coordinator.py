@@ -524,7 +524,7 @@ class Coordinator:
             f"rank {', '.join(map(str, ranks))}" if ranks else f"processes that the ranks of node {node} had started"
         )
         who = who if ring.is_plain or not ranks else f"{who} (node {node})"
-        message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: it waits for a disk or a device"
+        message = f"SIGKILL has not ended {who} within {KILLED_SECONDS:.0f} s: a process waits for a disk or a device"
         end = End(ranks[0] if ranks else ring.first_rank(node), ExitCode.STALLED, now, STALLED, message)
         return incident_of(self.attempt, node, end, busy)
 

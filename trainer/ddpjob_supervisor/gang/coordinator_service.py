@@ -181,9 +181,7 @@ class CoordinatorService:
         if not 0 <= hello.node < self._settings.nodes:
             return Refused(f"there is no node {hello.node} among {self._settings.nodes} nodes", for_good=True)
         if self._settings.joining_seconds is not None and hello.node in self._links:
-            return Refused(
-                f"node {hello.node} has already joined: each node needs a number of its own", for_good=True
-            )
+            return Refused(f"node {hello.node} has already joined: each node needs a different number", for_good=True)
         return None
 
     async def finish(self) -> None:
@@ -243,7 +241,7 @@ class CoordinatorService:
         running = {rank: silent for member in members for rank in member.running}
         stalled = self._stalls.look(now, running | beats)
         if stalled is not None:
-            warn(f"no rank has made progress for {stalled:.0f} s: looking at what they do")
+            warn(f"no rank has made progress for {stalled:.0f} s: checking what the ranks are doing")
             coordinator.found_stalled(self._now() - stalled, self._now())
             self._act()
         elif self._is_late:

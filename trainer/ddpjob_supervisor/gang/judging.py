@@ -164,7 +164,7 @@ def not_entered(ends: Ends) -> tuple[int, End] | None:
             if number < most[group]:
                 message = (
                     f"it did not enter a collective of group {group.partition(' ')[0]}: it had begun"
-                    f" {max(number, 0)} of them, others {most[group]}"
+                    f" {max(number, 0)} of them, other ranks {most[group]}"
                 )
                 return node, replace(end, cause=STALLED, message=message, exit_code=ExitCode.STALLED, exception=None)
     return None

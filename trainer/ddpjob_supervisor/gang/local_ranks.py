@@ -280,7 +280,7 @@ def _end(code: int, spec: RankSpec, *, asked: Sequence[signal.Signals], stopped:
     killed = stopped and code == SIGNAL_BASE + signal.SIGKILL
     as_asked = code - SIGNAL_BASE in asked
     reported = _reported(spec, now)
-    if reported is not None:  # The rank failed by itself, even if it was killed or signalled before it ended.
+    if reported is not None:  # The rank reported a failure of its own, even if it was also killed or signalled.
         return reported if killed or as_asked else replace(reported, exit_code=code)
     if killed or as_asked:
         return End(spec.rank, code, now)

@@ -145,7 +145,7 @@ class NodeAttempt:
         node, members = self._node, self.start.members
         if interface.VARIABLE in node.env or node.settings.nodes == 1 or not node.settings.master_addr:
             return {}
-        # The host of rank 0's own node is empty.
+        # In the address of rank 0's own node, the host is an empty string.
         hosts = [address.rpartition(":")[0].strip("[]") for address in members.values()]
         with contextlib.suppress(TimeoutError, ValueError):  # The latter: a host name that is none.
             async with asyncio.timeout(NAME_SECONDS):

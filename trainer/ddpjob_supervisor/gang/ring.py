@@ -33,12 +33,12 @@ class Ring:
         return self.order[rank // self._processes]
 
     def in_words(self, rank: int) -> str:
-        """A rank as text. Includes the node if it does not follow from the rank."""
+        """A rank as text. Includes the node if the rank's number does not determine the node."""
         return rank_in_words(rank, self.node_of(rank), self._processes)
 
 
 def rank_in_words(rank: int, node: int, processes: int) -> str:
-    """A rank as text. Includes the node if it does not follow from the rank."""
+    """A rank as text. Includes the node if the rank's number does not determine the node."""
     return f"rank {rank}" if rank // processes == node else f"rank {rank} (node {node})"
 
 

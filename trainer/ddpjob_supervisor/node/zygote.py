@@ -45,7 +45,7 @@ OURS = frozenset({"torch", "ddpjob_trainer"})
 THREADS = "OMP_NUM_THREADS"
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
-"""How long a trial child may compute, although a moment is normal, and how often to check whether it has ended."""
+"""How long a trial child may run (normally only a moment), and how often to check whether it has ended."""
 
 REQUESTS = frozenset({signal.SIGINT, signal.SIGTERM})
 """Signals that request a stop."""

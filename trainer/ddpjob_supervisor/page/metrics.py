@@ -101,7 +101,7 @@ def _processes(document: Document) -> Iterator[Metric]:
     )
     memory = GaugeMetricFamily(f"{PREFIX}memory_bytes", "Memory of a process, as it reports it", labels=["rank"])
     metrics = GaugeMetricFamily(
-        f"{PREFIX}rank_metric", "A number of the program's own, as a process reports it", labels=["rank", "name"]
+        f"{PREFIX}rank_metric", "A metric of the program, as a process reports it", labels=["rank", "name"]
     )
     for process in document.get("ranks", ()):
         rank = str(process["rank"])

@@ -79,7 +79,7 @@ class Stalls:
 
     @property
     def learned(self) -> Learned:
-        """The limits that should be kept for pods that start later."""
+        """The limits to save for pods that start later."""
         return self._limits.learned
 
     @property

@@ -283,7 +283,7 @@ def test_who_passes_words_on_without_the_secret_is_not_taken_for_the_one_who_say
     [
         (b"x" * (FIRST_BYTES + 2), DEADLINE_SECONDS, f"a message of more than {FIRST_BYTES} bytes is not allowed"),
         (to_line(Welcome("0.1.0")), DEADLINE_SECONDS, "its first message is not valid here"),
-        (to_line(HELLO), 0.1, "it has not proved itself within 0 s"),
+        (to_line(HELLO), 0.1, "it has not proved within 0 s that it belongs to this job"),
     ],
     ids=["too much", "other words", "no proof"],
 )
@@ -347,7 +347,7 @@ def test_a_flood_pushes_out_nobody_but_itself_and_is_named(
     asyncio.run(test())
     (said,) = capsys.readouterr().err.splitlines()
     assert (
-        said == "warning: too many connections to the control port have not proved themselves:"
+        said == "warning: too many connections to the control port are not yet authenticated:"
         " closing the one from 127.0.0.1"
     )
 

@@ -259,7 +259,7 @@ def test_the_one_that_others_waited_for_has_stalled_them_and_it_is_said_by_how_m
     incident = first_of(3, ends, {0: 1, 1: 2})
     assert incident is not None
     assert (incident.end.cause, incident.end.exit_code) == ("Stalled", 203)
-    assert incident.end.message == ("it did not enter a collective of group 0: it had begun 0 of them, others 7")
+    assert incident.end.message == ("it did not enter a collective of group 0: it had begun 0 of them, other ranks 7")
 
 
 def test_one_that_waited_until_it_gave_up_is_found_waiting_and_any_other_has_ended() -> None:
