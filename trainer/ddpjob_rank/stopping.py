@@ -70,7 +70,8 @@ class StopRequest:
         if not self._loop_runs:
             say("stopped before the first step")
             leave_at_once(ExitCode.SAVED_AND_STOPPED)
-        say(f"told to stop ({signal.Signals(number).name}): finishing the step; a second signal ends it at once")
+        name = signal.Signals(number).name
+        say(f"told to stop ({name}): finishing the step; a second signal ends the process at once")
         self.made = True
 
 

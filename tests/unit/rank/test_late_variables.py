@@ -64,7 +64,7 @@ def test_a_variable_that_comes_too_late_is_told_once_with_its_line_and_advice(tm
     said = said_by(tmp_path, script + "import os\nos.environ['OMP_DYNAMIC'] = 'true'\n")
     (line,) = said.splitlines()
     assert line.startswith("warning: "), said
-    assert " too late: PyTorch reads it at its import" in line
+    assert " too late: PyTorch reads it when imported" in line
     assert line.endswith("with --env, or use --start-method cold")
 
 

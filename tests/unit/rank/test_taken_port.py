@@ -51,9 +51,9 @@ def other() -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("ports", "source"),
     [
-        (("41234", None), "the program sets MASTER_PORT to it"),
-        (("41234", "41234"), "the program names it itself"),
-        ((None, None), "DDPJob has set MASTER_PORT to it"),
+        (("41234", None), "the program sets MASTER_PORT to this port"),
+        (("41234", "41234"), "the program chose this port"),
+        ((None, None), "DDPJob has set MASTER_PORT to this port"),
     ],
 )
 def test_a_taken_port_is_told_with_its_holder_and_who_sets_it(

@@ -26,9 +26,9 @@ def taken_port(error: BaseException, given: str) -> PortTakenError | None:
         return None
     port = found["port"] or found["bound"]
     if port == given:
-        source = "DDPJob has set MASTER_PORT to it; the next attempt has another"
+        source = "DDPJob has set MASTER_PORT to this port; the next attempt gets another one"
     elif port == os.environ.get(Env.MASTER_PORT):
-        source = "the program sets MASTER_PORT to it: leave MASTER_PORT as DDPJob sets it, to a free port"
+        source = "the program sets MASTER_PORT to this port: leave MASTER_PORT as DDPJob sets it, to a free port"
     else:
-        source = "the program names it itself: let it use MASTER_PORT, which DDPJob sets to a free port"
+        source = "the program chose this port: let it use MASTER_PORT instead, which DDPJob sets to a free port"
     return PortTakenError(f"port {port} of this machine is taken by {holder_of(int(port))}; {source}")

@@ -32,14 +32,14 @@ GETPASS = "getpass.py"
 """Python's module that asks for passwords."""
 
 NOT_WHOLE = (
-    "the file is not whole: its writer was ended or had no room, or another rank still writes it. Write it under"
-    " another name, on rank 0 only, then rename it (os.replace); remove this one, or load an older one"
+    "the file is incomplete: its writer was ended or had no room, or another rank still writes it. Write it under"
+    " another name, on rank 0 only, then rename it (os.replace); remove this file, or load an older one"
 )
 
 
 NOT_HERE = (
-    "this node does not have it, and nodes share no disk: if another node made or downloaded it, do so on each node"
-    " (where LOCAL_RANK is 0), or in a volume that all nodes mount (ddpjob submit --volume CLAIM:/PATH)"
+    "this node does not have the file, and nodes share no disk: if another node made or downloaded it, do so on each"
+    " node (where LOCAL_RANK is 0), or in a volume that all nodes mount (ddpjob submit --volume CLAIM:/PATH)"
 )
 
 
@@ -60,8 +60,8 @@ TRAPS = (
     Trap(
         NotImplementedError,
         re.compile(r"Module \[Module(List|Dict)\] is missing the required \"forward\" function"),
-        "it only holds layers and cannot be called: let forward go through them (for layer in self.layers:"
-        " x = layer(x)), or use nn.Sequential",
+        "this container only holds layers and cannot be called: let forward go through them (for layer in"
+        " self.layers: x = layer(x)), or use nn.Sequential",
     ),
     Trap(
         RuntimeError,
@@ -99,9 +99,9 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"Duplicate GPU detected : rank \d+ and rank \d+ both on CUDA device"),
-        "two ranks of a machine use the same GPU: before the first collective let each choose its own by"
-        " torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and move model and batches to that device; a machine"
-        " can have as many ranks as GPUs",
+        "two ranks on one machine use the same GPU. Before the first collective, each rank must select its own GPU"
+        " with torch.cuda.set_device(int(os.environ['LOCAL_RANK'])), and move the model and the batches to it. A"
+        " machine can have at most as many ranks as GPUs",
     ),
     Trap(
         RuntimeError,
@@ -124,9 +124,9 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"(?P<what>Parameter indices which did not receive grad for rank \d+: [\d ]*)"),
-        "the loss does not depend on these parameters: use them in forward, freeze them (requires_grad_(False)), or"
-        " pass find_unused_parameters=True to DistributedDataParallel; with TORCH_DISTRIBUTED_DEBUG=DETAIL PyTorch"
-        " names them",
+        "the loss does not depend on the parameters with these indices. Use them in forward, freeze them"
+        " (requires_grad_(False)), or pass find_unused_parameters=True to DistributedDataParallel. To see their"
+        " names, set TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
     Trap(
         RuntimeError,
@@ -147,7 +147,7 @@ TRAPS = (
         RuntimeError,
         re.compile(r"DDP expects same model across all ranks.{1,99} has inconsistent 0 params"),
         "the other rank did not get as far as DistributedDataParallel: it has failed, or is in another collective;"
-        " its log tells",
+        " its log says which",
         for_certain=False,
     ),
     Trap(
@@ -159,8 +159,9 @@ TRAPS = (
     Trap(
         UnpicklingError,
         re.compile(r"WeightsUnpickler error:\s{1,9}(?P<what>Unsupported operand \d{1,3})"),
-        "torch.save writes no such file by default: it may be damaged, or a text, such as a pointer of Git LFS. If it"
-        " has another pickle_protocol than 2 and you trust it, set weights_only to False in torch.load",
+        "torch.save does not write such a file by default: it may be damaged, or text, such as a Git LFS pointer."
+        " If it was saved with another pickle_protocol than 2, and you trust it, set weights_only to False in"
+        " torch.load",
     ),
     Trap(
         RuntimeError,
@@ -181,8 +182,9 @@ TRAPS = (
     Trap(
         RuntimeError,
         re.compile(r"(?P<what>(?:File|Dataset) not found or corrupted)"),
-        "its download broke off, or several ranks write it at the same moment: let one rank download it, and the"
-        " others wait (barrier): rank 0 for a folder that all nodes share, otherwise LOCAL_RANK 0 on each node",
+        "the download broke off, or several ranks write the data set at the same moment. Let one rank"
+        " download it while the others wait (barrier): rank 0 for a folder that all nodes share, otherwise"
+        " LOCAL_RANK 0 on each node",
         for_certain=False,
     ),
     Trap(

@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
 """The largest manifest that is read. Even a manifest with the longest command line is smaller."""
 PROGRAM = "ddpjob-train"
-"""The mark of this program's manifests, which is the value of `program`."""
+"""The value of the key `program`, which marks a manifest as written by this program."""
 HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
 """How manifests of this program begin: with the mark or, if an older version wrote them, without it."""
 NO_ATTEMPT = -1

@@ -10,9 +10,9 @@ from ddpjob_rank.parsing import config_from_flags, natural, option, positive
 from ddpjob_rank.world import MAX_PORT
 
 PROOF = (
-    "file with the secret that the nodes' supervisors share: at least 32 bytes, readable by its owner only "
-    "(default: DDPJOB_SECRET_FILE; without a file, supervisors meet on this machine only, with a secret of "
-    "this user's)"
+    "file with the secret that the nodes' supervisors share: at least 32 bytes, readable only by its owner "
+    "(default: DDPJOB_SECRET_FILE; without a file, supervisors meet only on this machine, with a secret "
+    "that ddpjob keeps for this user)"
 )
 METHODS = "env://, tcp://HOST:PORT, or file:///PATH on a disk that all processes share"
 
@@ -29,11 +29,11 @@ class PlaceConfig:
     """This process's place according to the flags. A field is None if the environment or a launcher decides it."""
 
     nodes: int | None = option(
-        None, "number of nodes (default 1)", "-n", "--nodes", "--nnodes", type=positive, metavar="N"
+        None, "number of nodes (default: 1)", "-n", "--nodes", "--nnodes", type=positive, metavar="N"
     )
     procs_per_node: int | None = option(
         None,
-        "processes to start on each node, usually one per GPU (default 1)",
+        "processes to start on each node, usually one per GPU (default: 1)",
         *("-g", "--procs-per-node", "--nproc-per-node", "--nproc_per_node", "--gpus"),
         type=positive,
         metavar="N",
@@ -45,13 +45,13 @@ class PlaceConfig:
         None, "name or address of node 0, which rank 0 runs on", "--master-addr", "--master_addr", metavar="HOST"
     )
     master_port: int | None = option(
-        None, "where rank 0 listens (default 29500)", "--master-port", "--master_port", type=_port, metavar="PORT"
+        None, "where rank 0 listens (default: 29500)", "--master-port", "--master_port", type=_port, metavar="PORT"
     )
     secret_file: Path | None = option(None, PROOF, type=Path, metavar="FILE")
     init_file: Path | None = option(None, f"how processes find each other: {METHODS}", "--init-method", metavar="URL")
     """The file through which processes find each other, if they do not use rank 0's port."""
     rank: int | None = option(
-        None, "this process's rank, from 0, if each process is started by itself", type=natural, metavar="N"
+        None, "this process's rank, from 0, if you start each process separately", type=natural, metavar="N"
     )
     world_size: int | None = option(
         None, "number of processes, if each process is started with its --rank", type=positive, metavar="N"
@@ -83,7 +83,7 @@ def _method(url: str) -> tuple[str | None, int | None, Path | None]:
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.query:
-        raise ConfigError(f"--init-method {url}: rank and size have flags of their own, --rank and --world-size")
+        raise ConfigError(f"--init-method {url}: give the rank and the size with --rank and --world-size instead")
     match parts.scheme, bool(host), bool(port), parts.path:
         case "env", False, False, "":
             return None, None, None

@@ -128,7 +128,7 @@ def _given(place: PlaceConfig, env: Mapping[str, str]) -> dict[str, str]:
 def _refuse_others(given: Mapping[str, str], launched: Mapping[str, str], launcher: str) -> None:
     for name, value in launched.items():
         if given.get(name, value) != value:
-            raise ConfigError(f"{FLAGS[name]} is {given[name]}, but {launcher} says {value}: leave it out")
+            raise ConfigError(f"{FLAGS[name]} is {given[name]}, but {launcher} says {value}: leave out {FLAGS[name]}")
 
 
 def _process(place: PlaceConfig, known: Mapping[str, str]) -> dict[str, str]:
@@ -156,7 +156,7 @@ def _of_slurm(place: PlaceConfig, task: slurm.SlurmTask) -> dict[str, str]:
     if task.tasks != task.nodes:
         raise ConfigError(
             f"--procs-per-node is {procs}, but Slurm has started {counted(task.local_tasks, 'process')} on "
-            "this node: leave it out, or let srun start one for each node (--ntasks-per-node=1)"
+            "this node: leave out --procs-per-node, or let srun start one process per node (--ntasks-per-node=1)"
         )
     return _node_variables(task.nodes, procs, task.node)
 
@@ -210,6 +210,6 @@ def _master(known: Mapping[str, str], found: Mapping[str, str], task: slurm.Slur
 def _where(place: PlaceConfig) -> str:
     also = "" if place.init_file is None else ", for their supervisors, which do not meet in a file"
     return (
-        f"where is node 0? Add --master-addr HOST on every node{also}: its name or address, or {THIS_MACHINE} where"
-        f" all run on this machine. Setting {Env.MASTER_ADDR} does the same"
+        f"where is node 0? Add --master-addr HOST on every node{also}: HOST is the name or address of node 0, or"
+        f" {THIS_MACHINE} if all nodes run on this machine. Setting {Env.MASTER_ADDR} does the same"
     )

@@ -102,7 +102,7 @@ def test_all_flags_of_a_place_are_read() -> None:
     ("words", "env", "message"),
     [
         ("-n 2 -g 2", {}, "which of the 2 nodes is this? Add --node-rank 0 on the first one, and so on up to"),
-        ("-n 2 -g 2 -nr 0", {}, "where is node 0? Add --master-addr HOST on every node: its name or address"),
+        ("-n 2 -g 2 -nr 0", {}, "where is node 0? Add --master-addr HOST on every node: HOST is the name or address"),
         ("-n 2 -nr 0 --init-method file:///x", {}, "on every node, for their supervisors, which do not meet in a"),
         ("-n 2 -nr 2 --master-addr gpu1", {}, "NODE_RANK is 2, but NNODES is 2: it must be less"),
         ("--rank 0 --master-addr gpu1", {}, "--rank 0 needs the number of processes: add --world-size"),
@@ -116,13 +116,13 @@ def test_all_flags_of_a_place_are_read() -> None:
         ("-n 3", POD, "--nodes is 3, but NNODES is 2: leave one of them out"),
         ("--local-rank 0", TORCHRUN, "--local-rank is 0, but LOCAL_RANK is 1: leave one of them out"),
         ("--master-port 1", TORCHRUN, "the master's port is 1, but MASTER_PORT is 29500: leave one of them out"),
-        ("--nodes 2", TASK, "--nodes is 2, but Slurm says 4: leave it out"),
+        ("--nodes 2", TASK, "--nodes is 2, but Slurm says 4: leave out --nodes"),
         ("--procs-per-node 8", TASK, "--procs-per-node is 8, but Slurm has started 2 processes on this node"),
-        ("--world-size 8", TASK, "--world-size is 8, but Slurm says 7: leave it out"),
-        ("-g 8 --world-size 8", EACH, "--world-size is 8, but Slurm says 32: leave it out"),
+        ("--world-size 8", TASK, "--world-size is 8, but Slurm says 7: leave out --world-size"),
+        ("-g 8 --world-size 8", EACH, "--world-size is 8, but Slurm says 32: leave out --world-size"),
         ("-g 8", {**MPIRUN, **MASTER}, "NPROC_PER_NODE is 8, but LOCAL_WORLD_SIZE is 2: the two must be equal"),
         ("-n 3", {**MPIRUN, **MASTER}, "WORLD_SIZE is 4, but NNODES * LOCAL_WORLD_SIZE is 6: the two must be equal"),
-        ("--world-size 8", {**MPIRUN, **MASTER}, "--world-size is 8, but MPI says 4: leave it out"),
+        ("--world-size 8", {**MPIRUN, **MASTER}, "--world-size is 8, but MPI says 4: leave out --world-size"),
         ("--rank 1 --world-size 4 --nodes 3 --master-addr x", {}, "NNODES * LOCAL_WORLD_SIZE is 3: the two must be"),
         ("", {**TASK, "SLURM_LOCALID": "x"}, "SLURM_LOCALID is 'x': it must be a whole number"),
         ("", {**TASK, "SLURM_STEP_TASKS_PER_NODE": "2x"}, "SLURM_STEP_TASKS_PER_NODE is '2x': it must have"),
@@ -247,5 +247,5 @@ def test_a_master_is_named_once() -> None:
     words: list[Any] = ["--init-method", "tcp://gpu1:23", "--master-addr", "gpu2"]
     with pytest.raises(ConfigError, match="--master-addr is gpu2, but --init-method is tcp://gpu1:23"):
         read_config(words, {})
-    with pytest.raises(ConfigError, match="rank and size have flags of their own"):
+    with pytest.raises(ConfigError, match="give the rank and the size with --rank"):
         read_config(["--init-method", "tcp://gpu1:23?rank=0"], {})

@@ -61,7 +61,7 @@ class _Watch:
             os.putenv = self._put
         place = Place(own[0].f_code.co_filename, own[0].f_lineno)
         warn(
-            f"{place} sets {name} too late: PyTorch reads it at its import, and this rank was forked from a process"
+            f"{place} sets {name} too late: PyTorch reads it when imported, and this rank was forked from a process"
             f" that had imported PyTorch. Set {name} in your shell or with --env, or use --start-method cold"
         )
 

@@ -97,7 +97,7 @@ class Environment:
         return self._room >= 0 and "\0" not in name + value and "=" not in name and name != ""
 
     def _counts(self, name: Any) -> bool:
-        """Whether a module that reads the variable has not been imported yet."""
+        """Whether the module that reads the variable is still to be imported."""
         if not isinstance(name, str):
             return False
         reader = reader_of(name)

@@ -35,7 +35,7 @@ although PyTorch has already read them."""
 IMPORT_DYNAMO = (DYNAMO, "torch._inductor")
 
 FILE_BYTES, ALL_BYTES = 256 << 10, 512 << 10
-"""The largest file, and the most text in total, that is parsed. This takes half a second."""
+"""How large one file may be, and all files together, to be parsed. Parsing that much takes half a second."""
 
 NODES, CALLS = 100_000, 10
 """How many statements and expressions are followed, and how deep a chain of calls and imports is followed."""
