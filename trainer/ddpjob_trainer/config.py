@@ -49,7 +49,7 @@ class TrainConfig:
     """The settings of a run, which its task can read. None means not set; the flag's help names the default."""
 
     workload: str = option("convnet", "convnet, mlp, random, layers, imagenet, or your own as MODULE:ATTRIBUTE")
-    data: str = option("digits", "data of convnet and mlp (default digits)", choices=DATA)
+    data: str = option("digits", "data set for convnet and mlp (default: digits)", choices=DATA)
     data_dir: Path | None = option(None, "directory of the data set; mnist and imagenet need one", type=Path)
     download: bool = option(False, "download what is missing in --data-dir")
     epochs: int | None = option(None, "passes over the data (default: the workload's)", type=positive)
@@ -63,9 +63,9 @@ class TrainConfig:
     )
     """The global batch stays the same, whatever the number of processes."""
     lr: float | None = option(None, "learning rate (default: the workload's)", type=positive_float)
-    seed: int = option(0, "determines initial weights and order (default 0)", type=natural)
+    seed: int = option(0, "seed of the initial weights and of the order of samples (default: 0)", type=natural)
     threads: int | None = option(None, "CPU threads per process (default: its share of the cores)", type=positive)
-    log_every: int = option(10, "steps between progress lines (default 10)", type=positive)
+    log_every: int = option(10, "steps between progress lines (default: 10)", type=positive)
     place: PlaceConfig = field(default_factory=PlaceConfig)
     group: GroupConfig = field(default_factory=GroupConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)

@@ -43,10 +43,16 @@ class OptimisationConfig:
         None, f"how the learning rate changes from step to step {WORKLOADS}", choices=get_args(Schedule)
     )
     lr_step_size: int | None = option(
-        None, f"epochs between two drops of the learning rate by steplr (default {LR_STEP_SIZE})", type=positive
+        None,
+        f"how many epochs steplr waits before each drop of the learning rate (default: {LR_STEP_SIZE})",
+        type=positive,
     )
-    lr_gamma: float | None = option(None, f"factor of each drop by steplr (default {LR_GAMMA})", type=positive_float)
-    lr_warmup_epochs: int = option(0, "warm-up epochs, in which the learning rate rises (default 0)", type=natural)
+    lr_gamma: float | None = option(
+        None,
+        f"factor by which steplr multiplies the learning rate at each drop (default: {LR_GAMMA})",
+        type=positive_float,
+    )
+    lr_warmup_epochs: int = option(0, "warm-up epochs, in which the learning rate rises (default: 0)", type=natural)
     label_smoothing: float | None = option(None, f"label smoothing of the cross entropy {WORKLOADS}", type=below_one)
     gradient_accumulation_steps: int = option(
         1,
@@ -66,7 +72,7 @@ class OptimisationConfig:
     on_divergence: OnDivergence = option(
         "stop",
         "a step whose loss or gradients are infinite or NaN: end the run, leave the step out, or go on with it"
-        " (default stop)",
+        " (default: stop)",
         choices=get_args(OnDivergence),
     )
 
@@ -78,7 +84,7 @@ DATA_PARALLEL: Final = "data-parallel"
 
 def _gpu(text: str) -> int:
     if not text.strip().isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a GPU: they are counted from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU number: GPUs are numbered from 0")
     return int(text)
 
 
@@ -95,11 +101,11 @@ class ModeConfig:
 
     mode: Mode = option(
         DDP,
-        "ddp: all processes together (default); data-parallel: one process with several GPUs; single: one alone",
+        "ddp: all processes together (default); data-parallel: one process with several GPUs; single: one process",
         choices=get_args(Mode),
     )
     device_ids: tuple[int, ...] | None = option(
-        None, "GPUs of data-parallel (default: all that are visible)", type=_gpus, metavar="N,N"
+        None, "GPUs that data-parallel uses (default: all that are visible)", type=_gpus, metavar="N,N"
     )
     """DataParallel divides each batch among these GPUs; the first one holds the model."""
     output_device: int | None = option(
@@ -144,11 +150,11 @@ class ImagesConfig:
     """What the workload `imagenet` trains: a network of torchvision, and the images that it gets."""
 
     arch: str = option(
-        DEFAULT_ARCH, f"a classification model of torchvision (default {DEFAULT_ARCH})", "-a", "--arch"
+        DEFAULT_ARCH, f"a classification model of torchvision (default: {DEFAULT_ARCH})", "-a", "--arch"
     )
     size: int = option(
         DEFAULT_SIZE,
-        f"side of the square that is cut out of an image (default {DEFAULT_SIZE})",
+        f"side of the square that is cut out of an image (default: {DEFAULT_SIZE})",
         "--image-size",
         type=positive,
         metavar="PIXELS",
@@ -169,7 +175,7 @@ class LoadingConfig:
 
     workers: int | None = option(
         None,
-        "processes of each rank that fetch samples; 0: the rank itself (default: the workload's)",
+        "how many processes fetch samples for each rank; 0: only the rank itself (default: the workload's)",
         "-j",
         "--workers",
         type=natural,
@@ -177,8 +183,8 @@ class LoadingConfig:
     explain_steps: int | None = option(
         None,
         "print which process sees which samples in the first steps of an epoch, and train nothing"
-        f" (default {EXPLAINED_STEPS}); for the present number of processes, or that of --nodes and "
-        "--procs-per-node, or of --world-size",
+        f" (default: {EXPLAINED_STEPS}); --nodes and --procs-per-node, or --world-size, give another "
+        "number of processes",
         "--explain-shards",
         type=positive,
         nargs="?",
@@ -200,13 +206,13 @@ class GroupConfig:
 
     backend: str | None = option(
         None,
-        f"default: {Env.BACKEND}, else auto: nccl where each process has a GPU, else gloo",
+        f"how processes communicate (default: {Env.BACKEND}, else auto: nccl if each process has a GPU, else gloo)",
         choices=(AUTO, *BACKENDS),
     )
     """The name in lower case; None stands for the backend that fits the devices."""
     timeout_seconds: float | None = option(
         None,
-        f"how long to wait for other processes (default {JOINING_SECONDS:.0f}; under a supervisor, a collective"
+        f"how long to wait for other processes (default: {JOINING_SECONDS:.0f}; under a supervisor, a collective"
         " waits until the supervisor has found the rank that holds it up)",
         type=positive,
         metavar="SECONDS",
@@ -259,13 +265,13 @@ class ComputingConfig:
     """How a step is computed: options that change its speed or its exactness, but not its meaning."""
 
     precision: Precision = option(
-        "fp32", "mixed precision by torch.amp; fp16 scales the loss (default fp32)", choices=get_args(Precision)
+        "fp32", "mixed precision by torch.amp; fp16 scales the loss (default: fp32)", choices=get_args(Precision)
     )
     """The precision of the operations that autocast converts; weights and their updates stay in 32 bits."""
-    channels_last: bool = option(False, "memory layout that suits convolutions on GPUs")
+    channels_last: bool = option(False, "use the memory layout that suits convolutions on GPUs")
     compile: bool = option(False, "compile the model; needs a C++ compiler")
     deterministic: bool = option(
-        False, "compute the same bits each time on GPUs too: slower, and an operation that cannot do so is an error"
+        False, "compute the same bits each time on GPUs too; this is slower, and an operation that cannot do so fails"
     )
 
 
@@ -278,22 +284,24 @@ class CommunicationConfig:
 
     bucket_cap_mb: float | None = option(
         None,
-        "gradients are sent in buckets of this size (default: 25, and 1 for the first bucket)",
+        "send gradients in buckets of this size (default: 25, and 1 for the first bucket)",
         type=positive_float,
         metavar="MB",
     )
-    gradient_as_bucket_view: bool = option(False, "keep gradients in the buckets: saves a copy")
+    gradient_as_bucket_view: bool = option(False, "keep gradients in the buckets, which saves a copy")
     find_unused_parameters: bool = option(
         False, "find out in each step which parameters have no gradient", excludes="graph"
     )
-    static_graph: bool = option(False, "each step uses the same parameters in the same way", excludes="graph")
+    static_graph: bool = option(
+        False, "assume that each step uses the same parameters in the same way", excludes="graph"
+    )
     comm_hook: Hook = option(
-        "none", "send gradients in 16 bits, or as matrices of low rank (default none)", choices=get_args(Hook)
+        "none", "send gradients in 16 bits, or as matrices of low rank (default: none)", choices=get_args(Hook)
     )
     powersgd_rank: int = option(
-        1, "rank of the matrices of --comm-hook powersgd (default 1)", type=positive, metavar="RANK", default=None
+        1, "rank of the matrices of --comm-hook powersgd (default: 1)", type=positive, metavar="RANK", default=None
     )
-    sync_bn: bool = option(False, "batch normalisation over all processes; on GPUs")
+    sync_bn: bool = option(False, "compute batch statistics over all processes; only on GPUs")
 
 
 def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
@@ -357,14 +365,14 @@ class CheckpointConfig:
     )
     keep: int = option(
         DEFAULT_KEEP,
-        f"how many checkpoints to keep (default {DEFAULT_KEEP})",
+        f"how many checkpoints to keep (default: {DEFAULT_KEEP})",
         "--checkpoint-keep",
         type=positive,
         default=None,
     )
     """Older checkpoints are removed when a new one has been saved."""
     start_over: bool = option(
-        False, "begin at step 0 if no checkpoint there can be used (default: fail); otherwise without effect"
+        False, "begin at step 0 if no checkpoint in --checkpoint-dir can be used (default: fail)"
     )
     allow_other_data: bool = option(
         False, "go on from a checkpoint although --seed or the data has changed since it was saved (default: fail)"
@@ -382,11 +390,11 @@ def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointCo
     directory = flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR)
     if not directory:
         if flags.checkpoint_every_steps or flags.checkpoint_every_seconds or flags.checkpoint_keep:
-            raise ConfigError("--checkpoint-... without a directory: name it with --checkpoint-dir")
+            raise ConfigError("the options --checkpoint-* need a directory: name one with --checkpoint-dir")
         for permission in ("start_over", "allow_other_data"):
             if getattr(flags, permission):
                 name = permission.replace("_", "-")
-                raise ConfigError(f"--{name} without a directory: name it with --checkpoint-dir")
+                raise ConfigError(f"--{name} needs a directory: name one with --checkpoint-dir")
         return None
     every_steps, every_seconds = flags.checkpoint_every_steps, flags.checkpoint_every_seconds
     if every_steps is None and every_seconds is None:

@@ -22,7 +22,7 @@ def test_data_parallel_takes_gpus_by_their_numbers() -> None:
         (["--device-ids", "0"], "--device-ids and --output-device belong to --mode data-parallel"),
         (["--mode", "single", "--output-device", "0"], "belong to --mode data-parallel"),
         (["--mode", "data-parallel", "--device-ids", "0,0"], "'0,0' names a GPU twice"),
-        (["--mode", "data-parallel", "--device-ids", "cuda:0"], "'cuda:0' is not the number of a GPU"),
+        (["--mode", "data-parallel", "--device-ids", "cuda:0"], "'cuda:0' is not a GPU number"),
     ],
 )
 def test_a_mistake_is_one_clear_error(flags: list[str], message: str) -> None:

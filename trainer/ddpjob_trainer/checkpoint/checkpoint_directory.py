@@ -308,7 +308,7 @@ class Checkpoints:
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(
             f"a later run has taken over {self.directory}: {evidence}. Step {manifest.step} is not saved. "
-            "If both should run, give each a --checkpoint-dir of its own"
+            "If both should run, give each its own --checkpoint-dir"
         )
 
     def _paths(self) -> list[Path]:

@@ -35,7 +35,10 @@ PATIENCE_SECONDS = 30.0
 """How long to keep trying if a checkpoint cannot be read."""
 PAUSE_SECONDS = 0.2
 
-READABLE = "Let this user read it, or train as its owner (in a pod's securityContext: fsGroup, or runAsUser)"
+READABLE = (
+    "Allow the user that runs the training to read the checkpoint (in a pod: securityContext.fsGroup), or run the"
+    " training as the checkpoint's owner (securityContext.runAsUser)"
+)
 
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
@@ -115,7 +118,8 @@ def _given_up(error: UnavailableError, retry_seconds: float) -> TrainerError:
     if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
         return ConfigError(f"{refusal}{why}. {READABLE}")
     return StorageUnavailableError(
-        f"{refusal}make it readable for this user ({os.geteuid()}), or have the disk or the file server looked at"
+        f"{refusal}make the checkpoint readable for this user ({os.geteuid()}), or have the disk or the file server"
+        " looked at"
     )
 
 

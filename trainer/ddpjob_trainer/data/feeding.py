@@ -36,8 +36,8 @@ def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.de
     check_sampler(batches)
     if config.global_batch_size or parts > 1:
         raise ConfigError(
-            "--global-batch-size and --gradient-accumulation-steps are for train_data: a train_loader makes its"
-            " batches by itself"
+            "--global-batch-size and --gradient-accumulation-steps are for train_data: a train_loader makes"
+            " its own batches"
         )
     size = config.batch_size or task.batch_size
     return lambda device: Uneven(batches, world, device, batch_size=size, seed=config.seed)

@@ -46,7 +46,9 @@ def run(argv: Sequence[str]) -> None:
 def export_parser() -> argparse.ArgumentParser:
     """The arguments of `ddpjob-train export`."""
     parser = _parser(EXPORT, "Write a trained model into a file.")
-    parser.add_argument("--output", "-o", type=Path, required=True, help="the file; an existing one is replaced")
+    parser.add_argument(
+        "--output", "-o", type=Path, required=True, help="the file to write; an existing file is replaced"
+    )
     parser.add_argument(
         "--format",
         choices=get_args(Format),

@@ -50,7 +50,7 @@ def data_parallel(model: nn.Module, mode: ModeConfig, device: torch.device) -> n
 
 def output_device(mode: ModeConfig, device: torch.device) -> torch.device:
     """The device of the outputs of a model on `device`, to which targets must be moved too."""
-    # With a single device DataParallel neither divides a batch nor gathers its outputs.
+    # With a single device, DataParallel neither divides a batch nor gathers its outputs.
     if mode.output_device is None or device.type == "cpu" or len(_device_ids(mode)) == 1:
         return device
     return torch.device("cuda", mode.output_device)
@@ -62,8 +62,8 @@ def _check(mode: ModeConfig, gpus: int) -> None:
         for index in ids:
             if index is not None and index >= gpus:
                 raise ConfigError(
-                    f"{flag} names GPU {index}, but this process sees {gpus}: they are counted from 0, and only those"
-                    f" that {devices.VISIBLE} shows"
+                    f"{flag} names GPU {index}, but this process sees {gpus}: GPUs are numbered from 0, and only"
+                    f" those that {devices.VISIBLE} shows"
                 )
 
 

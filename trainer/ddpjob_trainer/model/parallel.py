@@ -39,7 +39,7 @@ def prepare_model(model: nn.Module, config: TrainConfig, world: World, device: t
     if config.communication.sync_bn and not world.alone:
         if device.type == "cpu":
             raise ConfigError(
-                "--sync-bn: torch has no synchronised batch normalisation for the CPU; leave it off, or train on GPUs"
+                "--sync-bn: torch has no synchronised batch normalisation for the CPU; leave it out, or train on GPUs"
             )
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     model = model.to(device)
