@@ -145,7 +145,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
     command.add_argument("target", nargs="?", metavar=target, help=meaning)
     _processes(command, "1")
     command.add_argument(
-        "--nodes", type=_whole, metavar="N", help="how many nodes, each with processes of its own (default: 1)"
+        "--nodes", type=_whole, metavar="N", help="how many nodes, each with --procs-per-node processes (default: 1)"
     )
     command.add_argument(
         "--name", metavar="NAME", help="the job's name (default: a new name, made from the script's)"

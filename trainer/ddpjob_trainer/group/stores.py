@@ -84,7 +84,7 @@ class InitMethod:
             expected = f"{theirs} to meet at {self.meeting_point}: {self._told_apart}"
             self._refuse(store, f"rank {rank} is one of {size}, but {expected}")
         if backends != backend:
-            chosen = f"rank {rank} has chosen backend {backend}, and others {backends}"
+            chosen = f"rank {rank} has chosen backend {backend}, but other ranks chose {backends}"
             self._refuse(store, f"{chosen}: name one for all with --backend")
         store.set(f"{ADDRESS}/{rank}", address)
 
