@@ -272,6 +272,15 @@ def test_a_job_that_was_excused_does_not_say_any_more_that_it_will_fail() -> Non
     assert failed.status.state == "Failed"
 
 
+def test_a_job_that_was_excused_waits_as_long_as_it_says_before_it_starts_again() -> None:
+    job = a_job(nodes=2, restart={"maxRestarts": 0, "backoffSeconds": 10})
+    excused = job.running().fails(0, message="Broken pipe", at=-10).decided().overdue(1).decided()
+    assert excused.status.backoff_until is not None
+    wait = (excused.status.backoff_until - excused.snapshot.now).total_seconds()
+    assert 8.0 <= wait <= 10.0
+    assert excused.status.message.endswith(f"restart (not counted) in {wait:.1f} s")
+
+
 def test_an_incident_that_was_seen_only_in_part_is_told_in_the_end_of_the_job() -> None:
     failed = refused.fails(1, code=137, reason="OOMKilled").settled()
     assert failed.status.last_incident is not None
