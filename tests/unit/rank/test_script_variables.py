@@ -100,6 +100,15 @@ UNSHOWN = {
     ),
     "of a context": 'import os\nn = "3"\nwith open(n) as n: os.environ["OMP_NUM_THREADS"] = n',
     "of a list": 'import os\nn = "3"\n[*n] = input()\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a loop": 'import os\nn = "3"\nfor n in "12": 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a loop of pairs": 'import os\nn = "3"\nfor _, n in input(): 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "changed in a loop": 'import os\nn = "3"\nwhile input(): n = "4"\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a loop's condition": 'import os\nn = "3"\nwhile (n := input()): 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "of an import": 'import os\nn = "3"\nimport json as n\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a class": 'import os\nn = "3"\nclass n: 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "changed by a function": (
+        'import os\nn = "3"\ndef begin():\n  global n\n  n = "4"\nbegin()\nos.environ["OMP_NUM_THREADS"] = n'
+    ),
     "of a walrus": 'import os\nn = "3"\n(n := input())\nos.environ["OMP_NUM_THREADS"] = n',
     "by a text that doubles": (
         'import os\nx = "3"\n' + 'x = f"{x}{x}"\n' * 15 + 'if x: os.environ["OMP_NUM_THREADS"] = "3"'

@@ -209,6 +209,7 @@ class _Reader(Values):
         self._follow_perhaps(node.body)
 
     def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
         self._follow_perhaps(node.body)
 
     def visit_Try(self, node: ast.Try) -> None:
@@ -253,6 +254,7 @@ class _Reader(Values):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         with self._within(self.file, {**self.names}):
             self._follow(node.body)
+        self.names[node.name] = UNKNOWN
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         match target:
