@@ -278,7 +278,10 @@ def test_waiting_ends_when_the_job_is_deleted(user: User) -> None:
 
 def test_logs_say_what_they_wait_for(user: User) -> None:
     user.call("submit", EXAMPLE)
-    assert user.call("logs", "digits", "--node", "2") == (2, "error: no node 2; digits has 0 to 1\n")
+    assert user.call("logs", "digits", "--node", "2") == (
+        2,
+        "error: digits has no node 2: its nodes are numbered 0 to 1\n",
+    )
     user.say("Created", state="Starting", message="0 of 2 pods running; rank 1 waits: no node has a free GPU")
     code, said = user.call("logs")
     assert (code, said) == (

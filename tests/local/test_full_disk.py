@@ -49,7 +49,7 @@ def on_a_full_disk(directory: Path, then: str) -> str:
 
 def test_a_run_whose_disk_is_full_can_be_stopped_and_removed(tmp_path: Path) -> None:
     printed = on_a_full_disk(tmp_path, STOPPED)
-    assert "full: no process of it runs any more, but its status cannot be written: No space left on" in printed
+    assert "full: none of its processes runs any more, but its status cannot be written: No space left on" in printed
     assert "full: removed " in printed
     assert "The ranks go on" not in (tmp_path / "output").read_text()
 

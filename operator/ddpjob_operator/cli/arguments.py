@@ -131,12 +131,14 @@ def _run(command: argparse.ArgumentParser) -> None:
 def _init(command: argparse.ArgumentParser) -> None:
     command.usage = OF_A_PROGRAM
     _program(command, "SCRIPT", "Python script")
-    command.add_argument("-o", "--output", type=_path, metavar="FILE", help="default: the job's name and .yaml")
+    command.add_argument(
+        "-o", "--output", type=_path, metavar="FILE", help="the file to write (default: the job's name plus .yaml)"
+    )
 
 
 def _validate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "files", type=_path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - for the input"
+        "files", type=_path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - means standard input"
     )
 
 
@@ -155,7 +157,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
         "--checkpoint",
         type=_path,
         metavar="DIR",
-        help="where to save checkpoints: the ranks' DDPJOB_CHECKPOINT_DIR (default: a directory of the run)",
+        help="directory for checkpoints; ranks find it in DDPJOB_CHECKPOINT_DIR (default: a directory of the run)",
     )
 
 
@@ -171,7 +173,7 @@ def _processes(command: argparse._ActionsContainer, default: str) -> None:
 
 def _how(command: argparse._ActionsContainer) -> None:
     """Adds the options that `run`, `init` and `submit` share."""
-    command.add_argument("-m", "--module", metavar="MODULE", help="Python module, in place of a script")
+    command.add_argument("-m", "--module", metavar="MODULE", help="run this Python module instead of a script")
     command.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
     )
@@ -181,8 +183,8 @@ def _how(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--start-method",
         choices=["warm", "cold"],
-        help="warm: fork ranks from a process that has imported torch; cold: start each as a process of its own"
-        " (default: warm, unless the script computes a variable that torch reads at its import)",
+        help="warm: fork ranks from a process that has imported torch; cold: start each rank separately"
+        " (default: warm, unless the script computes a variable that torch reads when it is imported)",
     )
 
 
@@ -192,7 +194,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
         "target",
         nargs="?",
         metavar="SCRIPT|FILE",
-        help="Python script, or YAML file with one DDPJob; - for the input",
+        help="Python script, or YAML file with one DDPJob; - means standard input",
     )
     command.add_argument(
         "-f", "--filename", type=_path, dest="file_too", metavar="FILE", help="YAML file, as for kubectl"
@@ -200,7 +202,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
     program = command.add_argument_group("program")
     _how(program)
     program.add_argument("--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
-    program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs of each node (default: none)")
+    program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs per node (default: none)")
     _processes(program, "one per GPU, else 1")
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     program.add_argument(
@@ -229,8 +231,8 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="install the packages that this requirements file lists",
     )
     program.add_argument("--image", metavar="IMAGE", help="the pods' image (default: the administrator's choice)")
-    program.add_argument("--cpu", metavar="QUANTITY", help="CPUs of each node, such as 4 or 500m")
-    program.add_argument("--memory", metavar="QUANTITY", help="memory of each node, such as 16Gi")
+    program.add_argument("--cpu", metavar="QUANTITY", help="CPUs per node, such as 4 or 500m")
+    program.add_argument("--memory", metavar="QUANTITY", help="memory per node, such as 16Gi")
     program.add_argument(
         "--volume",
         action="append",
@@ -248,18 +250,18 @@ def _submit(command: argparse.ArgumentParser) -> None:
     program.add_argument(
         "--checkpoint",
         metavar="CLAIM:/PATH",
-        help="claim for checkpoints, mounted at /PATH, the ranks' DDPJOB_CHECKPOINT_DIR",
+        help="save checkpoints on this PersistentVolumeClaim; ranks find /PATH in DDPJOB_CHECKPOINT_DIR",
     )
-    program.add_argument("--queue", metavar="NAME", help="Kueue queue that admits the job")
+    program.add_argument("--queue", metavar="NAME", help="the Kueue queue that admits the job")
     command.add_argument(
         "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
     )
-    command.add_argument("--wait", action="store_true", help="show what happens to it until it ends")
+    command.add_argument("--wait", action="store_true", help="show what happens to the job until it ends")
     command.add_argument(
         "--dry-run", action="store_true", help="let the API server check the job, but create nothing"
     )
     command.add_argument(
-        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what it would create"
+        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what would be created"
     )
     _cluster(command)
 
@@ -279,28 +281,32 @@ def _status(command: argparse.ArgumentParser) -> None:
     shown.add_argument(
         "--stacks", action="store_true", help="print what each rank is doing now, and its Python stack"
     )
-    command.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
     _either(command)
 
 
 def _logs(command: argparse.ArgumentParser) -> None:
     _named(command, "the job (default: the only one)", nargs="?")
-    command.add_argument("--node", type=_whole, metavar="N", help="only the log of this node")
-    command.add_argument("-f", "--follow", action="store_true", help="print new lines until the job ends")
-    command.add_argument("--tail", type=_tail, metavar="N", help="the last N lines of each node (default: all)")
+    command.add_argument("--node", type=_whole, metavar="N", help="print only the log of this node")
+    command.add_argument("-f", "--follow", action="store_true", help="keep printing the log until the job ends")
+    command.add_argument(
+        "--tail", type=_tail, metavar="N", help="print only the last N lines of each node (default: all)"
+    )
     command.add_argument(
         "--since",
         type=_seconds,
         metavar="DURATION",
-        help="only lines that are newer, such as 90s or 1h30m (cluster only)",
+        help="print only lines that are newer than this, such as 90s or 1h30m (cluster only)",
     )
     command.add_argument("--timestamps", action="store_true", help="print each line with its time (cluster only)")
     command.add_argument(
         "--raw", action="store_true", help="do not escape control characters, not even on a terminal"
     )
     attempt = command.add_mutually_exclusive_group()
-    attempt.add_argument("-p", "--previous", action="store_true", help="the logs of the previous attempt")
-    attempt.add_argument("--attempt", type=_whole, metavar="N", help="the logs of this attempt, if they still exist")
+    attempt.add_argument("-p", "--previous", action="store_true", help="print the logs of the previous attempt")
+    attempt.add_argument(
+        "--attempt", type=_whole, metavar="N", help="print the logs of this attempt, if they still exist"
+    )
     _either(command)
 
 
@@ -364,7 +370,9 @@ def _report(command: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a run on this machine, or a directory with its files, its checkpoints or its metrics",
     )
-    command.add_argument("--output", type=_path, metavar="FILE", help="default: report.html in the run's directory")
+    command.add_argument(
+        "--output", type=_path, metavar="FILE", help="the file to write (default: report.html in the run's directory)"
+    )
     _machine(command)
 
 
@@ -373,14 +381,14 @@ def _ls(command: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         choices=["wide", "json"],
-        help="wide: more columns, and whole directories on a narrow terminal too; json: for programs",
+        help="wide: more columns, and full directory names even on a narrow terminal; json: for programs",
     )
     command.add_argument(
         "--state",
         action="append",
         default=[],
         metavar="STATE",
-        help="only the runs in this state, such as Running (can be repeated)",
+        help="list only the runs in this state, such as Running (can be repeated)",
     )
     _machine(command)
 
@@ -420,7 +428,7 @@ def _delete(command: argparse.ArgumentParser) -> None:
         nargs="?",
         const="true",
         default="true",
-        help="wait until all of it is gone (default: true)",
+        help="wait until the job and all that it owns are gone (default: true)",
     )
     _either(command)
 
@@ -432,8 +440,8 @@ def _version(command: argparse.ArgumentParser) -> None:
 
 def _either(command: argparse.ArgumentParser) -> None:
     """Adds the flags of commands that work on this machine and on a cluster."""
-    command.add_argument("--local", action="store_true", help="the run on this machine")
-    command.add_argument("--cluster", action="store_true", help="the job on the cluster")
+    command.add_argument("--local", action="store_true", help="use the run on this machine")
+    command.add_argument("--cluster", action="store_true", help="use the job on the cluster")
     _machine(command)
     _cluster(command)
 
@@ -446,9 +454,11 @@ def _machine(command: argparse.ArgumentParser) -> None:
 
 def _cluster(command: argparse.ArgumentParser) -> None:
     flags = command.add_argument_group("cluster")
-    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="default: the context's")
+    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="the namespace (default: the context's)")
     flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
-    flags.add_argument("--kubeconfig", type=_path, metavar="FILE", help="default: $KUBECONFIG or ~/.kube/config")
+    flags.add_argument(
+        "--kubeconfig", type=_path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG or ~/.kube/config)"
+    )
 
 
 MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {

@@ -130,7 +130,7 @@ def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | Non
 
 
 def _lateness(status: DDPJobStatus, last: datetime, now: datetime) -> str:
-    """The usual time of a step, and when the job counts as stalled, if the present step takes much longer."""
+    """The usual time of a step, and how soon the job counts as stalled; empty if the present step is not late."""
     heard = status.progress or Progress()
     usual, limit = heard.step_seconds, heard.stall_limit_seconds
     seconds = (now - max(last, heard.activity_time or last)).total_seconds()

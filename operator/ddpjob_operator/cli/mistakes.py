@@ -148,10 +148,11 @@ def unknown_arguments(
     if target in PROGRAMS:
         at = words.index(target)
         right = _line(*words[:at], "--", *words[at:], *after)
-        return f"unrecognized arguments: {listed}; a command goes after --: {right}"
+        return f"unrecognized arguments: {listed}; put a command after --, as in: {right}"
     for word in unknown:
-        if why := LEFT_OUT.get(word.partition("=")[0]):
-            return f"unrecognized arguments: {listed}; leave it out: {why}"
+        flag = word.partition("=")[0]
+        if why := LEFT_OUT.get(flag):
+            return f"unrecognized arguments: {listed}; leave out {flag}: {why}"
     if target is None:
         return f"unrecognized arguments: {listed}; see: {itself()} {words[0]} --help"
     script = next((word for word in (target, *unknown) if word.endswith(".py")), target)
@@ -160,7 +161,7 @@ def unknown_arguments(
     own = [word for word in words if word in {target, *unknown} and word != script]
     ours = [word for word in words if word not in {script, *own}]
     right = _line(*ours, script, "--", *own, *after)
-    return f"unrecognized arguments: {' '.join(own)}; the script's own go after --: {right}"
+    return f"unrecognized arguments: {' '.join(own)}; put the script's own arguments after --, as in: {right}"
 
 
 def foreign_flags(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:

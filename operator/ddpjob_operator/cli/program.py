@@ -58,7 +58,7 @@ def is_program(arguments: argparse.Namespace) -> bool:
     """
     target, named = arguments.target, [*filter(None, [arguments.target, arguments.module])]
     if len(named) > 1:
-        raise BadInputError(f"{target} and -m {arguments.module} are two programs; name one of them")
+        raise BadInputError(f"{target} and -m {arguments.module} are two programs; name only one of them")
     if not named and not arguments.program:
         raise BadInputError(
             f"name a script, a module after -m, or a command after --; see: {itself()} {arguments.command} --help"
@@ -203,7 +203,7 @@ def _check_script(target: str, words: list[str], called: str) -> None:
     if file.is_symlink() and not file.exists():
         raise BadInputError(f"{file} is a link to {file.readlink()}, which does not exist")
     if str(file) == "-" or "://" in target or _is_read_once(file):
-        raise BadInputError(f"{target} is not a regular file; save its content to one, and name that")
+        raise BadInputError(f"{target} is not a regular file; save its content to a regular file, and name that file")
     if not file.exists():
         _check_quotes([target, *words], called)
         raise BadInputError(f"there is no {file} in {Path.cwd()}{_hint(file, words, called)}")
@@ -248,7 +248,7 @@ def _check_relative_imports(file: Path, tree: ast.Module) -> None:
 
 def _hint(file: Path, words: list[str], called: str) -> str:
     if str(file) in PROGRAMS:
-        return f"; a command goes after --: {_call(called, [str(file), *words])}"
+        return f"; put a command after --, as in: {_call(called, [str(file), *words])}"
     nearby = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: other for other in nearby for name in (other.name, other.stem)}
     close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)

@@ -33,7 +33,8 @@ def stop(runs: Path, name: str) -> int:
             raise
         end_ranks(run)
         why = f"{error.strerror}: {error.filename}"
-        print(f"{name}: no process of it runs any more, but its status cannot be written: {why}. Make room, and then")
+        print(f"{name}: none of its processes runs any more, but its status cannot be written: {why}.")
+        print("Make room, and then")
         print(f"resume it with: {itself()} run --resume {name}")
         print(f"or remove it with: {itself()} rm {name}")
         return 0

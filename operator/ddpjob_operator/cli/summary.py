@@ -12,7 +12,7 @@ from .screen import Screen
 
 NO_NCCL = (
     "The script asks for NCCL, which needs a GPU for each rank; this job runs with gloo. Have the script "
-    "use the job's:"
+    "use the job's backend:"
     ' init_process_group(os.environ["DDPJOB_BACKEND"])'
 )
 

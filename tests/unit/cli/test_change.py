@@ -9,7 +9,7 @@ from ddpjob_operator.client import Jobs
 
 from tests.unit.client.api import jobs_of
 
-KEPT = "digits: Argo CD keeps this job as its repository has it; set {} there too\n"
+KEPT = "digits: Argo CD resets this job to what its repository says; set {} there too\n"
 CHANGES: dict[str, tuple[Callable[[Jobs, str], int], bool, str]] = {
     "suspend": (suspend, False, "spec.suspend"),
     "resume": (resume, True, "spec.suspend"),

@@ -232,9 +232,7 @@ BLOCKED = {"conditions": [condition("Blocked", "ResourcesMissing")]}
         pytest.param(
             "StartedOver", {}, "Stop the job before it replaces its checkpoints: ddpjob suspend digits. ", id="named"
         ),
-        pytest.param(
-            "OutOfMemory", BLOCKED, "Give the containers that the message names ", id="first about an obstacle"
-        ),
+        pytest.param("OutOfMemory", BLOCKED, "Add what the message says is missing ", id="first about an obstacle"),
     ],
 )
 def test_it_says_what_to_do(cause: str, more: dict[str, Any], advice: str) -> None:

@@ -25,7 +25,7 @@ def test_a_job_is_deleted_by_whoever_may_delete_it_also_if_they_may_not_see_its_
     assert wait() == 0
     assert ("DELETE", f"{JOBS}/digits") in [request[:2] for request in asked]
     assert capsys.readouterr().out.splitlines() == [
-        "digits: deleting it; you may not list pods here, so ddpjob does not wait for them to end",
+        "digits: deleting it; you are not allowed to list pods here, so ddpjob does not wait for them to end",
         "digits: deleted",
     ]
 

@@ -71,5 +71,5 @@ def test_who_suspends_a_job_on_a_cluster_is_told_if_no_checkpoint_is_known_of(
     jobs = Mock(get=lambda _: document)
     assert suspend(jobs, "digits") == 0
     jobs.suspend.assert_called_once()
-    unknown = "No checkpoint is known: the script starts over, unless it finds by itself what it has saved."
+    unknown = "No checkpoint is known: the script starts over, unless the script itself finds what it has saved."
     assert (unknown in capsys.readouterr().out) is not known

@@ -330,8 +330,8 @@ def test_a_suspension_that_is_called_off_starts_the_clock_anew_as_well() -> None
 
 
 UNDONE = (
-    "Resumed: spec.suspend is false again after 1m30s. Argo CD keeps this job as its repository has it: to suspend "
-    "the job, set spec.suspend there"
+    "Resumed: spec.suspend is false again after 1m30s. Argo CD resets this job to what its repository says: to "
+    "suspend the job, set spec.suspend there"
 )
 
 

@@ -70,7 +70,7 @@ def _tell_keeper(document: Document, field: str) -> None:
     metadata = document["metadata"]
     tool = keeper(metadata.get("labels", {}), metadata.get("annotations", {}))
     if tool:
-        print(f"{metadata['name']}: {tool} keeps this job as its repository has it; set {field} there too")
+        print(f"{metadata['name']}: {tool} resets this job to what its repository says; set {field} there too")
 
 
 def _what_it_does(job: DDPJob) -> str:

@@ -17,7 +17,7 @@ Kubernetes node that does not respond."""
 HELD_SECONDS = 5.0
 """How long a finalizer may block a deletion before this is reported. The finalizer's controller needs a moment to
 remove it."""
-UNSEEN = "; you may not list pods here, so ddpjob does not wait for them to end"
+UNSEEN = "; you are not allowed to list pods here, so ddpjob does not wait for them to end"
 
 
 def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:

@@ -35,7 +35,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
         return _print(jobs, job, left, which, attempt)
     nodes, node = job.status.nodes or job.spec.nodes, which.node
     if node is not None and not 0 <= node < nodes:
-        raise BadInputError(f"no node {node}; {job.metadata.name} has 0 to {nodes - 1}")
+        raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
     pods = jobs.pods(document)
     if follow and not job.status.finished:
         return _follow(jobs, document, pods, which)

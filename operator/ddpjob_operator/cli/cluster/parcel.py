@@ -129,7 +129,7 @@ def _packed(source: Source, *, whole: bool) -> Iterator[str]:
     if others:
         yield f"not packed: {_named(others, FIRST, whole=whole)}"
     if not whole and max(len(secret), len(others)) > FIRST:
-        yield "All of them: --dry-run"
+        yield "To list all of them: --dry-run"
 
 
 def _named(names: Sequence[str], most: int, *, whole: bool) -> str:

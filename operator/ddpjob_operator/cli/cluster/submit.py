@@ -152,7 +152,8 @@ def _instead(file: Path | None, job: DDPJob) -> str:
     name, flags = job.metadata.name, f"-n {job.metadata.namespace}"
     look, first = f"Look at it: {itself()} status {name} {flags}.", f"first: {itself()} delete {name} {flags}"
     if file is None:
-        return f"{look} To run beside it: --name; in its place: --replace. To run it again, {first}"
+        beside = "To run the new job beside it, use --name; to replace it, use --replace"
+        return f"{look} {beside}. To run the existing job again, {first}"
     return f"{look} Change it: kubectl apply {flags} -f {file}. To run it again, {first}"
 
 

@@ -110,6 +110,6 @@ def _undone(view: View) -> str:
         return ""
     after = duration(int((view.now - since).total_seconds()))
     return (
-        f"Resumed: spec.suspend is false again after {after}. {keeper} keeps this job as its repository has it: to "
-        "suspend the job, set spec.suspend there"
+        f"Resumed: spec.suspend is false again after {after}. {keeper} resets this job to what its repository "
+        "says: to suspend the job, set spec.suspend there"
     )
