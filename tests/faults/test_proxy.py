@@ -23,11 +23,11 @@ class Server:
     """A small API server. It records requests, and its watches report three pods."""
 
     def __init__(self) -> None:
-        self.report: list[str] = []
+        self.heard: list[str] = []
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
-            self.report.append(request.method)
+            self.heard.append(request.method)
             return web.json_response({"kind": "Pod"})
         response = web.StreamResponse()
         await response.prepare(request)
@@ -84,7 +84,7 @@ async def _status(asks: aiohttp.ClientSession, proxy: Proxy, process: int = 1, m
     ],
     ids=str,
 )
-def test_a_write_is_broken_as_it_says(effect: Effect | None, status: int, report: int, crashes: int) -> None:
+def test_a_write_is_broken_as_it_says(effect: Effect | None, status: int, heard: int, crashes: int) -> None:
     async def asked() -> tuple[int, int, int, float]:
         killed: list[None] = []
 
@@ -97,10 +97,10 @@ def test_a_write_is_broken_as_it_says(effect: Effect | None, status: int, report
             proxy.crash = crash
             begun = proxy._now()
             said = await _status(asks, proxy)
-            return said, len(server.report), len(killed), proxy._now() - begun
+            return said, len(server.heard), len(killed), proxy._now() - begun
 
     *came, took = asyncio.run(asked())
-    assert came == [status, report, crashes]
+    assert came == [status, heard, crashes]
     assert took >= 0.5 if isinstance(effect, Hang) else took < patience(0.5)
 
 
@@ -119,7 +119,7 @@ def test_what_a_killed_process_still_asks_for_is_never_done() -> None:
         server = Server()
         async with _between(server) as (proxy, asks):
             proxy.hang_up(1)
-            return [await _status(asks, proxy, process) for process in (1, 2)], server.report
+            return [await _status(asks, proxy, process) for process in (1, 2)], server.heard
 
     assert asyncio.run(asked()) == ([TORN, 200], ["PATCH"])
 

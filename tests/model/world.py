@@ -163,7 +163,7 @@ class World:
         """What an operator sees now, after this refusal and with answers to all that a decision needs to know."""
         pods = tuple(pod.seen() for pod in self.pods.values())
         self.groups.let_go([*self.pods.values()])
-        there: dict[str, Any] = {"queue": self.kueue.queue, "heard": self.report, "ahead": self.ahead}
+        there: dict[str, Any] = {"queue": self.kueue.queue, "report": self.report, "ahead": self.ahead}
         seen = Snapshot(self.now, self.job, pods, refusal, self.settings, owned=self.owned, **there)
         questions = 0
         while needs := decide(seen).needs:

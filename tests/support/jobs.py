@@ -270,14 +270,14 @@ def exit_codes(team: Team) -> dict[str, int]:
 @contextmanager
 def silent(plant: Plant, node: str) -> Iterator[None]:
     """Makes a node fall silent while the block runs."""
-    report(plant, node, None)
+    heard(plant, node, None)
     try:
         yield
     finally:
-        report(plant, node, "true")
+        heard(plant, node, "true")
 
 
-def report(plant: Plant, node: str, alive: str | None) -> None:
+def heard(plant: Plant, node: str, alive: str | None) -> None:
     """Sets the label that makes kwok play a node. None removes the label."""
     plant.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {ALIVE: alive}}})
 

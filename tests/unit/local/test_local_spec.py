@@ -33,7 +33,7 @@ def test_a_field_that_does_nothing_here_is_told_and_taken_out(field: str, value:
 
 def test_a_job_that_is_suspended_stays_so_and_that_is_told() -> None:
     spec = spec_for_this_machine(a_spec(suspend=True))
-    assert [*differences(spec)] == ["suspend is true in the file: nothing runs until it says false"]
+    assert [*differences(spec)] == ["suspend is true in the file: nothing runs until it is false"]
 
 
 def test_of_fields_that_say_what_is_so_here_anyway_nothing_is_told() -> None:
