@@ -74,7 +74,7 @@ def test_an_operator_that_may_read_nodes_again_does_without_a_restart(
     with caplog.at_level("INFO"):
         problems(nodes, "a")
     assert [message.partition(",")[0] for message in caplog.messages] == [
-        "this operator may not read Kubernetes nodes"
+        "this operator is not allowed to read Kubernetes nodes"
     ], "it is news again"
 
 
