@@ -24,6 +24,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 # A shell has what it runs in the background ignore Ctrl-C, and so would all that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# So would nohup with SIGHUP.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Runs are registered with their user, who is not to find those of the tests among his own; nor does it matter what
 # his git ignores.
