@@ -48,7 +48,8 @@ def call(arguments: argparse.Namespace) -> int:
     try:
         results = [_answer(partial(_call, single)) for single in each(arguments)]
         codes = [result if isinstance(result, int) else _answer(result) for result in results]
-        sys.stdout.flush()
+        if sys.stdout is not None:  # As in `ddpjob ls >&-`.
+            sys.stdout.flush()
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -26,6 +26,12 @@ def test_what_cannot_be_written_is_an_error_in_one_line(
     assert capsys.readouterr().err == "error: cannot write: No space left on device\n"
 
 
+def test_a_command_without_any_output_ends_as_one_whose_output_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has no stdout if its descriptor was closed, as by `ddpjob ls >&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert call(parse(["completion", "bash"])) == 0
+
+
 def test_that_nobody_can_be_told_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     with FULL.open("w", 1) as full, io.TextIOWrapper(FULL.open("wb", 0), write_through=True) as told:
         monkeypatch.setattr(sys, "stdout", full)
