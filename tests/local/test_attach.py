@@ -97,7 +97,7 @@ def test_ctrl_c_stops_all_ranks_although_a_debugger_survives_it(here: Here, shel
     shell.seen.until("(Pdb) ")
     wait_for("the other rank", lambda: "nobody" in here.log("train", 0), story=here.evidence)
     shell.seen.type("\x03")
-    shell.seen.until("ddpjob: stopping; interrupt again to stop at once\r\n")
+    shell.seen.until("ddpjob: stopping; interrupt again to stop immediately\r\n")
     shell.seen.until("train: Suspended. ", seconds=patience(20))
     assert shell.end() == 130
     assert termios.tcgetattr(shell.terminal) == shell.before
