@@ -208,6 +208,11 @@ KILLED: dict[str, tuple[dict[str, Any], Cause, str]] = {
     "a supervisor that crashes": ({"code": 139}, Cause.APPLICATION, "its supervisor was killed by SIGSEGV"),
     "a rank that is killed is reported": ({"message": json.dumps(OWN)}, Cause.APPLICATION, "killed by SIGKILL"),
     "the kernel may have killed both": ({"reason": "OOMKilled"}, Cause.OUT_OF_MEMORY, "killed by SIGKILL"),
+    "a rank whose cause is of a newer version": (
+        {"message": json.dumps({**OWN, "cause": "Overheated"})},
+        Cause.APPLICATION,
+        "killed by SIGKILL",
+    ),
     "a supervisor that ends by itself": ({"code": 3}, Cause.APPLICATION, "exit code 3"),
 }
 

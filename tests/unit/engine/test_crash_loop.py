@@ -168,6 +168,7 @@ HOPELESS = {
     "a terminal that a rank does not have": "EOFError: EOF when reading a line",
     "a backend without its device": "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
     "an argument that is wrong": "ValueError: nccl requires a CUDA device",
+    "a program that it calls": "RuntimeError: prepare.sh ended with exit code 1",
 }
 
 
@@ -201,6 +202,14 @@ PASSING = {
 @pytest.mark.parametrize("error", PASSING.values(), ids=PASSING)
 def test_an_error_that_may_pass_is_tried_again(error: str) -> None:
     assert verdict(twice_raises(error))[1] == "Restarting"
+
+
+def test_a_supervisor_that_is_killed_at_the_start_may_not_be_the_next_time() -> None:
+    supervised = {"containers": [{"name": "trainer", "image": "any", "command": ["ddpjob-supervise", "train.py"]}]}
+    moment = a_job(nodes=2, restart={"backoffSeconds": 0}, template={"spec": supervised}).running()
+    again = moment.fails(1, code=137).after(10).restarted().fails(1, code=137).after(10)
+    assert "its supervisor was killed by SIGKILL" in again.settled().status.incidents[0].message
+    assert verdict(again)[1] == "Restarting"
 
 
 USAGE = "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 0.1\n"

@@ -12,7 +12,7 @@ from ddpjob_operator.engine.manifests.names import pod_name
 from ddpjob_operator.engine.supervision import is_silent, progress_of
 from ddpjob_operator.engine.view import View
 
-from .facts import RESOLUTION, Facts
+from .facts import OF_SUPERVISOR, RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
@@ -154,7 +154,7 @@ def _may_pass(failure: Facts) -> bool:
     if NEVER_PASSES.match(failure.message):
         return False
     unexplained = (f"exit code {failure.exit_code}", f"killed by {failure.signal}")
-    return failure.message.endswith(unexplained) or MAY_PASS.search(failure.message) is not None
+    return failure.message.removeprefix(OF_SUPERVISOR) in unexplained or MAY_PASS.search(failure.message) is not None
 
 
 def _began(view: View) -> datetime | None:

@@ -15,7 +15,7 @@ from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, rank_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
 
-from .facts import SIGNAL_BASE, Facts
+from .facts import OF_SUPERVISOR, SIGNAL_BASE, Facts
 from .pod_reasons import (
     DEADLINE_EXCEEDED,
     ENDED,
@@ -166,8 +166,8 @@ def facts_of(
     if pod.deleting and (cause is Cause.STOPPED or (told_to_stop and not _speaks(ended, report, answers))):
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
-    if supervised and signal and report.cause is None and cause is Cause.APPLICATION:
-        message = f"its supervisor was {message}"  # A supervisor reports how its ranks end.
+    if supervised and signal and not (report.cause or report.message) and cause is Cause.APPLICATION:
+        message = f"{OF_SUPERVISOR}{message}"  # A supervisor reports how its ranks end.
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
     return _facts(pod, attempt, time, cause, message, **how)
 

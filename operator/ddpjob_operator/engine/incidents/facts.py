@@ -19,6 +19,9 @@ CONSEQUENCES_NAMED = 8
 SIGNAL_BASE = 128
 """A process that was ended by signal n has the exit code 128+n."""
 
+OF_SUPERVISOR = "its supervisor was "
+"""How the message begins if a signal killed a supervisor, and not a rank."""
+
 RESOLUTION = timedelta(seconds=1)
 """A kubelet reports times in whole seconds, so a container that ends in the first second of a job seems to have ended
 before the job started."""
