@@ -133,8 +133,9 @@ class Reason(StrEnum):
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
     """There was one more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
-    """Another restart would not help: the same error ended two attempts before their first step, or after three
-    incidents in a row training had got no further than at the first of them."""
+    """Another restart would not help: the same error ended two attempts before their first step, or three attempts
+    after as many counted steps, or after three incidents in a row training had got no further than at the first of
+    them."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
     """The job had finished, and was recreated with the annotation `ddpjob.dev/finished` but without its status."""
 
@@ -263,8 +264,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.DIVERGED: "Look at the samples that the message names, and at the learning rate. The checkpoints are from "
     "before the failure. `ddpjob-train --on-divergence skip` skips such steps; a rule with `action: Restart` makes "
     "the job try again.",
-    Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`). A path that is "
-    "on no volume, such as `/tmp`, is on the Kubernetes node's own disk: write to a volume.",
+    Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`). On a cluster, "
+    "a path that is on no volume, such as `/tmp`, is on the Kubernetes node's own disk: write to a volume.",
     Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
     "read what the message names.",
     Cause.CHECKPOINT_UNUSABLE: "Go back to the image that wrote the checkpoints, or name another directory. To "
@@ -274,11 +275,11 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",
     Cause.START_ERROR: "Fix the command, or create the ConfigMap or Secret that the message names.",
     Cause.PREFLIGHT_FAILED: "Have the machine that the message names checked.",
-    Cause.DEVICE_FAILED: "Have the machine's GPUs checked (`nvidia-smi -q`, Xid in the kernel's log); new "
-    "pods avoid it for an hour.",
+    Cause.DEVICE_FAILED: "Have the machine's GPUs checked (`nvidia-smi -q`, Xid in the kernel's log); on a "
+    "cluster new pods avoid it for an hour.",
     Cause.STALLED: READ_THE_LOG,
-    Cause.STARTED_OVER: "Stop the job before it replaces its checkpoints: `ddpjob suspend NAME`. Then have the "
-    "program load its last checkpoint when it starts, from a volume that outlives its pods.",
+    Cause.STARTED_OVER: "If the job still runs, stop it before it replaces its checkpoints: `ddpjob suspend NAME`. "
+    "Then have the program load its last checkpoint when it starts, from a volume that outlives its pods.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if the pod was deleted on purpose.",

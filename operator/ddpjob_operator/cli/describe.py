@@ -233,12 +233,14 @@ def _last_incident(job: DDPJob, *, wide: bool) -> dict[str, object]:
 
 def _advice(job: DDPJob) -> str:
     """What to do about what keeps the job from running, or about its last incident; empty if that adds nothing."""
-    status = job.status
-    blocked = status.condition(ConditionType.BLOCKED) if status.is_true(ConditionType.BLOCKED) else None
-    incident = None if status.is_true(ConditionType.COMPLETE) else status.last_incident
-    word = blocked.reason if blocked else incident.cause if incident else ""
-    advice = next((text for known, text in ADVICE.items() if known == word), "")
-    return "" if advice.startswith(NOTHING_NEW) else advice.replace("`", "").replace("NAME", job.metadata.name)
+    status, incident = job.status, job.status.last_incident
+    ends = (ConditionType.BLOCKED, ConditionType.FAILED, ConditionType.COMPLETE)
+    reasons = [said.reason for kind in ends if status.is_true(kind) and (said := status.condition(kind))]
+    if incident and NO_MORE.issuperset(reasons):  # Otherwise the job is blocked, or has ended, for another reason.
+        reasons.append(incident.cause)
+    texts = (text for reason in reasons for known, text in ADVICE.items() if known == reason)
+    advice = next((text for text in texts if not text.startswith(NOTHING_NEW)), "")
+    return advice.replace("`", "").replace("NAME", job.metadata.name)
 
 
 def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:

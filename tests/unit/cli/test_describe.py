@@ -225,13 +225,23 @@ def test_of_a_finished_job_it_does_not_tell_how_it_goes_on(name: str) -> None:
 BLOCKED = {"conditions": [condition("Blocked", "ResourcesMissing")]}
 
 
+def failed(reason: str) -> dict[str, Any]:
+    return {"conditions": [condition("Failed", reason)]}
+
+
 @pytest.mark.parametrize(
     ("cause", "more", "advice"),
     [
         pytest.param("OutOfMemory", {}, "Raise the memory limit, or use less: ", id="about the last incident"),
         pytest.param(
-            "StartedOver", {}, "Stop the job before it replaces its checkpoints: ddpjob suspend digits. ", id="named"
+            "StartedOver",
+            {},
+            "If the job still runs, stop it before it replaces its checkpoints: ddpjob suspend digits. ",
+            id="named",
         ),
+        pytest.param("OutOfMemory", failed("MaxRestartsExceeded"), "Raise the memory limit", id="after all restarts"),
+        pytest.param("StorageFull", failed("StorageFull"), "Make room on the full volume", id="after one"),
+        pytest.param("Evicted", failed("MaxDisruptionsExceeded"), "Find out who removes the pods: ", id="a limit"),
         pytest.param("OutOfMemory", BLOCKED, "Add what the message says is missing ", id="first about an obstacle"),
     ],
 )
@@ -242,8 +252,14 @@ def test_it_says_what_to_do(cause: str, more: dict[str, Any], advice: str) -> No
 
 @pytest.mark.parametrize(
     ("cause", "more"),
-    [("Application", {}), ("ConfigError", {}), ("Preempted", {}), ("OutOfMemory", SUCCEEDED)],
-    ids=["the log is named anyway", "the message says it", "nothing is to be done", "all is well in the end"],
+    [
+        *(("Application", {}), ("ConfigError", {}), ("Preempted", {}), ("OutOfMemory", SUCCEEDED)),
+        ("OutOfMemory", failed("DeadlineExceeded")),
+    ],
+    ids=[
+        *("the log is named anyway", "the message says it", "nothing is to be done", "all is well in the end"),
+        "the job has failed because of something else",
+    ],
 )
 def test_advice_that_adds_nothing_is_left_out(cause: str, more: dict[str, Any]) -> None:
     assert [line for line in told({}, {"incidents": [failure(1, cause=cause)], **more}) if "Advice" in line] == []
