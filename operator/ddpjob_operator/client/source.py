@@ -100,7 +100,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
         name = path.relative_to(root).as_posix()
         found[name], sizes[name] = path, path.stat().st_size
         if len(found) > MOST_FILES:
-            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name one that holds only the program")
+            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name a folder with only the program")
     for name in included:
         source.left_out.pop(name, None)
     if sum(sizes.values()) > MOST_UNPACKED:
