@@ -8,7 +8,9 @@ import pytest
 from ddpjob_rank.machine import interface
 from ddpjob_rank.machine.interface import choose_interface, interface_towards, name_leads_out
 
-INTERFACES = {"127.0.0.1": "lo", "127.0.1.1": "lo", "::1": "lo", "10.0.0.11": "eth0", "fe80::1": "eth0"}
+INTERFACES = {"127.0.0.1": "lo", "::1": "lo", "10.0.0.11": "eth0", "fe80::1": "eth0"}
+"""The kernel does not list 127.0.1.1, although any program can bind to it."""
+
 OF_OTHERS = ("", "127.0.0.1", "10.0.0.12")
 
 

@@ -54,4 +54,6 @@ def name_leads_out() -> bool:
         return False
     # An IPv6 address may carry the name of its interface.
     addresses = (str(address[0]).partition("%")[0] for *_, address in found)
-    return next((not is_loopback(address) for address in addresses if interface_of(address)), False)
+    # All of 127.0.0.0/8 is on the loopback interface, but the kernel lists only 127.0.0.1.
+    usable = (address for address in addresses if is_loopback(address) or interface_of(address))
+    return next((not is_loopback(address) for address in usable), False)
