@@ -106,9 +106,13 @@ UNSHOWN = {
     "of a loop's condition": 'import os\nn = "3"\nwhile (n := input()): 0\nos.environ["OMP_NUM_THREADS"] = n',
     "of an import": 'import os\nn = "3"\nimport json as n\nos.environ["OMP_NUM_THREADS"] = n',
     "of a class": 'import os\nn = "3"\nclass n: 0\nos.environ["OMP_NUM_THREADS"] = n',
-    "changed by a function": (
-        'import os\nn = "3"\ndef begin():\n  global n\n  n = "4"\nbegin()\nos.environ["OMP_NUM_THREADS"] = n'
+    "of a pattern": 'import os\nn = "3"\nmatch input():\n  case [_, n]: 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "of the rest of a pattern": (
+        'import os\nn = "3"\nmatch input():\n  case {0: _, **n}: 0\nos.environ["OMP_NUM_THREADS"] = n'
     ),
+    "of a handler": 'import os\nn = "3"\ntry: 0\nexcept OSError as n: 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "of a coroutine": 'import os\nn = "3"\nasync def n(): 0\nos.environ["OMP_NUM_THREADS"] = n',
+    "changed after a loop": 'import os\nn = "3"\nfor _ in "12": 0\nelse: n = "4"\nos.environ["OMP_NUM_THREADS"] = n',
     "of a walrus": 'import os\nn = "3"\n(n := input())\nos.environ["OMP_NUM_THREADS"] = n',
     "by a text that doubles": (
         'import os\nx = "3"\n' + 'x = f"{x}{x}"\n' * 15 + 'if x: os.environ["OMP_NUM_THREADS"] = "3"'
@@ -147,6 +151,10 @@ UNSHOWN = {
         "import os\ntry:\n  from numpy import begin\nexcept ImportError:\n"
         '  def begin(): os.environ["OMP_NUM_THREADS"] = "3"\nbegin()'
     ),
+    "by a function that an import may replace": (
+        'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "3"\nif input():\n  from numpy import begin\nbegin()'
+    ),
+    "after a loop": 'import os\nwhile input(): break\nelse: os.environ["OMP_NUM_THREADS"] = "3"',
     "in a handler": 'import os\ntry: 0\nexcept OSError: os.environ["OMP_NUM_THREADS"] = "3"',
     "of the shell": 'import os\nos.environ["OMP_NUM_THREADS"] = "3" + os.environ["MKL_NUM_THREADS"]',
 }
@@ -161,6 +169,15 @@ def test_a_variable_whose_value_only_the_running_script_knows_is_named_with_its_
     line = 1 + next(nth for nth, text in enumerate(script.splitlines()) if '"OMP' in text)
     assert {name: str(place) for name, place in found.unclear.items()} == {"OMP_NUM_THREADS": f"train.py:{line}"}
     assert found.values == {}
+
+
+def test_of_two_functions_that_may_be_imported_neither_is_believed(tmp_path: Path) -> None:
+    script = (
+        "try:\n  from settings import begin\nexcept ImportError:\n  from others import begin\nbegin()\nimport torch"
+    )
+    begins = 'import os\ndef begin(): os.environ["OMP_NUM_THREADS"] = "{}"'
+    found = read(tmp_path, script, settings=begins.format(3), others=begins.format(4))
+    assert (found.values, [*found.unclear]) == ({}, ["OMP_NUM_THREADS"])
 
 
 NOTHING = {

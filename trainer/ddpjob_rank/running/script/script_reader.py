@@ -145,7 +145,7 @@ class _Reader(Values):
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             module, first = self._import(alias.name, node), alias.name.partition(".")[0]
-            self.names[alias.asname or first] = module if alias.asname else self._import(first, node)
+            self._bind(alias.asname or first, module if alias.asname else self._import(first, node))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         try:
@@ -156,11 +156,12 @@ class _Reader(Values):
         known: Names = module if isinstance(module, dict) else {}
         for alias in node.names:
             if alias.name == "*":
-                self.names.update(known)
+                for every in [*known]:
+                    self._bind(every, known[every])
             elif alias.name in known or known is not module:
-                self.names[alias.asname or alias.name] = known.get(alias.name, UNKNOWN)
+                self._bind(alias.asname or alias.name, known.get(alias.name, UNKNOWN))
             else:
-                self.names[alias.asname or alias.name] = self._import(f"{name}.{alias.name}", node)
+                self._bind(alias.asname or alias.name, self._import(f"{name}.{alias.name}", node))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         value = self.visit(node.value)
@@ -206,11 +207,11 @@ class _Reader(Values):
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
         self._assign(node.target, UNKNOWN)
-        self._follow_perhaps(node.body)
+        self._follow_perhaps(node.body, node.orelse)
 
     def visit_While(self, node: ast.While) -> None:
         self.visit(node.test)
-        self._follow_perhaps(node.body)
+        self._follow_perhaps(node.body, node.orelse)
 
     def visit_Try(self, node: ast.Try) -> None:
         before = self.raised
@@ -218,6 +219,7 @@ class _Reader(Values):
             self._follow([statement])
             self.raised = self.raised or bool(node.handlers)
         self.raised = before
+        self._forget(self.names, [handler.name for handler in node.handlers if handler.name])
         self._follow_perhaps(*(handler.body for handler in node.handlers))
         self._follow([*node.orelse, *node.finalbody])
 
@@ -229,16 +231,30 @@ class _Reader(Values):
         self._follow(node.body)
 
     def visit_Match(self, node: ast.Match) -> None:
+        patterns = [part for case in node.cases for part in ast.walk(case.pattern)]
+        names = [getattr(part, field, None) for part in patterns for field in ("name", "rest")]
+        self._forget(self.names, filter(None, names))
         self._follow_perhaps(*(case.body for case in node.cases))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         parameters = [part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)]
-        others: tuple[Function, ...] = ()
-        if not self.certain and node.name in self.names:
-            known = self.names[node.name]
-            before = known if isinstance(known, Function) else Function((), {}, self.file)
-            others = (replace(before, others=()), *before.others)[:CALLS]
-        self.names[node.name] = Function(node.body, self.names, self.file, parameters, others)
+        self._bind(node.name, Function(node.body, self.names, self.file, parameters))
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._bind(node.name, UNKNOWN)  # A call of it runs nothing yet.
+
+    def _bind(self, name: str, value: Any) -> None:
+        """Gives a name to a function, a module or what is in it. If Python may not come here, it may have another."""
+        known = self.names.get(name, value)
+        if not self.certain and known is not value:
+            if isinstance(value, Function) or isinstance(known, Function):
+                value, known = (
+                    one if isinstance(one, Function) else Function((), {}, self.file) for one in (value, known)
+                )
+                value = replace(value, others=(replace(known, others=()), *known.others, *value.others)[:CALLS])
+            else:
+                value = UNKNOWN
+        self.names[name] = value
 
     def visit_Global(self, node: ast.Global) -> None:
         # A function may be called at any time, so the value is unknown from its first call on.
