@@ -15,6 +15,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.machine import interface
 from ddpjob_rank.machine.network import address_towards
+from ddpjob_rank.reporting.teller import STARTING
 from ddpjob_rank.running.program import Program
 from msgspec import structs
 
@@ -167,20 +168,23 @@ class NodeAttempt:
         return replace(spec, env=env)
 
     def beats(self) -> tuple[BeatFields, ...]:
-        """The last reports of the ranks, as they are sent."""
+        """The last reports of the ranks, as they are sent. A rank that has reported nothing may be stopped, too."""
         transports, pids = (self.ranks.transports() if self.runs else {}), self.ranks.pids
-        return tuple(
-            structs.replace(
-                beat,
+        beats = []
+        for local, (spec, beat) in enumerate(zip(self._specs, self._node.heartbeats.read(), strict=True)):
+            stopped = stopped_state(pids[local], beat) if local in pids else None
+            if beat is None and stopped is None:
+                continue
+            told = structs.replace(
+                beat or Beat(spec.rank, self.start.attempt, STARTING),
                 rank=spec.rank,
                 attempt=self.start.attempt,
                 transport=transports.get(local),
                 slowed=self._slowed.get(local) if self.runs else None,
-                stopped=stopped_state(pids[local], beat) if local in pids else None,
-            ).to_dict()
-            for local, (spec, beat) in enumerate(zip(self._specs, self._node.heartbeats.read(), strict=True))
-            if beat is not None
-        )
+                stopped=stopped,
+            )
+            beats.append(told.to_dict())
+        return tuple(beats)
 
     def message(self) -> Beats:
         """The message with the last reports, and with the ranks that are running."""

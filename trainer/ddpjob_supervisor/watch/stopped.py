@@ -12,9 +12,9 @@ HOW = {"T": "stopped (SIGSTOP)", "t": "stopped by a debugger"}
 """The states in which a process does not run until somebody lets it, as in proc(5)."""
 
 
-def stopped_state(pid: int, beat: Beat) -> str | None:
-    """A key of HOW if a silent rank is stopped, else None."""
-    if beat.step_age is not None and beat.step_age < SILENT_SECONDS:
+def stopped_state(pid: int, beat: Beat | None) -> str | None:
+    """A key of HOW if a silent rank is stopped, else None. `beat` is its last report; None if there is none."""
+    if beat is not None and beat.step_age is not None and beat.step_age < SILENT_SECONDS:
         return None
     state = state_of(pid)
     return state if state in HOW else None

@@ -515,6 +515,21 @@ def test_a_rank_that_is_stopped_is_reported_so(follow: Follow) -> None:
     follow(scene)
 
 
+def test_a_rank_that_is_stopped_before_it_has_reported_anything_is_reported_so(follow: Follow) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        await first_attempt(follower)
+        assert follower.beats() == ()
+        sleepers.processes[1].send_signal(signal.SIGSTOP)
+        while not follower.beats():  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.01)
+        assert follower.beats() == ({"rank": 1, "attempt": 1, "activity": "starting", "stopped": "T"},)
+        sleepers.processes[1].send_signal(signal.SIGCONT)
+        while follower.beats():  # noqa: ASYNC110  (nothing tells it)
+            await asyncio.sleep(0.01)
+
+    follow(scene)
+
+
 @pytest.mark.parametrize(
     ("processes", "seconds"), [(1, 0.5), (1000, 0.5), (2000, 1.0), (4000, 2.0), (1_000_000, 2.0)]
 )
