@@ -80,29 +80,42 @@ def test_the_exception_that_waits_in_a_finally_is_told_with_its_place() -> None:
     assert [*_exceptions_told()] == []
 
 
+JOINS, READS, OURS = "/x/torch/distributed/distributed_c10d.py", "/x/torch/distributed/rendezvous.py", "/x/train.py"
+
+
 @pytest.mark.parametrize(
-    ("size", "file", "told"),
+    ("size", "file", "read", "reader", "told"),
     [
-        (4, "/x/torch/distributed/distributed_c10d.py", ["world_size is 4, but the job has 2 ranks"]),
-        (2, "/x/torch/distributed/distributed_c10d.py", []),
-        (-1, "/x/torch/distributed/distributed_c10d.py", []),
-        (4, "/x/train.py", []),
+        (4, JOINS, 4, READS, ["world_size is 4, but the job has 2 ranks"]),
+        (2, JOINS, 2, READS, []),
+        (-1, JOINS, 4, READS, ["world_size is 4, but the job has 2 ranks"]),
+        (-1, JOINS, 2, READS, []),
+        (-1, JOINS, 4, OURS, []),
+        (4, OURS, 4, READS, []),
     ],
-    ids=["more than there are", "as many", "not given", "a function of the program"],
+    ids=[
+        "more than there are",
+        "as many",
+        "more by the address or a variable",
+        "as many by a variable",
+        "not given",
+        "a function of the program",
+    ],
 )
-def test_a_group_of_more_ranks_than_the_job_has_is_told(
-    size: int, file: str, told: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_group_of_more_ranks_than_the_job_has_is_told(  # noqa: PLR0917
+    size: int, file: str, read: int, reader: str, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")  # As the program may have set it.
     seen: list[dict[str, Any]] = []
 
     def wait() -> None:
-        thread = threading.Thread(target=lambda: seen.extend(answering._ranks_expected()))
+        thread = threading.Thread(target=lambda: seen.extend(answering._ranks_expected("2")))
         thread.start()
         thread.join()
 
-    torch: dict[str, Any] = {"wait": wait}
-    exec(compile("def init_process_group(world_size):\n wait()", file, "exec"), torch)
+    torch: dict[str, Any] = {"wait": wait, "read": read}
+    exec(compile("def rendezvous():\n world_size = read\n wait()", reader, "exec"), torch)
+    exec(compile("def init_process_group(world_size):\n rendezvous()", file, "exec"), torch)
     torch["init_process_group"](size)
     assert [part["expects"] for part in seen] == told
 

@@ -48,6 +48,9 @@ releases have none for gloo."""
 JOINING, C10D = "init_process_group", "torch/distributed/distributed_c10d.py"
 """The function that waits for all ranks, and its file."""
 
+RENDEZVOUS = "torch/distributed/rendezvous.py"
+"""The file of the functions that `init_process_group` calls to read the number of ranks, unless it is an argument."""
+
 MESSAGE_CHARACTERS = 200
 
 COLLECTIVES_TOLD = 32
@@ -74,15 +77,17 @@ def install() -> None:
         # pipe open.
         questions = os.open(pipe, os.O_RDWR)
         answer = Path(f"{heartbeat}{TOLD}")
-        threading.Thread(target=_answer, args=(questions, stack, answer), name="answering", daemon=True).start()
+        ranks = os.environ.get(Env.WORLD_SIZE, "")  # Read now, because the program may change it.
+        arguments = (questions, stack, answer, ranks)
+        threading.Thread(target=_answer, args=arguments, name="answering", daemon=True).start()
 
 
-def _answer(asked: int, stack: int, told: Path) -> None:
+def _answer(asked: int, stack: int, told: Path, ranks: str) -> None:
     while question := os.read(asked, 512):
         if STACKS_TOO in question:
             faulthandler.dump_traceback(stack, all_threads=True)
         with contextlib.suppress(OSError), told.open("w", encoding="utf-8") as file:
-            for part in (*_exceptions_told(), *_ranks_expected(), *_collectives_told(), END):
+            for part in (*_exceptions_told(), *_ranks_expected(ranks), *_collectives_told(), END):
                 file.write(json.dumps(part) + "\n")
                 file.flush()
 
@@ -103,15 +108,21 @@ def _exceptions_told() -> Iterator[dict[str, Any]]:
     yield from ({"fallen": said} for said in _fallen)
 
 
-def _ranks_expected() -> Iterator[dict[str, Any]]:
-    """Why the process group that the main thread is creating can never be complete, if that is so."""
+def _ranks_expected(ranks: str) -> Iterator[dict[str, Any]]:
+    """Why the process group that the main thread is creating can never be complete, if that is so.
+
+    `ranks` is the number of the job's ranks.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented, as above)
-    ranks = os.environ.get(Env.WORLD_SIZE, "")
-    while frame is not None and not (frame.f_code.co_name == JOINING and frame.f_code.co_filename.endswith(C10D)):
+    expected = -1
+    while frame is not None:
+        joins = frame.f_code.co_name == JOINING and frame.f_code.co_filename.endswith(C10D)
+        size = frame.f_locals.get("world_size") if joins or frame.f_code.co_filename.endswith(RENDEZVOUS) else None
+        if isinstance(size, int):
+            expected = max(expected, size)
+        if joins and ranks.isdecimal() and expected > int(ranks):
+            yield {"expects": f"world_size is {expected}, but the job has {ranks} ranks"}
         frame = frame.f_back
-    expected = frame.f_locals.get("world_size") if frame else None
-    if isinstance(expected, int) and ranks.isdecimal() and expected > int(ranks):
-        yield {"expects": f"world_size is {expected}, but the job has {ranks} ranks"}
 
 
 def _described(error: BaseException) -> str:
