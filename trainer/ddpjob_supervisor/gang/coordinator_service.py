@@ -252,7 +252,7 @@ class CoordinatorService:
         """Notes which ranks are stopped, and logs it whenever that changes."""
         current = self.coordinator.current
         if message and message != current.stopped:
-            warn(f"{message}, and the others wait")
+            warn(message)
         current.stopped = message
 
     @property

@@ -363,7 +363,7 @@ def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(monkey
         looking.cancel()
 
     lead(scene)
-    assert said == ["rank 0 is stopped (SIGSTOP), and the others wait"] * 2
+    assert said == ["rank 0 is stopped (SIGSTOP)"] * 2
 
 
 @pytest.mark.parametrize(("stepped", "asks"), [(False, Look), (True, Examine)], ids=["no step yet", "one step"])
