@@ -38,8 +38,8 @@ NOT_WHOLE = (
 
 
 NOT_HERE = (
-    "this node does not have the file, and nodes share no disk: if another node made or downloaded it, do so on each"
-    " node (where LOCAL_RANK is 0), or in a volume that all nodes mount (ddpjob submit --volume CLAIM:/PATH)"
+    "this node does not have it. If another node made or downloaded it, do so on each node (where LOCAL_RANK is"
+    " 0), or in a volume that all nodes mount (ddpjob submit --volume CLAIM:/PATH): nodes share no other disk"
 )
 
 
