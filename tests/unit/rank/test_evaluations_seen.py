@@ -102,6 +102,18 @@ def test_an_evaluation_is_heard_from_its_first_batch_until_the_model_trains_agai
     assert program.fetch().activity == "training"
 
 
+def test_a_save_after_an_evaluation_that_was_only_heard_does_not_make_it_reported(program: Program) -> None:
+    program.step()
+    program.model.eval()
+    program.fetch()
+    with reporting.activity("saving"):
+        assert beat_of(program.heartbeats).activity == "saving"
+    heard = beat_of(program.heartbeats)
+    assert (heard.activity, heard.announces) == ("evaluation", False)
+    program.model.train()
+    assert program.fetch().activity == "training"
+
+
 def test_each_batch_of_an_evaluation_shows_that_it_goes_on(program: Program) -> None:
     program.step()
     program.model.eval()

@@ -97,7 +97,10 @@ def activity(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        report(activity=before)
+        if teller and before:
+            now = time.monotonic()
+            teller.begin(before, now, heard=True)  # The program may not have reported it itself.
+            teller.write(now)
 
 
 def report_parts(parts: Mapping[str, float]) -> None:
