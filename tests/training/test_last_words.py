@@ -50,7 +50,7 @@ def test_the_rank_that_did_not_come_is_named_and_not_the_one_that_gave_up_waitin
     log = gang.log(0)
     assert "Watchdog caught collective operation timeout" in log, "all that it says is passed on"
     assert "stalled: rank 1 did not enter the collective: it is in load_batch (waits.py:" in log
-    assert "attempt 2 begins in place: rank 1 failed at step 2: Stalled: rank 1 did not enter" in log
+    assert "attempt 2 begins in place: rank 1 failed: Stalled: rank 1 did not enter" in log
 
 
 def test_a_broken_gpu_is_the_cause_and_its_rank_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from .network import address_towards, interface_of, is_loopback
 VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
+CHOSEN = f"gloo uses {{}}, which leads to the other machines; to use another interface, set {VARIABLE}"
+
+
 def local_address(world: World) -> str:
     """This machine's address on the route to the master; empty if there is no route, or the user has set VARIABLE."""
     if VARIABLE in os.environ or not world.master_addr:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.console import complain, say
+from ddpjob_rank.console import complain, counted, say
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.failure_report import report_path
@@ -274,8 +274,10 @@ class Follower:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
         if before is not None and before.attempt == start.attempt - 1:
-            step = "" if before.end.step is None else f" at step {before.end.step}"
-            why = f" in place: {self._in_words(before)} failed{step}: {before.end.words}"
+            step, counted_steps = before.end.step, before.end.counted_steps
+            after = "" if counted_steps is None else f" after {counted(counted_steps, 'step')}"
+            where = after if step is None else f" at step {step}"
+            why = f" in place: {self._in_words(before)} failed{where}: {before.end.words}"
         say(f"{ATTEMPT_BEGINS.format(start.attempt)}{why}")
 
     async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:

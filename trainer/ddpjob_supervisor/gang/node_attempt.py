@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddpjob_rank.console import warn
+from ddpjob_rank.console import say, warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.machine import interface
@@ -141,7 +141,7 @@ class NodeAttempt:
     async def _interface(self) -> Mapping[str, str]:
         """The variable with gloo's network interface; empty if the user sets it, or gloo needs no help.
 
-        ddpjob-train chooses the interface in the same way, but by itself.
+        Without a supervisor, ddpjob-train chooses the interface in the same way.
         """
         node, members = self._node, self.start.members
         if interface.VARIABLE in node.env or node.settings.nodes == 1 or not node.settings.master_addr:
@@ -151,6 +151,8 @@ class NodeAttempt:
         with contextlib.suppress(TimeoutError, ValueError):  # The latter: a host name that is none.
             async with asyncio.timeout(NAME_SECONDS):
                 name = await in_thread(_interface_for_gloo, node.rendezvous.master_addr, self.start.port, hosts)
+                if name and node.settings.node == 0 and self.start.attempt == 1:
+                    say(interface.CHOSEN.format(name))
                 return {interface.VARIABLE: name} if name else {}
         return {}
 

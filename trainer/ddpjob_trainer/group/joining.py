@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.machine.interface import VARIABLE, choose_interface, local_address
+from ddpjob_rank.machine.interface import CHOSEN, choose_interface, local_address
 from ddpjob_rank.stopping import StoppedOnRequest
 from ddpjob_rank.world import World
 from torch.distributed.distributed_c10d import Store
@@ -63,7 +63,7 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
     interface = choose_interface(address, _addresses(store, world))
     if world.leads:
         if interface:
-            say(f"gloo uses {interface}, which leads to the other machines; to use another one, set {VARIABLE}")
+            say(CHOSEN.format(interface))
         if settings():
             say(f"set for the backend: {settings()}")
     dist.init_process_group(

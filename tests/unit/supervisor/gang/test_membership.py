@@ -236,6 +236,7 @@ def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_be
         assert all(one.env["DDPJOB_HEARTBEAT"] == beats[int(one.env["LOCAL_RANK"])] for one in sleepers.launches)
 
         follower._handle(Start(5, 0, {}, Past(incidents=(STALLED_IN_4,))))
+        follower._handle(Start(7, 0, {}, Past(incidents=(RAISED_IN_6,))))
 
     follow(scene)
     said = [line for line in capsys.readouterr().out.splitlines() if "begins" in line]
@@ -243,12 +244,14 @@ def test_each_attempt_tells_each_of_its_ranks_what_is_its_own_and_says_why_it_be
         "attempt 2 begins in place: rank 1 failed at step 7: Application: killed by SIGKILL",
         "attempt 3 begins",
         "attempt 5 begins in place: all ranks failed: Stalled: the cause was not found: no rank makes progress",
+        "attempt 7 begins in place: rank 1 failed after 2 steps: Application: ValueError: no",
     ]
 
 
 STALLED_IN_4 = Incident(
     4, 0, End(0, 203, 1.0, "Stalled", "the cause was not found: no rank makes progress"), tied=True
 )
+RAISED_IN_6 = Incident(6, 0, End(1, 1, 1.0, "Application", "no", "ValueError", counted_steps=2))
 KILLED_IN_1 = Incident(1, 0, End(1, 137, 1.0, "Application", "killed by SIGKILL", None, 7))
 
 
