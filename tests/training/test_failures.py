@@ -78,7 +78,7 @@ def test_without_room_for_a_checkpoint_a_run_ends_and_those_before_it_are_intact
         (["--workload", f"{TASKS}:NUMBER"], "has no callable, but another value, as attribute NUMBER"),
         (["--workload", f"{TASKS}:no_task"], "makes an instance of dict: it must be a subclass of"),
         (["--workload", f"{TASKS}:NoSamples"], "generator has no length: a task's data must have a length"),
-        (["--batch-size", "2000"], "a step takes 2000 samples of all processes together, but the data set has only"),
+        (["--batch-size", "2000"], "one step takes 2000 samples across all processes, but the data set has only"),
         (["--data", "mnist"], "--data mnist needs --data-dir"),
         (["--data", "mnist", "--data-dir", "/nowhere"], "/nowhere/MNIST/raw must hold train-images-idx3-ubyte"),
         (["--backend", "nccl"], "backend nccl needs a GPU for each process: local rank 0 sees 0"),

@@ -82,7 +82,7 @@ def test_each_epoch_and_each_seed_has_an_order_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("samples", "global_batch", "size", "message"),
     [
-        (63, 64, 2, "a step takes 64 samples of all processes together, but the data set has only 63"),
+        (63, 64, 2, "one step takes 64 samples across all processes, but the data set has only 63"),
         (64, 2, 3, "--global-batch-size is 2, but there are 3 processes"),
     ],
 )

@@ -133,7 +133,7 @@ TWICE = "In the rest of epoch 3 some samples are seen twice, and others never"
     ("then", "position", "told"),
     [
         (NOW, (40, 8), ""),
-        (NOW, (40, 4), "a step now takes 8 samples of all processes together, not 4 as before"),
+        (NOW, (40, 4), "a step now takes 8 samples across all processes, not 4 as before"),
         (UNKNOWN, (0, 8), ""),
         (UNKNOWN, (96, 8), ""),
         (UNKNOWN, (40, 8), f"is from an older version, which ordered an epoch differently. {TWICE}"),

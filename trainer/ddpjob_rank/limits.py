@@ -6,11 +6,12 @@
     the first step      10 T or 5 F, at least 600 s   5 F, at least 600 s; doubled by each stall while below 3600 s
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
-The time starts again with each step, and in a save, an evaluation or another such activity with each report that it
-goes on. F is the time that the job's first step has taken at most, in any attempt of the same size, image and start
-method. At the first start it is unknown, and a slow start (data is loaded, kernels are compiled) cannot be told from
-a hang: without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each first step. "Anything
-else" is a save, an evaluation, the time after the last step, and any activity to which a program gives a name.
+The time starts again with each step, and during a save, an evaluation or another activity that takes long with each
+report that it goes on. F is the time that the job's first step has taken at most, in any attempt of the same size,
+image and start method. At the first start it is unknown, and a slow start (data is loaded, kernels are compiled)
+cannot be told from a hang: without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each
+first step. "Anything else" is a save, an evaluation, the time after the last step, and any activity to which a
+program gives a name.
 
 Until ten pauses are known, L is 1800 s. For a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first

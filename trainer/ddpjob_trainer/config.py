@@ -59,7 +59,7 @@ class TrainConfig:
     )
     """The global batch grows with the number of processes."""
     global_batch_size: int | None = option(
-        None, "samples per step of all processes together", type=positive, excludes="batch"
+        None, "samples per step, across all processes", type=positive, excludes="batch"
     )
     """The global batch stays the same, whatever the number of processes."""
     lr: float | None = option(None, "learning rate (default: the workload's)", type=positive_float)

@@ -322,7 +322,7 @@ def read_communication(flags: argparse.Namespace) -> CommunicationConfig:
 
 
 def _skips(flags: argparse.Namespace) -> tuple[str, str] | None:
-    """The option that allows steps to be skipped, and the option to use instead; None if no step is skipped."""
+    """The flag that lets steps be skipped, and the one to use in its place; None if the flags let none be skipped."""
     if flags.precision == "fp16":
         return "--precision fp16", "--precision bf16"
     return ("--on-divergence skip", "--on-divergence stop") if flags.on_divergence == "skip" else None

@@ -224,7 +224,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.RESTARTED: NOTHING_TO_DO,
     Reason.UNSTALLED: NOTHING_TO_DO,
     Reason.NO_STEP_SEEN: "Look where the ranks are: `ddpjob status NAME --stacks`. If they hang, stop the job; "
-    "`firstStepTimeoutSeconds` ends such attempts. If the program reports no steps, have it call `ddpjob.report()`.",
+    "`firstStepTimeoutSeconds` ends attempts whose first step takes too long. If the program reports no steps, have "
+    "it call `ddpjob.report()`.",
     Reason.STEP_SEEN: NOTHING_TO_DO,
     Reason.SUPERVISOR_SILENT: "Nothing, if it lasts only a moment. Otherwise see whether a NetworkPolicy or a "
     "firewall keeps the operator from the pod's status port (spec.network.statusPort).",
@@ -262,8 +263,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "counts too.",
     Cause.CONFIG_ERROR: "Fix what the message names, and submit the job again.",
     Cause.DIVERGED: "Look at the samples that the message names, and at the learning rate. The checkpoints are from "
-    "before the failure. `ddpjob-train --on-divergence skip` skips such steps; a rule with `action: Restart` makes "
-    "the job try again.",
+    "before the failure. `ddpjob-train --on-divergence skip` skips steps whose gradients are not finite; a rule with "
+    "`action: Restart` makes the job try again.",
     Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`). On a cluster, "
     "a path that is on no volume, such as `/tmp`, is on the Kubernetes node's own disk: write to a volume.",
     Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "

@@ -347,7 +347,7 @@ class Progress(_Said):
     activity: Annotated[str, Field(pattern=WORD, max_length=64)] | None = None
     """What the program does between two steps: Evaluating or Saving; not set while it trains."""
     activity_time: Time | None = None
-    """When the program last reported such an activity, as it may after each batch of an evaluation."""
+    """When the program last reported an activity that takes long, as it may after each batch of an evaluation."""
     recounts: bool = False
     """Whether the program has counted its steps again from a lower number within an attempt, such as in each epoch.
     If so, step numbers do not show where an attempt began."""
@@ -428,7 +428,7 @@ class InheritedMetadata(_Said):
     labels: Marks = Field(default_factory=dict, max_length=2 * MOST_INHERITED)
     """The labels from the operator's settings, and the job's labels whose keys these settings name."""
     annotations: Marks = Field(default_factory=dict, max_length=MOST_INHERITED)
-    """The annotations of the template and of the job whose keys the operator's settings name."""
+    """Those annotations of the job and of its template whose keys the operator's settings name."""
 
 
 class DisplayStatus(_Said):

@@ -13,7 +13,8 @@ def main() -> None:
     """Runs the command that the arguments name."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # Escape characters that stdout cannot encode, as stderr does.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The imports take most of a second. Meanwhile Ctrl-C may kill the process, because nothing has been started.
+    # The imports take most of a second. If Ctrl-C kills the process during this time, that does no harm, because
+    # nothing has been started yet.
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .arguments import parse  # noqa: PLC0415
 

@@ -230,7 +230,7 @@ def _check_relative_imports(file: Path, tree: ast.Module) -> None:
     A relative import inside an `if` or `try` is allowed: the code around it may handle its failure.
 
     Raises:
-        BadInputError: the script has such an import.
+        BadInputError: the script has a relative import at the top level.
     """
     relative = next(
         (statement for statement in tree.body if isinstance(statement, ast.ImportFrom) and statement.level), None

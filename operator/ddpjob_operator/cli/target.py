@@ -40,7 +40,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
     """Whether the command is for a cluster.
 
     Raises:
-        BadInputError: the flags contradict each other, or without a flag both places have such a job.
+        BadInputError: the flags contradict each other; or there is no flag, and both places have a job of this name.
     """
     here, there = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     if here and there:
@@ -65,10 +65,10 @@ def means_cluster(arguments: argparse.Namespace) -> bool:
 
 
 def _check_only_here(arguments: argparse.Namespace) -> None:
-    """Checks that the cluster has no such job. If the cluster does not answer, prints that to stderr and goes on.
+    """Checks that the cluster has no job of this name. If the cluster does not answer, says so and goes on.
 
     Raises:
-        BadInputError: the cluster has such a job too.
+        BadInputError: the cluster has a job of this name too.
     """
     from .cluster import location_of_job  # noqa: PLC0415  Importing the client is slow.
 

@@ -48,8 +48,8 @@ class OperatorOptions:
     resync_seconds: int
     """Seconds between two lists of everything. A change that a watch missed is noticed within this time."""
     clock_settling_seconds: int
-    """The number of seconds, after a start or a step of the API server's clock, in which deadlines and timeouts have
-    no effect that cannot be undone."""
+    """For this many seconds after the operator has started, or the API server's clock has jumped, deadlines and
+    timeouts cause nothing that cannot be undone."""
     settings: Settings
 
 
@@ -161,7 +161,8 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         type=_seconds,
         default=60,
         metavar="SECONDS",
-        help="for how long deadlines and timeouts have no effect after a start, or a step of the API server's clock",
+        help="for how long deadlines and timeouts have no effect after the operator has started, or the API server's "
+        "clock has jumped",
     )
     parser.add_argument(
         "--pod-security",

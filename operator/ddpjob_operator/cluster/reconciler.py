@@ -443,8 +443,8 @@ class Reconciler:
             refusal=memory.refusal,
             settings=self._settings,
             owned=self._owned(stored),
-            # Usually no job lacks nodes. Then no place is computed, because computing the kind of nodes that the job
-            # requests takes longer than most of this function.
+            # The job's place is computed only if some job lacks nodes, which is rare. It depends on the kind of nodes
+            # that the job requests, and to compute this takes longer than most of the rest of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             report=self._supervisors.report(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),

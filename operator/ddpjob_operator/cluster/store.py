@@ -55,7 +55,7 @@ for a sixth of a second."""
 logger = logging.getLogger(__name__)
 
 O = TypeVar("O", bound=Object)  # noqa: E741  The type of an object as the API server sends it.
-T = TypeVar("T")  # The type of what the store keeps of such an object.
+T = TypeVar("T")  # The type in which the store keeps the object.
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ class Children(Cache[O, T]):
     def __init__(
         self, trimmed: Callable[[O], T | None], named: Named, mark: Mark, serves: Serves = lambda _: True
     ) -> None:
-        """`named` checks whether the engine would give such a name to a job's object of this kind."""
+        """`named` checks whether an object of this kind can belong to a job, by its name and labels."""
         super().__init__(trimmed, mark, serves)
         self._named = named
         self._owned: defaultdict[JobRef, dict[Key, _Entry[T]]] = defaultdict(dict)

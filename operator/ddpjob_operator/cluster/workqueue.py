@@ -70,7 +70,7 @@ class WorkQueue:
             self._offer(key)
 
     def mark_in(self, key: Key, seconds: float) -> None:
-        """Requests a round after this many seconds. Of several such requests only the earliest counts.
+        """Requests a round after this many seconds. Of several requests for the same job only the earliest counts.
 
         `take` cancels the request, because each round decides again when the next round is due.
         """
@@ -95,7 +95,7 @@ class WorkQueue:
         return key
 
     def is_its_turn(self, key: Key) -> bool:
-        """Whether this job's large gang may be created now. Each namespace creates only one such gang at a time.
+        """Whether this job's large gang may be created now. Each namespace creates only one large gang at a time.
 
         If several were created at the same time, each could hold some of the Kubernetes nodes, and none could run.
         When a gang has been created, or its round has failed, the next gang gets a round.

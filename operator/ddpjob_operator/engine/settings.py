@@ -21,7 +21,7 @@ class Settings:
     operator_namespace: str = ""
     """The namespace of the operator's own pods; empty if the operator does not run in a pod."""
     trainer_image: str = ""
-    """The image for trainer containers without an image, when their job first starts. If empty, such jobs wait."""
+    """The image for a trainer container that has none when its job first starts. If this is empty, the job waits."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels for all objects of jobs that start from now on."""
     inherited_keys: tuple[str, ...] = ()

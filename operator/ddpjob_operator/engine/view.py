@@ -214,7 +214,8 @@ class View:
     def kept(self) -> frozenset[str]:
         """Names of ended pods that stay for their logs: the first that failed in each of the last incidents."""
         first = {incident.pod for incident in self.status.incidents[:KEPT_INCIDENTS]}
-        # A pod whose other containers still run holds resources of its Kubernetes node, and is not kept.
+        # A pod is not kept while containers besides the trainer's still run in it, because it then still holds
+        # resources of its Kubernetes node.
         return frozenset(pod.name for pod in self.unsteady if pod.name in first and not (pod.active or pod.lingering))
 
     @property

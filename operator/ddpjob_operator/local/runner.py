@@ -47,8 +47,8 @@ def check_runs_here(run: RunDirectory, job: DDPJob) -> None:
     """Checks whether this machine can run the job, before any file of the run is created.
 
     Raises:
-        BadInputError: the job needs something that only a cluster has, or a directory that cannot be created, or no
-            port can be locked.
+        BadInputError: the job needs something that only a cluster has, a directory that it needs cannot be created,
+            or no port can be locked.
     """
     nowhere = Machine(Path.cwd(), Ports(master=0, status=0, control=0), threads=1)
     for action in decide(_seen(job)).actions:

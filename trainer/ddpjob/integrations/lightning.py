@@ -15,7 +15,7 @@ OFTEN = 50
 
 
 class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types of Lightning.
-    """Reports the finished step, the number of the last step, the epoch, the loss, and when an evaluation runs."""
+    """Reports each finished step, the total number of steps, the epoch, the loss, and when an evaluation runs."""
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
         """Reports the total number of steps, unless training has no end. The number is not known earlier."""

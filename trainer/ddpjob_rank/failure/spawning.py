@@ -12,7 +12,8 @@ from .own_code import own_frames, statements_of
 from .taken_port import SPAWNED_RAISED, TAKEN
 
 EXITED = "ProcessExitedException"
-"""The type by which `torch.multiprocessing.spawn` reports that a process has ended: torch is not imported."""
+"""The type of the exception by which `torch.multiprocessing.spawn` reports that a process has ended abnormally.
+Only the name is compared, because torch is not imported here."""
 
 BOOTSTRAPPING = "current process has finished its bootstrapping phase"
 """Part of multiprocessing's message if a process spawns another process while it is itself being spawned."""

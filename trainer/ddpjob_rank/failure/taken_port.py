@@ -11,7 +11,8 @@ TAKEN = re.compile(r"port: (?P<port>\d+),[^\n]{0,200}EADDRINUSE|failed to bind t
 """TCPStore's messages about a taken port: the first with libuv, the second without libuv or before PyTorch 2.4."""
 
 SPAWNED_RAISED = "ProcessRaisedException"
-"""The type of `torch.multiprocessing.spawn` that quotes the traceback of a process: torch is not imported."""
+"""The type of the exception in which `torch.multiprocessing.spawn` quotes the traceback of a process. Only the name
+is compared, because torch is not imported here."""
 
 
 def taken_port(error: BaseException, given: str) -> PortTakenError | None:

@@ -49,7 +49,7 @@ class SlurmTask:
         """The host of task 0, which is the first host in `host_list`, such as `gpu[01-04,07],big1`.
 
         Raises:
-            ConfigError: `host_list` is not such a list.
+            ConfigError: `host_list` is not a list of hosts in this form.
         """
         from ClusterShell.NodeSet import NodeSet, NodeSetException  # noqa: PLC0415  (Imported only if Slurm is used)
 

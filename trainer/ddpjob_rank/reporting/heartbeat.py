@@ -66,7 +66,7 @@ class Record:
     loss_is_nan: float = math.nan
     """1 if the loss is NaN, because training has diverged; otherwise NaN."""
     samples: float = math.nan
-    """The number of samples per step in all processes together."""
+    """The number of samples per step, across all processes."""
     step_seconds: float = math.nan
     """The recent mean time of a step. The next five fields are the mean times of its parts, if they are known."""
     data: float = math.nan

@@ -46,7 +46,7 @@ def report(
         loss: A number, or a tensor on the CPU that holds one number. A tensor on a GPU is left out, because the
             program would have to wait until it can be read: pass `loss.item()` where the program reads the loss
             anyway.
-        samples: The number of samples per step, of all processes together.
+        samples: The number of samples per step, across all processes.
         activity: The activity that begins now: `training`, `saving`, `evaluation`, or another word. A finished step
             sets it to `training`; until the first step has finished, `training` is shown as `starting`. An evaluation
             that is reported again, such as after each batch, goes on: then it may take as long as it needs.

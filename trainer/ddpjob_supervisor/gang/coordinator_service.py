@@ -257,7 +257,7 @@ class CoordinatorService:
 
     @property
     def _is_late(self) -> bool:
-        """Whether to log (again) that the first step is late. The interval between such lines doubles each time."""
+        """Whether to log (again) that the first step is late. The interval between log lines doubles each time."""
         waited, known = self._stalls.waited, self.coordinator.current.delay
         again = LATE_SECONDS if known is None else 2 * known.seconds
         return waited is not None and waited >= again and (self._telling is None or self._telling.done())

@@ -253,7 +253,7 @@ class LocalRanks:
     async def broken_device(self) -> End | None:
         """The end to record for a running rank whose GPU is broken; None if there is no such rank.
 
-        Such a rank may hang.
+        With a broken GPU a rank may hang.
         """
         pids = self.pids
         for local, facts in enumerate(await self._facts()):

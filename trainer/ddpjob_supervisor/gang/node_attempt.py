@@ -118,7 +118,7 @@ class NodeAttempt:
         return ends
 
     async def _run(self) -> Sequence[End]:
-        # ddpjob-train waits for rank 0 itself, after it has loaded its data.
+        # ddpjob-train does its own waiting for rank 0, after it has loaded its data.
         if not self._node.settings.leads and not self._node.program.is_trainer:
             await self._await_store()
         extra = await self._interface()

@@ -57,8 +57,8 @@ def _users(directory: Path) -> bytes:
         return users_secret(directory)
     except OSError as error:
         raise ConfigError(
-            f"the nodes of this machine cannot keep their secret in {directory}: {error.strerror}; remove the"
-            f" directory, or make a secret with {HOW}, and add --secret-file FILE on each node"
+            f"the nodes that run on this machine cannot keep their secret in {directory}: {error.strerror}; either"
+            f" remove the directory, or make a secret with {HOW} and start each node with --secret-file FILE"
         ) from None
 
 

@@ -186,7 +186,7 @@ def _peers(env: Mapping[str, str]) -> tuple[str, ...]:
 def _interval(env: Mapping[str, str], name: str) -> int | None:
     """The number in a variable; None if it is invalid.
 
-    The program reads the variable too, and reports such a mistake.
+    The program reads the variable too, and reports an invalid number.
     """
     text = env.get(name, "")
     return int(text[:DIGITS]) if text.isascii() and text.isdecimal() else None

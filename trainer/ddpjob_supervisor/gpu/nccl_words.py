@@ -36,8 +36,8 @@ SIGNALLED = re.compile(
     r"|Received a dump signal due to a collective timeout from +rank -?\d+"
     r"|(?:Received a global|detected a) dump signal from rank -?\d+"
 )
-"""After such a line, the watchdog ends the process if it still runs 8 minutes later. The last two alternatives are
-lines of PyTorch 2.4."""
+"""After a line that matches, the watchdog ends the process if it still runs 8 minutes later. The last two
+alternatives are lines of PyTorch 2.4."""
 
 ENDED = re.compile(r"Terminating the process after attempting to dump debug info, due to (?P<why>.+)")
 HUNG = re.compile(r"ProcessGroupNCCL's watchdog got stuck for (?P<seconds>\d+) seconds")

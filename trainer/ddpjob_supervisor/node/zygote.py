@@ -63,8 +63,8 @@ def main() -> None:
             signal.signal(number, _go_on)
     sys.path.insert(0, sys.argv[3])
     set_by_program: dict[str, str] = json.loads(sys.argv[4])
-    # The supervisor must not set these variables for the whole process: Python and the dynamic linker read some of
-    # them when a process starts.
+    # A program sets these variables only after it has started. If they were in the environment with which the zygote
+    # is started, Python and the dynamic linker would already read some of them then.
     os.environ.update(set_by_program)
     seen = dict(os.environ)
     # Objects that the garbage collector does not visit also stay in memory that is shared with the children.

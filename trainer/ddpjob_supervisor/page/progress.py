@@ -55,7 +55,8 @@ class Progress:
     activity: str | None = None
     """What the gang does between two steps, a value of PAUSES; None: it trains, or does something else."""
     activity_time: float | None = None
-    """When a process last reported such an activity, in seconds since the epoch; None: in this attempt none has."""
+    """When a process last reported an activity that takes long, in seconds since the epoch; None: none has in this
+    attempt."""
     recounts: bool = False
     """Whether a process has counted its steps again from a lower number within an attempt."""
 
@@ -224,7 +225,7 @@ class GangProgress:
 
     def _add_point(self, step: int, finished: float) -> None:
         if self._points and step < self._points[-1][0]:
-            self._points.clear()  # The program has begun again to count its steps.
+            self._points.clear()  # The program has started to count its steps anew.
         if not self._points or (step > self._points[-1][0] and finished > self._points[-1][1]):
             self._points.append((step, finished))
 

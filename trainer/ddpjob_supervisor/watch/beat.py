@@ -44,7 +44,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     total_steps: int | None = None
     loss: float | None = None
     samples: int | None = None
-    """The number of samples per step in all processes together."""
+    """The number of samples per step, across all processes."""
     step_seconds: float | None = None
     """The recent mean time of a step, without pauses such as evaluations."""
     seconds: Mapping[str, float] = {}

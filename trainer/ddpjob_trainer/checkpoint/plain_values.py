@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 TAG = "ddpjob.type"
-"""The key that marks a dict as the form of a value of another type."""
+"""A dict with this key stands for a value that is not plain; under the key is the name of the value's type."""
 
 DEEPEST = 100
 """How deep containers may be nested. A container that holds itself would otherwise be followed for ever."""

@@ -141,8 +141,8 @@ class Saver:
             )
         if then.globalBatchSize != self._global_batch:
             say(
-                f"a step now takes {self._global_batch} samples of all processes together, not "
-                f"{then.globalBatchSize} as before"
+                f"a step now takes {self._global_batch} samples across all processes, not {then.globalBatchSize} as"
+                " before"
             )
 
     def _decode(self, file: Path) -> state.StateDict:

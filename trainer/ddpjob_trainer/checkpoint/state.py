@@ -25,8 +25,9 @@ RATES = ("lr", "initial_lr")
 """The keys of an optimizer's parameter groups whose values a schedule sets."""
 
 PLAIN = (
-    "A checkpoint holds tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. An "
-    "object of another class could be restored only by code from the checkpoint: have state_dict() return such values"
+    "A checkpoint can hold tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. "
+    "To restore an object of another class, code from the checkpoint would have to run: have state_dict() return "
+    "only values of the types listed here"
 )
 
 Where = tuple[int, int, int]

@@ -39,7 +39,7 @@ class Feed(Protocol):
 
     @property
     def global_batch(self) -> int:
-        """The number of samples by which a step of all processes together advances the position."""
+        """The number of samples by which a step advances the position: those of all processes."""
 
     @property
     def batch_size(self) -> int:
@@ -69,7 +69,7 @@ class Divided:
 
     @property
     def global_batch(self) -> int:
-        """The number of samples in each step of all processes together."""
+        """The number of samples in each step, summed over all processes."""
         return self.order.global_batch
 
     @property

@@ -45,8 +45,8 @@ class Order:
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
             raise ConfigError(
-                f"a step takes {counted(self.global_batch, 'sample')} of all processes together, but the data set"
-                f" has only {self.samples}: use a smaller --batch-size or --global-batch-size"
+                f"one step takes {counted(self.global_batch, 'sample')} across all processes, but the data set has"
+                f" only {self.samples}: use a smaller --batch-size or --global-batch-size"
             )
         if self.global_batch < self.world_size:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Encodes values as bytes: tensors, numbers, strings, and tuples, lists and dicts of these. Decoding runs no code.
 
-    size of the JSON, in 8 bytes | JSON | the tensors' numbers, in the order in which the JSON names them
+    size of the JSON, in 8 bytes | JSON | the tensors' elements, in the order in which the JSON names the tensors
 
 JSON has no tensors, no tuples, and only strings as keys. Therefore each tensor, tuple or dict becomes a JSON object
 with one key, the name of its kind.
@@ -64,7 +64,7 @@ def _numbers(tensor: Tensor) -> bytes:
 
 
 class _Rest:
-    """The numbers of the tensors that have not been decoded yet."""
+    """The elements of those tensors that have not been decoded yet, as bytes."""
 
     def __init__(self, content: bytes, start: int) -> None:
         self._content = content

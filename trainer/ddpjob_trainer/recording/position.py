@@ -23,7 +23,7 @@ class Position:
         return f"{self.epoch}" if epochs is None else f"{self.epoch}/{epochs}"
 
     def advance(self, samples: int) -> None:
-        """Counts a finished step, which took this many samples of all processes together."""
+        """Counts a finished step, which took this many samples across all processes."""
         self.step += 1
         self.samples += samples
 

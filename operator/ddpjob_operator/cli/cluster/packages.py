@@ -68,7 +68,7 @@ def _check_password(text: str, what: str) -> None:
     """Refuses URLs with passwords, because everyone who may read jobs and ConfigMaps could read the passwords.
 
     Raises:
-        BadInputError: `text` contains such a URL; `what` is the origin of `text`, for the message.
+        BadInputError: `text` contains a URL with a password; `what` is the origin of `text`, for the message.
     """
     if PASSWORD.search(text):
         raise BadInputError(

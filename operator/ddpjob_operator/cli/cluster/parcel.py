@@ -108,7 +108,7 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
     """If the command names a script on this machine, checks that --source is given, so that the script is sent.
 
     Raises:
-        BadInputError: there is such a script, but no --source.
+        BadInputError: the command names a script on this machine, but --source is not given.
     """
     local = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
     if local and source is None:

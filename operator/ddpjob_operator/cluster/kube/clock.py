@@ -93,7 +93,7 @@ class Clock:
     """The API servers' time. Until the first answer it is this machine's time."""
 
     def __init__(self, settling_seconds: float = 0.0) -> None:
-        """`settling_seconds` is how long the time counts as uncertain after a start or a step of the clock."""
+        """`settling_seconds` is how long the time counts as uncertain after a start or a jump of the clock."""
         self._settling = settling_seconds
         self._began = steady()
         self._own = datetime.now(UTC) - timedelta(seconds=self._began)

@@ -92,7 +92,7 @@ class Connection:
     """An HTTP session with the API server. It renews its credentials, as a service account's token changes hourly."""
 
     def __init__(self, clock_settling_seconds: float = 0.0) -> None:
-        """`clock_settling_seconds` is how long the time counts as uncertain after a start or a step of the clock."""
+        """`clock_settling_seconds` is how long the time counts as uncertain after a start or a jump of the clock."""
         self.clock = Clock(clock_settling_seconds)
         self._info = credentials()
         self._session = aiohttp.ClientSession(

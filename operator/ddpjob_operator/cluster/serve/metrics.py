@@ -36,7 +36,8 @@ STATUS_READS = Counter(
 JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
 NAMESPACE_WATCHED = Gauge(
     "ddpjob_namespace_watched",
-    "1 while the operator runs the jobs of a namespace, 0 while it cannot; not set if it runs all jobs",
+    "1 while the operator runs the jobs of a namespace, 0 while it cannot; absent if the operator is not limited to "
+    "certain namespaces",
     ["namespace"],
     registry=REGISTRY,
 )

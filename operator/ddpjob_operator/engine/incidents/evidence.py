@@ -280,7 +280,7 @@ def _taken_away(pod: Pod, problems: Mapping[str, str]) -> tuple[Cause, str] | No
     if disruption is not None and pod.reason not in MORE_PRECISE and (pod.deleting or not pod.active):
         cause = DISRUPTIONS.get(disruption.reason, Cause.EVICTED)
         if disruption.reason == "DeletionByTaintManager" and problems.get(pod.node_name or "") == "":
-            cause = Cause.EVICTED  # The Kubernetes node is healthy, so it is being drained.
+            cause = Cause.EVICTED  # The Kubernetes node is healthy: the taint was probably set to drain it.
         message = pod.message or disruption.message or disruption.reason
         return cause, (on_node or message) if cause is Cause.NODE_LOST else message
     if on_node and pod.deleting:

@@ -29,7 +29,11 @@ __all__ = ["CHAIN", "Policy", "Verdict"]
 
 CHAIN: tuple[Policy, ...] = (
     Policy(finished, "A finished job stays finished, whatever is requested or reported later.", finished_due),
-    Policy(ending, "Once its end is decided, a job ends, even if it is suspended or past its deadline.", ends_due),
+    Policy(
+        ending,
+        "Once a job's outcome is decided, the job ends, even if it is suspended or past its deadline.",
+        ends_due,
+    ),
     Policy(succeeded, "A job that finished in time has succeeded, even if it is suspended or past its deadline now."),
     Policy(
         suspended,

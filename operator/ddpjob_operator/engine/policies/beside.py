@@ -64,7 +64,7 @@ def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
     """Creates the missing objects besides the pods of a job, then deletes the objects that are no longer wanted."""
     creates, deletes = list[Create](), list[Delete]()
     for kind, wanted in BESIDE.items():
-        if kind not in view.snapshot.owned:  # The operator cannot create such objects here.
+        if kind not in view.snapshot.owned:  # The operator cannot create objects of this kind here.
             continue
         name, existing = wanted.name(job), view.snapshot.owned[kind]
         names = {known if isinstance(known, str) else known.name for known in existing}

@@ -74,7 +74,7 @@ def _restored(view: View) -> Verdict | None:
 
 
 def ending(view: View) -> Verdict | None:
-    """A job whose end is decided ends as soon as no pods run, unless its last failure turns out not to count."""
+    """A job whose outcome is decided ends as soon as no pods run, unless its last failure turns out not to count."""
     for target in (ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET):
         said = view.status.condition(target)
         if said is not None and said.status == "True":

@@ -179,7 +179,7 @@ def _growth_time(view: View) -> datetime | None:
         return None
     if view.nodes + len(found) >= view.spec.nodes:
         return max(found) + SETTLING
-    # Each growth restarts the gang, so the gang waits for a while to grow by several nodes together.
+    # Each growth restarts the gang, so the gang waits for a while in order to grow by several nodes at once.
     return min(found) + max(SETTLING, timedelta(seconds=elastic.shrink_after_seconds))
 
 

@@ -33,7 +33,7 @@ from .way import wait_ends
 def between_attempts(view: View) -> Verdict | None:
     """No attempt begins before its backoff is over, or while pods of a former attempt may still run."""
     # Once a gang exists, it does not wait until a pod of an earlier attempt that turns up late is gone, because
-    # under_way deletes such pods.
+    # under_way deletes this pod.
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))

@@ -64,7 +64,7 @@ def halted(view: View) -> StatusChanges:
 def _forestalled(view: View) -> StatusChanges:
     """Records a failure from before the suspension, at no cost, unless the attempt has an incident already.
 
-    A rank that ended because it was told to stop has not failed, and neither has a rank that lost such a peer.
+    A rank that ended because it was told to stop has not failed, nor has a rank that ended because it lost a peer.
     """
     known, attempt = view.status.last_incident, last_attempt(view)
     if known is not None and known.attempt >= attempt:
@@ -89,7 +89,7 @@ def started(view: View) -> Verdict | None:
 
 
 def _resumed(view: View) -> Verdict:
-    """Starts the gang again after a suspension, even an incomplete one, as a new attempt with deadlines reset."""
+    """Starts the gang again, as a new attempt with its deadlines reset, even if some pods have not stopped yet."""
     if replaced := outdated(view):
         if view.active:  # The NetworkPolicy must protect pods for as long as they run.
             return Verdict(view.status, waiting_to_end(view, len(view.active)), delete(view, view.active, grace=None))

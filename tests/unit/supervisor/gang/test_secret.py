@@ -117,9 +117,9 @@ def test_a_user_s_that_others_could_have_put_there_is_not_taken(tmp_path: Path) 
     (directory,) = tmp_path.iterdir()
     directory.chmod(0o755)
     told = re.escape(
-        f"the nodes of this machine cannot keep their secret in {directory}: others can reach it; remove"
+        f"the nodes that run on this machine cannot keep their secret in {directory}: others can reach it; either"
     )
-    with pytest.raises(ConfigError, match=rf"^{told} the directory, .* add --secret-file FILE on each node$"):
+    with pytest.raises(ConfigError, match=rf"^{told} remove the directory, .* each node with --secret-file FILE$"):
         secret_of(env)
 
 
