@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.local import Runs
 from ddpjob_operator.text import visible
 
 from .completion import script
@@ -25,7 +26,7 @@ from .run import run
 from .screen import drop_output
 from .status import stacks, status, watch
 from .stop import stop
-from .target import on_cluster, run_directory
+from .target import on_cluster, runs_of
 from .validate import validate
 from .version import version
 
@@ -107,11 +108,11 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
         from .cluster import call  # noqa: PLC0415  Importing the client is slow.
 
         return call(arguments)
-    runs = run_directory(arguments)
+    runs = runs_of(arguments)
     return HERE.get(arguments.command, _refuse)(arguments, runs)
 
 
-def _status(arguments: argparse.Namespace, runs: Path) -> int:
+def _status(arguments: argparse.Namespace, runs: Runs) -> int:
     if arguments.watch:
         watch(runs, arguments.name)
     if arguments.stacks:
@@ -119,15 +120,15 @@ def _status(arguments: argparse.Namespace, runs: Path) -> int:
     return status(runs, arguments.name, arguments.output)
 
 
-def _logs(arguments: argparse.Namespace, runs: Path) -> int:
+def _logs(arguments: argparse.Namespace, runs: Runs) -> int:
     return logs(runs, arguments.name, which_of(arguments), follow=arguments.follow)
 
 
-def _refuse(arguments: argparse.Namespace, runs: Path) -> int:
+def _refuse(arguments: argparse.Namespace, runs: Runs) -> int:
     return refuse(runs, arguments.name, arguments.command)
 
 
-HERE: dict[str, Callable[[argparse.Namespace, Path], int]] = {
+HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "run": run,
     "init": lambda arguments, _: init(arguments),
     "completion": lambda arguments, _: script(arguments.shell),

@@ -34,11 +34,13 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 def runs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Names of the runs on this machine."""
-    from ddpjob_operator.local import names_in_use  # noqa: PLC0415  Slow to import, and only needed at TAB.
+    from ddpjob_operator.local import all_runs  # noqa: PLC0415  Slow to import, and only needed at TAB.
 
-    from .target import run_directory  # noqa: PLC0415
+    from .target import runs_of  # noqa: PLC0415
 
-    return sorted(names_in_use(run_directory(parsed_args)))
+    with suppress(Exception):  # TAB must print no errors: the command itself reports them when it runs.
+        return sorted({run.root.name for run in all_runs(runs_of(parsed_args))})
+    return []
 
 
 def jobs(parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:

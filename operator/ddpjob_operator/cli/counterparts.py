@@ -1,9 +1,7 @@
 """Refuses a cluster command for a run on this machine, and names the local command that does the same."""
 
-from pathlib import Path
-
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import RunDirectory, find_run
+from ddpjob_operator.local import RunDirectory, Runs, find_run
 
 from .invocation import itself
 
@@ -23,7 +21,7 @@ IDLE = {
 """Advice by command, if no process is running the job."""
 
 
-def refuse(runs: Path, name: str, command: str) -> int:
+def refuse(runs: Runs, name: str, command: str) -> int:
     """Refuses `command` for a run on this machine.
 
     Raises:

@@ -6,10 +6,9 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, starmap
-from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJobStatus
-from ddpjob_operator.local import RunDirectory, find_run
+from ddpjob_operator.local import RunDirectory, Runs, find_run
 
 from .phrases import failed_first, span_of_attempts, writer
 from .run_logs import Line, RunLogs
@@ -56,7 +55,7 @@ def which_of(arguments: argparse.Namespace) -> Which:
     )
 
 
-def logs(runs: Path, name: str | None, which: Which, *, follow: bool) -> int:
+def logs(runs: Runs, name: str | None, which: Which, *, follow: bool) -> int:
     """Prints the logs of an attempt; the log of the rank that failed first comes first.
 
     Raises:

@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.local import RunDirectory, find_runs, registered
+from ddpjob_operator.local import RunDirectory, Runs, all_runs
 
 from .last_loss import last_loss_alone, logged_last, loss_in
 from .phrases import file_path
@@ -21,15 +20,14 @@ WIDE = (*COLUMNS[: COLUMNS.index("ETA")], "LOSS", *COLUMNS[COLUMNS.index("ETA") 
 BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
-def ls(runs: Path, output: str | None = None, states: Sequence[str] = ()) -> int:
+def ls(runs: Runs, output: str | None = None, states: Sequence[str] = ()) -> int:
     """Prints a line for each run, or only for those in `states`; `output` is `wide` for more columns, or `json`.
 
     Raises:
-        BadInputError: there is no such state.
+        BadInputError: there is no such state, or a run directory was named that does not exist.
     """
     wanted = {_state(name) for name in states}
-    everywhere = {run.root: run for run in (*registered(), *find_runs(runs.absolute()).values())}
-    found = [(run, job) for run, job in load(everywhere.values()) if not wanted or job.status.state in wanted]
+    found = [(run, job) for run, job in load(all_runs(runs)) if not wanted or job.status.state in wanted]
     found.sort(key=lambda pair: _began(*pair), reverse=True)
     if output == "json":
         print(json.dumps([_document(run, job) for run, job in found], indent=2))

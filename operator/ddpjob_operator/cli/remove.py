@@ -1,14 +1,12 @@
 """`ddpjob rm NAME`: removes a run on this machine, with the logs and checkpoints in its directory."""
 
-from pathlib import Path
-
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import find_run, remove_run, unregister
+from ddpjob_operator.local import Runs, find_run, remove_run, unregister
 
 from .invocation import itself
 
 
-def remove(runs: Path, name: str) -> int:
+def remove(runs: Runs, name: str) -> int:
     """Removes a run that is not running.
 
     Raises:

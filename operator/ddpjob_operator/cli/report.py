@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import RunDirectory, find_run, find_runs
+from ddpjob_operator.local import RunDirectory, Runs, find_run, find_runs
 from ddpjob_operator.local.files import write_whole
 
 from .phrases import file_path
@@ -14,7 +14,7 @@ PAGE = "report.html"
 NEEDED = ("jinja2", "matplotlib")
 
 
-def report(runs: Path, run: str | None, output: Path | None) -> int:
+def report(runs: Runs, run: str | None, output: Path | None) -> int:
     """Writes the page, and prints its path.
 
     Raises:
@@ -46,7 +46,7 @@ def report(runs: Path, run: str | None, output: Path | None) -> int:
     return 0
 
 
-def _directory(runs: Path, run: str | None) -> Path:
-    if run is not None and run not in find_runs(runs) and Path(run).is_dir():
+def _directory(runs: Runs, run: str | None) -> Path:
+    if run is not None and run not in find_runs(runs.directory) and Path(run).is_dir():
         return Path(run)
     return find_run(runs, run).root

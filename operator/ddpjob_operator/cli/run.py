@@ -17,6 +17,7 @@ from ddpjob_operator.local import (
     Lock,
     RunDirectory,
     Runner,
+    Runs,
     check_runs_here,
     choose_backend,
     differences,
@@ -80,7 +81,7 @@ class Wanted:
         return replace(self, job=self.job.model_copy(update={"metadata": metadata}), document=document)
 
 
-def run(arguments: argparse.Namespace, runs: Path) -> int:
+def run(arguments: argparse.Namespace, runs: Runs) -> int:
     """Runs the job that the arguments describe, and returns the job's exit code.
 
     Raises:
@@ -92,20 +93,20 @@ def run(arguments: argparse.Namespace, runs: Path) -> int:
     if arguments.attach is not None:
         check_attach(arguments.attach, wanted.job)
     if arguments.dry_run:
-        return _dry_run(wanted, runs, gpus, arguments.output)
+        return _dry_run(wanted, runs.directory, gpus, arguments.output)
     terminal = None if arguments.attach is None else Attached(arguments.attach)
     leave = detachable() if arguments.detach else None
     if isinstance(leave, int):
         return leave
     try:
-        return _run(wanted, runs, gpus, leave, fresh=arguments.fresh, terminal=terminal)
+        return _run(wanted, runs.directory, gpus, leave, fresh=arguments.fresh, terminal=terminal)
     except BrokenPipeError:
         raise  # The output was closed before anything was started; the caller handles that.
     except OSError as error:
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
 
-def _wanted(arguments: argparse.Namespace, runs: Path, gpus: list[str]) -> Wanted:
+def _wanted(arguments: argparse.Namespace, runs: Runs, gpus: list[str]) -> Wanted:
     if arguments.output and not arguments.dry_run:
         raise BadInputError(f"-o {arguments.output} works only with --dry-run; add it")
     if arguments.attach is not None and arguments.detach:
@@ -132,7 +133,7 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
     return Wanted(job_file.job, job_file.document, job_file.others, file)
 
 
-def _former(arguments: argparse.Namespace, runs: Path) -> Wanted:
+def _former(arguments: argparse.Namespace, runs: Runs) -> Wanted:
     """The run that --resume continues, with the job with which it was started.
 
     Raises:

@@ -11,6 +11,7 @@ from typing import NoReturn
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import (
     RunDirectory,
+    Runs,
     find_run,
     known_runs,
     look,
@@ -31,7 +32,7 @@ POLL_SECONDS = 0.2
 WIDE = "-o wide shows one job in full; add its name"
 
 
-def status(runs: Path, name: str | None, output: str | None = None) -> int:
+def status(runs: Runs, name: str | None, output: str | None = None) -> int:
     """Prints one job in full, or a line for each job.
 
     Raises:
@@ -59,7 +60,7 @@ def status(runs: Path, name: str | None, output: str | None = None) -> int:
     return 0
 
 
-def stacks(runs: Path, name: str | None) -> int:
+def stacks(runs: Runs, name: str | None) -> int:
     """Prints what each rank of a run is doing now. If `name` is None, there must be only one run.
 
     Raises:
@@ -69,7 +70,7 @@ def stacks(runs: Path, name: str | None) -> int:
     return 0
 
 
-def _list(runs: Path, *, as_json: bool) -> int:
+def _list(runs: Runs, *, as_json: bool) -> int:
     loaded = load(known_runs(runs))
     if not loaded:
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
@@ -107,7 +108,7 @@ def load(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:
     return loaded
 
 
-def watch(runs: Path, name: str | None) -> NoReturn:
+def watch(runs: Runs, name: str | None) -> NoReturn:
     """Prints a line for the run `name`, or for each run if `name` is None, and a new line whenever a run has changed.
 
     Raises:

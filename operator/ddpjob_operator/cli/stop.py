@@ -2,11 +2,10 @@
 
 import errno
 import signal
-from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.engine import Event
-from ddpjob_operator.local import RunDirectory, end_ranks, find_run, stop_job
+from ddpjob_operator.local import RunDirectory, Runs, end_ranks, find_run, stop_job
 from ddpjob_operator.text import one_line
 
 from .invocation import itself
@@ -15,7 +14,7 @@ from .phrases import how_to_resume
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-def stop(runs: Path, name: str) -> int:
+def stop(runs: Runs, name: str) -> int:
     """Stops a run, and returns when none of its processes is left.
 
     Raises:

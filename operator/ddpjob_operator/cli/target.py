@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import RUNS, find_runs, names_in_use
+from ddpjob_operator.local import RUNS, Runs, find_runs, names_in_use
 from ddpjob_operator.text import visible
 
 from .invocation import called_by_kubectl
@@ -31,9 +31,11 @@ ANSWER_SECONDS = 3.0
 """How long a command for a run on this machine waits for a cluster, which may be unreachable."""
 
 
-def run_directory(arguments: argparse.Namespace) -> Path:
-    """The directory that holds the runs on this machine."""
-    return getattr(arguments, "run_dir", None) or Path(os.environ.get("DDPJOB_RUN_DIR", RUNS))
+def runs_of(arguments: argparse.Namespace) -> Runs:
+    """Where the command looks for runs on this machine. A directory named with --run-dir is the only one."""
+    if named := getattr(arguments, "run_dir", None):
+        return Runs(named, named=True)
+    return Runs(Path(os.environ.get("DDPJOB_RUN_DIR", RUNS)))
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
@@ -51,8 +53,8 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
         return bool(there)
     if called_by_kubectl():
         return True
-    runs = run_directory(arguments)
-    if not (arguments.name in names_in_use(runs) if arguments.name else find_runs(runs)):
+    runs = runs_of(arguments)
+    if not (arguments.name in names_in_use(runs.directory) if arguments.name else find_runs(runs.directory)):
         return _has_kubeconfig() or arguments.command in CHANGES
     if _has_kubeconfig():
         _check_only_here(arguments)
@@ -77,7 +79,7 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         there = in_time(lambda: location_of_job(arguments.name), ANSWER_SECONDS)
     except Exception as error:  # noqa: BLE001  No error of the cluster may stop a command for this machine.
         there = error
-    runs = run_directory(arguments)
+    runs = runs_of(arguments)
     if isinstance(there, Exception):
         problem = f"cannot tell whether the cluster has it too: {visible(str(there))}"
         print(f"On this machine ({runs}); {problem}", file=sys.stderr)

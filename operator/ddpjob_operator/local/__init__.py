@@ -5,7 +5,7 @@ from .lifecycle import end_ranks, open_job, remove_run, stop_job
 from .local_spec import differences, spec_for_this_machine
 from .look import look, status_page
 from .machine import choose_backend, visible_gpus
-from .registry import find_run, find_runs, known_runs, names_in_use, register, registered, unregister
+from .registry import Runs, all_runs, find_run, find_runs, known_runs, names_in_use, register, registered, unregister
 from .run_directory import RUNS, RunDirectory
 from .runner import ASIDE, Runner, check_runs_here
 
@@ -15,6 +15,8 @@ __all__ = [
     "Lock",
     "RunDirectory",
     "Runner",
+    "Runs",
+    "all_runs",
     "check_runs_here",
     "choose_backend",
     "differences",

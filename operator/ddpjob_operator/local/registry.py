@@ -4,11 +4,23 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 
 from .run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where runs are looked for: in a directory and, unless the user has named it, among the registered runs."""
+
+    directory: Path
+    named: bool = False
+
+    def __str__(self) -> str:
+        return str(self.directory)
 
 
 def registry() -> Path:
@@ -54,27 +66,49 @@ def find_runs(runs: Path) -> dict[str, RunDirectory]:
     return {file.parent.name: RunDirectory(file.parent) for file in sorted(runs.glob("*/job.json"))}
 
 
-def known_runs(runs: Path) -> list[RunDirectory]:
-    """The runs under a directory or, if it has none, all registered runs."""
-    return [*find_runs(runs).values()] or [*registered()]
-
-
-def find_run(runs: Path, name: str | None) -> RunDirectory:
-    """The run `name`, whether in the directory `runs` or registered. If `name` is None, the only run.
+def known_runs(runs: Runs) -> list[RunDirectory]:
+    """The runs under a directory or, if it has none and was not named, all registered runs.
 
     Raises:
-        BadInputError: there is no such run, or there are several such runs.
+        BadInputError: the directory was named, and does not exist.
+    """
+    return [*find_runs(runs.directory).values()] or [*_elsewhere(runs)]
+
+
+def all_runs(runs: Runs) -> list[RunDirectory]:
+    """The runs under a directory and, if it was not named, all registered runs.
+
+    Raises:
+        BadInputError: the directory was named, and does not exist.
+    """
+    every = (*_elsewhere(runs), *find_runs(runs.directory.absolute()).values())
+    return [*{run.root: run for run in every}.values()]
+
+
+def _elsewhere(runs: Runs) -> Iterator[RunDirectory]:
+    if not runs.named:
+        yield from registered()
+    elif not runs.directory.is_dir():
+        raise BadInputError(f"--run-dir {runs}: there is no such directory")
+
+
+def find_run(runs: Runs, name: str | None) -> RunDirectory:
+    """The run `name`, whether under `runs` or, if `runs` was not named, registered. If `name` is None, the only run.
+
+    Raises:
+        BadInputError: there is no such run, or there are several such runs; or `runs` was named, and does not exist.
     """
     known = known_runs(runs)
     named = known if name is None else [run for run in known if run.root.name == name]
     if name is not None and not named:
-        named = [run for run in registered() if run.root.name == name]
+        named = [run for run in _elsewhere(runs) if run.root.name == name]
     if len(named) == 1:
         return named[0]
-    if not known:
+    if not known and (name is None or not runs.named):
         raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if not named:
-        raise BadInputError(f"no run named {name} under {runs}; there is {_names(known)}")
+        others = f"; there is {_names(known)}" if known else ""
+        raise BadInputError(f"no run named {name} under {runs}{others}")
     if name is None:
         raise BadInputError(f"which run? {_names(known)}")
     places = ", ".join(sorted(str(run.root.parent) for run in named))

@@ -23,8 +23,14 @@ def names(*flags: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("flags", "offered"),
-    [([], ["here", "there"]), (["--local"], ["here"]), (["-n", "team"], ["there"]), (["--cluster"], ["there"])],
-    ids=["without a flag", "here", "a namespace", "a cluster"],
+    [
+        ([], ["here", "there"]),
+        (["--local"], ["here"]),
+        (["--run-dir", "nowhere"], []),
+        (["-n", "team"], ["there"]),
+        (["--cluster"], ["there"]),
+    ],
+    ids=["without a flag", "here", "a directory that does not exist", "a namespace", "a cluster"],
 )
 def test_names_are_those_of_the_places_that_are_meant(
     flags: list[str], offered: list[str], monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.counterparts import refuse
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, Runs
 
 RUNNING = {
     "suspend": "let it save and stop with: ddpjob stop mine",
@@ -24,7 +24,7 @@ IDLE = {
 
 def refused(run: RunDirectory, command: str) -> str:
     with pytest.raises(BadInputError) as error:
-        refuse(run.root.parent, "mine", command)
+        refuse(Runs(run.root.parent), "mine", command)
     return str(error.value).partition("not on a cluster; ")[2]
 
 

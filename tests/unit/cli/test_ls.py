@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.ls import ls
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, Runs
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def rows(printed: str) -> list[list[str]]:
 def test_the_newest_run_comes_first_with_the_last_loss_of_each(
     runs: Path, output: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ls(runs, output)
+    ls(Runs(runs), output)
     header, *lines = capsys.readouterr().out.splitlines()
     at = header.index("LOSS")
     listed = [(line.split()[0], line[at : at + 7].strip()) for line in lines]
@@ -73,19 +73,19 @@ def test_the_newest_run_comes_first_with_the_last_loss_of_each(
 def test_only_the_runs_in_a_state_are_listed_if_one_is_given(
     runs: Path, states: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ls(runs, None, states)
+    ls(Runs(runs), None, states)
     assert [row[0] for row in rows(capsys.readouterr().out)] == ["NAME", *names]
-    ls(runs, "json", states)
+    ls(Runs(runs), "json", states)
     assert [run["name"] for run in json.loads(capsys.readouterr().out)] == names
 
 
 def test_a_state_that_does_not_exist_is_refused_with_those_that_do(runs: Path) -> None:
     with pytest.raises(BadInputError, match=r"^--state Done: must be one of Pending, .*, Succeeded, Failed$"):
-        ls(runs, None, ["Done"])
+        ls(Runs(runs), None, ["Done"])
 
 
 def test_a_program_gets_the_runs_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ls(runs, "json")
+    ls(Runs(runs), "json")
     newest, *others = json.loads(capsys.readouterr().out)
     assert newest.pop("created")
     assert newest == {
@@ -104,5 +104,5 @@ def test_a_log_that_is_no_file_is_not_waited_for(runs: Path, capsys: pytest.Capt
     log = runs / "a-older" / "logs" / "attempt-2" / "node-0.log"
     log.unlink()
     os.mkfifo(log)
-    ls(runs)
+    ls(Runs(runs))
     assert len(capsys.readouterr().out.splitlines()) == 6

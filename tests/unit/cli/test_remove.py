@@ -90,6 +90,35 @@ def test_a_name_that_nobody_has_is_an_error(train: RunDirectory, capsys: pytest.
     assert capsys.readouterr().err == f"error: no run named trian under ddpjob-runs; there is {train.root.name}\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["rm", "delete", "stop", "status", "status -w", "status --stacks", "logs", "report", "suspend", "run --resume"],
+)
+def test_no_command_finds_a_run_outside_the_directory_that_is_named(
+    command: str, train: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for place, message in {
+        "empty": "no run named train under empty",
+        "nowhere": "--run-dir nowhere: there is no such directory",
+    }.items():
+        assert call(parse([*command.split(), "train", "--run-dir", place])) == 2
+        assert capsys.readouterr().err == f"error: {message}\n"
+    assert train.job_file.exists()
+
+
+def test_runs_outside_the_directory_that_is_named_are_not_listed(
+    train: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert [call(parse([command, "--run-dir", "empty"])) for command in ("ls", "status")] == [0, 2]
+    said = capsys.readouterr()
+    assert (train.root.name in said.out, said.err) == (
+        False,
+        "error: no runs under empty; start one with: ddpjob run FILE\n",
+    )
+
+
 @pytest.mark.parametrize("command", ["rm", "delete --local"])
 def test_of_several_names_each_has_its_turn_whatever_becomes_of_the_others(
     command: str, train: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]

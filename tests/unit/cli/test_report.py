@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.cli.report import _directory, report
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, Runs
 
 from tests.unit.engine.builders import a_job
 
@@ -24,7 +24,7 @@ def test_a_page_is_about_a_run_or_a_directory(
     run.job_file.write_text("{}")
     for name in ("digits", "metrics"):
         Path(name).mkdir()
-    assert _directory(Path("runs"), given) == Path(found)
+    assert _directory(Runs(Path("runs")), given) == Path(found)
 
 
 def test_a_page_that_is_named_is_written_where_its_name_leads(
@@ -36,7 +36,7 @@ def test_a_page_that_is_named_is_written_where_its_name_leads(
     run.create()
     run.save(a_job().running().snapshot.job)
     Path("page.html").symlink_to("there.html")
-    assert report(Path("runs"), "digits", Path("page.html")) == 0
+    assert report(Runs(Path("runs")), "digits", Path("page.html")) == 0
     assert Path("page.html").is_symlink()
     assert Path("there.html").read_text().startswith("<!doctype html>")
     assert capsys.readouterr().out == "written: page.html\n"

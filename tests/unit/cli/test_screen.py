@@ -16,6 +16,7 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import status as status_here
 from ddpjob_operator.cli.summary import summarise
 from ddpjob_operator.engine import Event
+from ddpjob_operator.local import Runs
 
 from tests.unit.cli.test_display import Lines
 from tests.unit.client.api import a_cluster, a_list, jobs_of
@@ -51,13 +52,13 @@ def run(runs: Path, name: str) -> None:
 
 def one_here(runs: Path) -> None:
     run(runs, "digits")
-    status_here(runs, None)
+    status_here(Runs(runs), None)
 
 
 def all_here(runs: Path) -> None:
     run(runs, "digits")
     run(runs, "images")
-    status_here(runs, None)
+    status_here(Runs(runs), None)
 
 
 def one_there(_: Path) -> None:

@@ -15,7 +15,7 @@ from ddpjob_operator.cli.cluster.job_status import watch
 from ddpjob_operator.cli.ls import ls
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.client import Document
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, Runs
 
 from tests.unit.client.api import JOBS, a_job, a_list, jobs_of
 
@@ -99,12 +99,12 @@ def test_a_long_directory_keeps_to_its_line_on_a_terminal_and_is_whole_where_tha
     run = RunDirectory(runs / "digits")
     run.create()
     run.save(DDPJob.from_dict(a_document("Running")))
-    ls(runs)
+    ls(Runs(runs))
     assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    ls(runs)
+    ls(Runs(runs))
     assert rows(capsys.readouterr().out)[1][-1] == "…/ddpjob-runs/digits"
-    ls(runs, "wide")
+    ls(Runs(runs), "wide")
     assert rows(capsys.readouterr().out)[1][-1] == str(run.root)
 
 
@@ -119,10 +119,10 @@ def test_a_run_that_is_suspended_is_as_old_as_before(
     an_hour_ago = time.time() - 3600
     os.utime(run.secrets / "secret", (an_hour_ago, an_hour_ago))
     run.save(DDPJob.from_dict(a_document("Suspended")))
-    ls(runs)
+    ls(Runs(runs))
     header, cells = rows(capsys.readouterr().out)
     assert dict(zip(header, [*cells[:2], "", "", *cells[2:]], strict=True))["AGE"] == "60m"
-    here.status(runs, "digits")
+    here.status(Runs(runs), "digits")
     assert ["Age:", "60m"] in rows(capsys.readouterr().out)
 
 
@@ -132,7 +132,7 @@ def test_several_jobs_are_not_shown_in_full(tmp_path: Path) -> None:
         run.create()
         write(run, "Running")
     with pytest.raises(BadInputError, match="add its name"):
-        here.status(tmp_path / "runs", None, "wide")
+        here.status(Runs(tmp_path / "runs"), None, "wide")
     with pytest.raises(BadInputError, match="add its name"):
         status_there(jobs_of()[0], None, "wide", everywhere=False)
 
@@ -145,5 +145,5 @@ def test_all_runs_are_listed_as_json_too(
         run = RunDirectory(tmp_path / "runs" / name)
         run.create()
         write(run, "Running")
-    assert here.status(tmp_path / "runs", None, "json") == 0
+    assert here.status(Runs(tmp_path / "runs"), None, "json") == 0
     assert [job["metadata"]["name"] for job in json.loads(capsys.readouterr().out)] == ["digits", "letters"]

@@ -1,11 +1,21 @@
 """Runs are found by their name from any directory."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local.registry import find_run, known_runs, names_in_use, register, registered, unregister
+from ddpjob_operator.local.registry import (
+    Runs,
+    all_runs,
+    find_run,
+    known_runs,
+    names_in_use,
+    register,
+    registered,
+    unregister,
+)
 from ddpjob_operator.local.run_directory import RunDirectory
 
 
@@ -24,22 +34,47 @@ def run(runs: Path, name: str) -> RunDirectory:
 
 def test_a_run_is_found_by_its_name_from_any_directory(tmp_path: Path) -> None:
     train = run(tmp_path / "a", "train")
-    assert find_run(tmp_path / "elsewhere", "train") == train
-    assert find_run(tmp_path / "elsewhere", None) == train
+    assert find_run(Runs(tmp_path / "elsewhere"), "train") == train
+    assert find_run(Runs(tmp_path / "elsewhere"), None) == train
     run(tmp_path / "b", "other")
-    assert find_run(tmp_path / "b", "train") == train
+    assert find_run(Runs(tmp_path / "b"), "train") == train
     assert names_in_use(tmp_path / "b") == {"train", "other"}
 
 
 def test_a_run_of_this_directory_comes_before_others_of_its_name(tmp_path: Path) -> None:
     here, there = run(tmp_path / "a", "train"), run(tmp_path / "b", "train")
-    assert find_run(tmp_path / "a", "train") == here
-    assert find_run(tmp_path / "b", "train") == there
-    assert known_runs(tmp_path / "a") == [here]
+    assert find_run(Runs(tmp_path / "a"), "train") == here
+    assert find_run(Runs(tmp_path / "b"), "train") == there
+    assert known_runs(Runs(tmp_path / "a")) == [here]
     with pytest.raises(
         BadInputError, match=r"several runs named train; say which with --run-dir and one of .*/a, .*/b"
     ):
-        find_run(tmp_path / "elsewhere", "train")
+        find_run(Runs(tmp_path / "elsewhere"), "train")
+
+
+def test_in_a_directory_that_is_named_no_other_run_is_found(tmp_path: Path) -> None:
+    run(tmp_path / "a", "train")
+    empty, here = Runs(tmp_path / "empty", named=True), Runs(tmp_path / "b", named=True)
+    empty.directory.mkdir()
+    for name, message in {
+        "train": "no run named train under .*/empty$",
+        None: "no runs under .*/empty; start",
+    }.items():
+        with pytest.raises(BadInputError, match=message):
+            find_run(empty, name)
+    assert (known_runs(empty), all_runs(empty)) == ([], [])
+    other = run(here.directory, "other")
+    with pytest.raises(BadInputError, match=r"no run named train under .*/b; there is other$"):
+        find_run(here, "train")
+    assert (find_run(here, "other"), find_run(here, None), all_runs(here)) == (other, other, [other])
+
+
+def test_a_directory_that_is_named_exists(tmp_path: Path) -> None:
+    run(tmp_path / "a", "train")
+    nowhere = Runs(tmp_path / "nowhere", named=True)
+    for look in (known_runs, all_runs, partial(find_run, name="train"), partial(find_run, name=None)):
+        with pytest.raises(BadInputError, match=r"^--run-dir .*/nowhere: there is no such directory$"):
+            look(nowhere)
 
 
 def test_a_run_that_was_removed_is_forgotten(tmp_path: Path) -> None:
@@ -50,7 +85,7 @@ def test_a_run_that_was_removed_is_forgotten(tmp_path: Path) -> None:
     assert [*registered()] == []
     assert names_in_use(tmp_path / "a") == frozenset()
     with pytest.raises(BadInputError, match="no runs under"):
-        find_run(tmp_path / "a", "train")
+        find_run(Runs(tmp_path / "a"), "train")
 
 
 def test_a_run_is_forgotten_also_before_its_directory_is_gone(tmp_path: Path) -> None:
@@ -65,7 +100,7 @@ def test_where_nothing_can_be_registered_a_run_is_found_in_its_directory(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     train = run(tmp_path / "a", "train")
-    assert find_run(tmp_path / "a", "train") == train
+    assert find_run(Runs(tmp_path / "a"), "train") == train
     assert [*registered()] == []
 
 
