@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import errno
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ from .phrases import INTERRUPTED, Rest, about_a_file
 from .remove import remove
 from .report import report
 from .run import run
-from .screen import drop_output
+from .screen import drop_output, is_of_output
 from .status import stacks, status, watch
 from .stop import stop
 from .target import on_cluster, runs_of
@@ -36,9 +35,6 @@ UNREAD = 1
 FAILED = 1
 """Exit code if a command failed for one or more of its names. As in kubectl, the other names are still processed."""
 
-
-NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a disk to which the output goes. They name no file."""
 
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
 """Commands that only work on this machine."""
@@ -59,7 +55,7 @@ def call(arguments: argparse.Namespace) -> int:
         drop_output()
         return UNREAD
     except OSError as error:
-        if error.errno not in NOT_WRITTEN or error.filename is not None:
+        if not is_of_output(error):
             raise
         drop_output()
         with contextlib.suppress(OSError):

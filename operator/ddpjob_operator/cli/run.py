@@ -1,12 +1,15 @@
 """`ddpjob run`: runs a script, a module, a command or a DDPJob on this machine, or goes on with an earlier run."""
 
 import argparse
+import contextlib
 import itertools
 import json
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ from .invocation import itself
 from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
-from .screen import Screen, ignoring_closed_output
+from .screen import Screen, ignoring_closed_output, is_of_output
 from .summary import advise, summarise
 
 
@@ -100,9 +103,9 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
         return leave
     try:
         return _run(wanted, runs.directory, gpus, leave, fresh=arguments.fresh, terminal=terminal)
-    except BrokenPipeError:
-        raise  # The output was closed before anything was started; the caller handles that.
     except OSError as error:
+        if is_of_output(error):
+            raise  # The output could not be written before anything was started; the caller handles that.
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
 
@@ -199,30 +202,31 @@ def _run(
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
     if not wanted.directory:
         wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
-    register(directory)
-    screen = Screen(force_terminal=False if leave else None)
-    run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
-    display = Display(screen, run_logs)
-    display.catch_up()
-    if terminal and not fresh:
-        _check_not_left_behind(directory, lock)
-    others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
-    for text in (*others, *differences(wanted.job.spec)):
-        display.tell(Event(warning=False, reason="Notice", message=text))
-    job = open_job(directory, wanted.job, gpus, display.tell, fresh=fresh)
-    if not wanted.directory:
-        directory.begin(**wanted.begun)
-    if not job.status.attempt:
-        display.forget()
-    if job.status.succeeded:
-        lock.release()
-        return _succeeded_already(screen, job, before, wanted.again)
-    _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
-    if terminal:
-        _say_who_has_the_terminal(screen, job, terminal.rank)
-    if leave:
-        _say_how_to_look(screen, wanted.name, directory)
-        leave(directory.output)
+    with _undone_if_it_fails(directory, lock):
+        register(directory)
+        screen = Screen(force_terminal=False if leave else None)
+        run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
+        display = Display(screen, run_logs)
+        display.catch_up()
+        if terminal and not fresh:
+            _check_not_left_behind(directory, lock)
+        others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
+        for text in (*others, *differences(wanted.job.spec)):
+            display.tell(Event(warning=False, reason="Notice", message=text))
+        job = open_job(directory, wanted.job, gpus, display.tell, fresh=fresh)
+        if not wanted.directory:
+            directory.begin(**wanted.begun)
+        if not job.status.attempt:
+            display.forget()
+        if job.status.succeeded:
+            lock.release()
+            return _succeeded_already(screen, job, before, wanted.again)
+        _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
+        if terminal:
+            _say_who_has_the_terminal(screen, job, terminal.rank)
+        if leave:
+            _say_how_to_look(screen, wanted.name, directory)
+            leave(directory.output)
     runner = Runner(directory, job, gpus, terminal.tell if terminal else display.tell, terminal)
     began = time.monotonic()
     stopped = _carry_on(runner, display, terminal)
@@ -233,6 +237,17 @@ def _run(
         _say_what_came_of_it(screen, runner.job, display.progress, directory, seconds, terminal=terminal)
     lock.release()
     return code
+
+
+@contextlib.contextmanager
+def _undone_if_it_fails(directory: RunDirectory, lock: Lock) -> Iterator[None]:
+    """After an error, for example of the output, releases the lock, and removes a directory without a job."""
+    try:
+        yield
+    except BaseException:
+        directory.discard_unused()
+        lock.release()
+        raise
 
 
 def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
@@ -339,9 +354,17 @@ def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None
             status = runner.run()
         display.catch_up()  # The rank's output was shown already, but the summary needs the progress in it.
     else:
-        with display.following(runner.stop, lambda: runner.job.status, lambda: runner.interrupted):
+        lost = partial(_stop_unread, runner)
+        with display.following(lost, lambda: runner.job.status, lambda: runner.interrupted):
             status = runner.run()
     return runner.interrupted and not status.finished
+
+
+def _stop_unread(runner: Runner) -> None:
+    go_on = f"{itself()} run --resume {runner.job.metadata.name}"
+    with contextlib.suppress(OSError):
+        print(f"ddpjob: the output was closed or is full, so the run stops; go on with: {go_on}", file=sys.stderr)
+    runner.stop()
 
 
 def _say_whose(number: signal.Signals, tell: Callable[[Event], None]) -> None:

@@ -1,6 +1,7 @@
 """Prints text literally: no part of it is interpreted as rich's markup or as a terminal's control sequence."""
 
 import contextlib
+import errno
 import os
 import sys
 import time
@@ -15,6 +16,14 @@ from ddpjob_operator.text import visible
 
 SIP = 1 << 11
 """Characters that are written in one call: even a serial line at 9600 baud accepts them within a few seconds."""
+
+
+NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def is_of_output(error: OSError) -> bool:
+    """Whether the output could not be written: its reader is gone or its disk full. Such an error names no file."""
+    return isinstance(error, BrokenPipeError) or (error.errno in NOT_WRITTEN and error.filename is None)
 
 
 class Screen(Console):

@@ -41,7 +41,9 @@ def open_job(run: RunDirectory, wanted: DDPJob, gpus: list[str], tell: Tell, *, 
     if known.status.succeeded:
         return known
     _set_aside(run, known)
-    return _new(wanted)
+    job = _new(wanted)
+    run.save(job)  # If nothing is started after all, the run must still be found by its name.
+    return job
 
 
 def _check_version(run: RunDirectory, known: DDPJob) -> None:

@@ -1,5 +1,6 @@
 """The directory with all files of a local run. Each job has one directory, in formats that people can read."""
 
+import contextlib
 import os
 import secrets
 import uuid
@@ -195,6 +196,17 @@ class RunDirectory:
         except OSError as error:
             message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
             raise BadInputError(message) from None
+
+    def discard_unused(self) -> None:
+        """Removes the directory if it has no job, logs or volumes, because its job was not started after all."""
+        if self.job_file.exists():
+            return
+        with contextlib.suppress(OSError):  # A directory that is not empty stays, and everything after it.
+            for directory in (self.volumes, self.logs, self.pods, self.metrics):
+                directory.rmdir()
+            for file in (self.root / "begun.json", self.root / "work.json", self.output, self.lock_file):
+                file.unlink(missing_ok=True)
+            self.root.rmdir()
 
     def claim(self) -> Lock | None:
         """Creates the directory of a new job and takes its lock. Returns None if it already has a job or is locked.

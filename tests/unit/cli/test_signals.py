@@ -60,3 +60,25 @@ def test_a_run_goes_on_after_a_signal_for_its_script_and_says_whom_to_send_it_to
     assert what_follows(number) == [
         f"ddpjob run does not pass {number.name} on to the ranks; send it to the process of a rank"
     ]
+
+
+def test_a_run_stops_when_its_output_is_closed_and_says_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[str] = []
+
+    @contextlib.contextmanager
+    def following(lost: Any, *_: Any) -> Iterator[None]:
+        lost()
+        yield
+
+    runner: Any = SimpleNamespace(
+        run=lambda: SimpleNamespace(finished=False),
+        job=SimpleNamespace(metadata=SimpleNamespace(name="train")),
+        interrupted=True,
+        stop=partial(done.append, "stop"),
+    )
+    display: Any = SimpleNamespace(following=following, tell=None)
+    assert run._carry_on(runner, display)
+    assert done == ["stop"]
+    assert capsys.readouterr().err == (
+        "ddpjob: the output was closed or is full, so the run stops; go on with: ddpjob run --resume train\n"
+    )
