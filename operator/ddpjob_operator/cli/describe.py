@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction
+from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction, State
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
@@ -114,7 +114,7 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
         for straggler in status.stragglers
     ]
     lines = {
-        "Progress": ", ".join([*how_far(status), *between_steps(status)]),
+        "Progress": ", ".join([*how_far(status), *between_steps(status), *_awaited(status, now)]),
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
@@ -146,6 +146,27 @@ def between_steps(status: DDPJobStatus) -> Iterator[str]:
     """What the job does between two steps, such as `evaluating`, if it is not training."""
     if status.progress is not None and status.progress.activity and not status.finished:
         yield status.progress.activity.lower()
+
+
+def _awaited(status: DDPJobStatus, now: datetime) -> Iterator[str]:
+    """That the present attempt has not finished a step yet, as far as a supervisor can tell."""
+    unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
+    if status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None:
+        yield waiting(status, now)
+
+
+def waiting(status: DDPJobStatus, now: datetime) -> str:
+    """`waiting for the first step of attempt 2 (8s)`, with the time since all ranks have been running."""
+    running = status.condition(ConditionType.RUNNING)
+    attempt = f" of attempt {status.attempt}" if status.attempt > 1 else ""
+    since = f" ({age(running.last_transition_time, now)})" if running and running.status == "True" else ""
+    return f"waiting for the first step{attempt}{since}"
+
+
+def last_step(status: DDPJobStatus) -> datetime | None:
+    """When the present attempt finished its last step, as its supervisor reports; None if it finished none."""
+    heard = status.progress
+    return heard.last_step_time if heard is not None and heard.attempt in {None, status.attempt} else None
 
 
 def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ddpjob_operator.api import ConditionType, DDPJobStatus, Progress, State
 from ddpjob_operator.api.words import counted, duration
 from ddpjob_operator.text import one_line, visible
 
-from .describe import between_steps, how_far, pace
+from .describe import between_steps, how_far, last_step, pace, waiting
 from .phrases import age
 from .progress import LoggedProgress, Report
 from .run_logs import Line
@@ -109,9 +109,7 @@ def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime)
     if status.message and status.state is not State.RUNNING:
         yield status.message
     elif last is None:
-        running, again = status.condition(ConditionType.RUNNING), status.attempt > 1
-        since = f" ({age(running.last_transition_time, now)})" if running and running.status == "True" else ""
-        yield f"waiting for the first step{f' of attempt {status.attempt}{since}' if again else ''}"
+        yield waiting(status, now)
     if last is not None:
         yield from between_steps(status)
         yield f"last step {age(last, now)} ago{_lateness(status, last, now)}"
@@ -121,12 +119,8 @@ def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime)
 
 def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | None:
     """When the present attempt finished its last step, according to its log or its supervisor; None if unknown."""
-    heard, times = status.progress, []
-    if heard is not None and heard.last_step_time and heard.attempt in {None, status.attempt}:
-        times.append(heard.last_step_time)
-    if progress.stepped is not None and progress.attempt >= status.attempt:
-        times.append(progress.stepped)
-    return max(times, default=None)
+    printed = progress.stepped if progress.attempt >= status.attempt else None
+    return max(filter(None, (last_step(status), printed)), default=None)
 
 
 def _lateness(status: DDPJobStatus, last: datetime, now: datetime) -> str:

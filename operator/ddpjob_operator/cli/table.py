@@ -9,6 +9,7 @@ from rich.text import Text
 from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.text import one_line
 
+from .describe import between_steps
 from .phrases import style_of
 from .screen import Screen
 
@@ -60,7 +61,7 @@ def row(job: DDPJob, age: str) -> Row:
         job.metadata.name,
         status.state,
         shown.ready,
-        shown.progress,
+        ", ".join(filter(None, (shown.progress, *between_steps(status)))),
         eta,
         str(status.restarts),
         age,

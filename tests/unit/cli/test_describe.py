@@ -51,6 +51,12 @@ SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
 
+STARTING: dict[str, Any] = {
+    "state": "Running",
+    "attempt": 1,
+    "bookkeeping": {"supervised": True},
+    "conditions": [condition("Running", "AllNodesRunning", -8)],
+}
 PROGRESS = {"epoch": 2, "step": 120, "totalSteps": 400, "percent": 30.0, "loss": 0.25}
 DISPLAY = {"progress": "30%", "eta": "56s"}
 SPEED = {"samplesPerSecond": 1234.56, "slowestNode": 1, "lastStepTime": moment(-3)}
@@ -89,6 +95,24 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             {},
             {"progress": {"step": 7, "activity": "Evaluating"}},
             "Progress: step 7, evaluating",
+        ),
+        (
+            "that its first step is awaited",
+            {},
+            STARTING,
+            "Progress: waiting for the first step (8s)",
+        ),
+        (
+            "that the first step since a restart is awaited, and how far it had come",
+            {},
+            {**STARTING, "attempt": 2, "progress": {"attempt": 1, "step": 7, "lastStepTime": moment(-27)}},
+            "Progress: step 7, waiting for the first step of attempt 2 (8s)",
+        ),
+        (
+            "nothing of its first step once there is one",
+            {},
+            {**STARTING, "attempt": 2, "progress": {"attempt": 2, "step": 8, "lastStepTime": moment(-1)}},
+            "Progress: step 8",
         ),
         (
             "how fast it is",
@@ -406,3 +430,17 @@ def test_on_a_cluster_a_job_is_as_old_as_kubectl_says_also_when_it_was_resumed(
     jobs, _ = jobs_of(*([a_list(job)] if name is None else [job, a_list()]))
     assert status_there(jobs, name, everywhere=False) == 0
     assert " 2d" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        STARTING | {"state": "Suspended"},
+        STARTING | {"bookkeeping": {}},
+        STARTING | {"conditions": [*STARTING["conditions"], condition("ProgressUnknown", "SupervisorSilent")]},
+        STARTING | {"conditions": [*STARTING["conditions"], condition("AwaitingFirstStep", "NoStepSeen")]},
+    ],
+    ids=["does not run", "has no supervisor", "is not heard", "is said to be late"],
+)
+def test_the_first_step_is_not_said_to_be_awaited_of_a_job_that(status: dict[str, Any]) -> None:
+    assert "waiting for the first step" not in " ".join(told({}, status))

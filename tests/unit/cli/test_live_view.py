@@ -182,7 +182,7 @@ def test_however_many_ranks_have_a_progress_bar_there_is_room_for_the_job() -> N
             "that nothing has come yet",
             logged(),
             {},
-            "waiting for the first step, 1m40s elapsed",
+            "waiting for the first step (12s), 1m40s elapsed",
         ),
         (
             "that nothing has come yet since a restart, of which the lines tell",

@@ -102,3 +102,10 @@ def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, 
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec, "status": status})
     cells = dict(zip(COLUMNS, row(job, "2m"), strict=True))
     assert (cells["PROGRESS"], cells["ETA"]) == ("30%", eta)
+
+
+@pytest.mark.parametrize(("shown", "cell"), [("30%", "30%, evaluating"), ("", "evaluating")])
+def test_a_row_says_what_a_job_does_between_two_steps(shown: str, cell: str) -> None:
+    status = {"state": "Running", "display": {"progress": shown}, "progress": {"activity": "Evaluating"}}
+    job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {}}, "status": status})
+    assert dict(zip(COLUMNS, row(job, "2m"), strict=True))["PROGRESS"] == cell
