@@ -233,10 +233,12 @@ class CoordinatorService:
 
     def _look_for_stalls(self, now: float) -> None:
         coordinator = self.coordinator
-        if self._settings.attached or not isinstance(coordinator.state, Running):
+        if not isinstance(coordinator.state, Running):
             return
         members, beats = coordinator.members.values(), self.beats()
         self._note_stopped(stopped_ranks(beats, coordinator.current.ring.in_words))
+        if self._settings.attached:
+            return
         silent = {"attempt": coordinator.attempt, "activity": STARTING}  # A rank that runs and has reported nothing.
         running = {rank: silent for member in members for rank in member.running}
         stalled = self._stalls.look(now, running | beats)

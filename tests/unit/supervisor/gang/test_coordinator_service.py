@@ -346,7 +346,10 @@ def test_that_the_first_step_is_late_is_said_less_and_less_often_with_where_the_
     lead(scene)
 
 
-def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("attached", [False, True])
+def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, *, attached: bool
+) -> None:
     monkeypatch.setattr(coordinator_service, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(coordinator_service, "STALL_LOOK_SECONDS", 0.0)
     said: list[str] = []
@@ -362,7 +365,7 @@ def test_that_a_rank_is_stopped_is_logged_once_and_noted_until_it_goes_on(monkey
             await asyncio.sleep(0.05)
         looking.cancel()
 
-    lead(scene)
+    lead(scene, attached=attached)
     assert said == ["rank 0 is stopped (SIGSTOP)"] * 2
 
 
