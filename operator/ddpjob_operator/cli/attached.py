@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,6 +79,8 @@ class Attached:
         self._resize()
         self._typed = b""
         """What was typed and the rank's terminal has not accepted yet."""
+        self._taken = False
+        """Whether the rank has taken its terminal. Nobody would read before what is typed, but the log would get it."""
         self._in_line = False
         """Whether the cursor stands behind text."""
         self._log: int | None = None
@@ -97,13 +99,16 @@ class Attached:
         self._events.put(event)
 
     @contextmanager
-    def following(self, lost: Callable[[], None], stopped: Callable[[], bool]) -> Iterator[None]:
+    def following(
+        self, lost: Callable[[], None], stopped: Callable[[], bool], greeting: Iterable[str] = ()
+    ) -> Iterator[None]:
         """Connects the two terminals while the context is open.
 
-        Calls `lost` if the user's terminal is closed. `stopped` tells whether the ranks were told to stop.
+        Calls `lost` if the user's terminal is closed. `stopped` tells whether the ranks were told to stop. The lines
+        of the greeting are shown when the rank takes its terminal.
         """
         acts = {signal.SIGTSTP: self._pause, signal.SIGCONT: self._take_over, signal.SIGWINCH: self._resize}
-        copying = threading.Thread(target=self._copy, args=(lost, stopped), name="terminal", daemon=True)
+        copying = threading.Thread(target=self._copy, args=(lost, stopped, greeting), name="terminal", daemon=True)
         former = {number: signal.signal(number, act) for number, act in acts.items()}
         try:
             self._take_over()
@@ -138,12 +143,18 @@ class Attached:
         with contextlib.suppress(termios.error):
             termios.tcsetwinsize(self._master, termios.tcgetwinsize(STDIN))
 
-    def _copy(self, lost: Callable[[], None], stopped: Callable[[], bool]) -> None:
+    def _copy(self, lost: Callable[[], None], stopped: Callable[[], bool], greeting: Iterable[str]) -> None:
         open_ends, ending = {self._master, STDIN}, None
         while True:
             over = self._over.is_set()
-            listened = open_ends - ({STDIN} if over or self._typed else set())
+            listened = open_ends - ({STDIN} if over or self._typed or not self._taken else set())
             ready, _, _ = select.select(listened, [self._master] if self._typed else [], [], REFRESH_SECONDS)
+            if not self._taken and os.tcgetpgrp(self._master):  # 0 until it is some process's controlling terminal.
+                self._taken = True
+                with contextlib.suppress(termios.error):
+                    termios.tcflush(STDIN, termios.TCIFLUSH)
+                for line in greeting:
+                    self._show_event(Event(warning=False, reason="Notice", message=line))
             for descriptor in ready:
                 if not (data := _read(descriptor)):
                     open_ends.discard(descriptor)

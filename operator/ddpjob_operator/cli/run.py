@@ -222,8 +222,6 @@ def _run(
             lock.release()
             return _succeeded_already(screen, job, before, wanted.again)
         _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
-        if terminal:
-            _say_who_has_the_terminal(screen, job, terminal.rank)
         if leave:
             _say_how_to_look(screen, wanted.name, directory)
             leave(directory.output)
@@ -350,7 +348,7 @@ def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None
         # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
         signal.signal(signal.SIGHUP, lambda *_: runner.stop())
     if terminal:
-        with terminal.following(runner.stop, lambda: runner.interrupted):
+        with terminal.following(runner.stop, lambda: runner.interrupted, _greeting(runner.job, terminal.rank)):
             status = runner.run()
         display.catch_up()  # The rank's output was shown already, but the summary needs the progress in it.
     else:
@@ -379,10 +377,11 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
     screen.print(f"logs and checkpoints: {file_path(directory.root)}")
 
 
-def _say_who_has_the_terminal(screen: Screen, job: DDPJob, rank: int) -> None:
-    alone = job.spec.nodes * job.spec.resolved_procs_per_node() == 1
-    others = "" if alone else "; the output of the others goes only to the logs"
-    screen.print(f"rank {rank} has this terminal, and Ctrl-C stops the run{others}")
+def _greeting(job: DDPJob, rank: int) -> Iterator[str]:
+    """What the user is told when the rank has the terminal."""
+    yield f"rank {rank} has this terminal, and Ctrl-C stops the run"
+    if job.spec.nodes * job.spec.resolved_procs_per_node() > 1:
+        yield f"output of the other ranks: {itself()} logs {job.metadata.name} --follow"
 
 
 def _say_how_to_look(screen: Screen, name: str, directory: RunDirectory) -> None:

@@ -1,9 +1,11 @@
 """What `ddpjob run --attach` does with the terminals of its user and of a rank."""
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
+import subprocess
 import termios
 import time
 from collections.abc import Iterator
@@ -40,7 +42,20 @@ class Scene:
     log: Path
     lost: list[bool] = field(default_factory=list)
     stopped: bool = False
+    greeting: list[str] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
+    process: subprocess.Popen[bytes] | None = None
+    """The rank's process, after it has the terminal."""
+
+    def take(self) -> None:
+        """Starts the rank, which takes the terminal."""
+        descriptor = self.rank.descriptor
+        self.process = subprocess.Popen(
+            ["sleep", "1000"],
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0),  # noqa: PLW1509  (a call of the system)
+        )
+        wait_for("the terminal", lambda: self.terminal._taken)
 
     def end(self) -> None:
         """Ends the run."""
@@ -48,7 +63,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def empty_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """A scene before the rank has taken its terminal."""
     master, slave = os.openpty()
     termios.tcsetwinsize(slave, (24, 80))
     settings = termios.tcgetattr(slave)
@@ -57,12 +73,35 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(attached, "STDIN", slave)
     monkeypatch.setattr(attached, "STDOUT", slave)
     monkeypatch.setattr(attached, "END_SECONDS", 0.0)
+    monkeypatch.setattr(attached, "REFRESH_SECONDS", 0.01)
     terminal = Attached(0)
     log = tmp_path / "node-0.log"
     played = Scene(Seen(master), Seen(terminal.open_terminal(log)), terminal, log)
     with played.stack:
-        played.stack.enter_context(terminal.following(lambda: played.lost.append(True), lambda: played.stopped))
+        lost, stopped = lambda: played.lost.append(True), lambda: played.stopped
+        played.stack.enter_context(terminal.following(lost, stopped, played.greeting))
         yield played
+    if played.process:
+        played.process.kill()
+        played.process.wait()
+
+
+@pytest.fixture
+def scene(empty_scene: Scene) -> Scene:
+    empty_scene.take()
+    return empty_scene
+
+
+def test_what_is_typed_before_the_rank_has_its_terminal_is_nowhere(empty_scene: Scene) -> None:
+    empty_scene.greeting.append("rank 0 has this terminal")
+    empty_scene.user.type("hunter2\r")
+    time.sleep(0.1)
+    empty_scene.take()
+    empty_scene.user.until("ddpjob: rank 0 has this terminal\r\n")
+    empty_scene.user.type("c\r")
+    empty_scene.rank.until("c\n")
+    empty_scene.end()
+    assert "hunter2" not in empty_scene.user.text + empty_scene.rank.text + empty_scene.log.read_text()
 
 
 def test_what_is_typed_is_the_ranks_and_what_it_prints_is_the_users(scene: Scene) -> None:
