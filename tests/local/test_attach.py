@@ -99,6 +99,7 @@ def test_ctrl_c_stops_all_ranks_although_a_debugger_survives_it(here: Here, shel
     shell.seen.type("\x03")
     shell.seen.until("ddpjob: stopping; interrupt again to stop immediately\r\n")
     shell.seen.until("train: Suspended. ", seconds=patience(20))
+    shell.seen.until(" --attach 1\r\n")
     assert shell.end() == 130
     assert termios.tcgetattr(shell.terminal) == shell.before
     assert here.processes("train") == []

@@ -6,7 +6,7 @@ from ddpjob_operator.local import RunDirectory, Runs, find_run
 from .invocation import itself
 
 STOP = "{ddpjob} stop {name}"
-GO_ON = "{ddpjob} run --resume {name}"
+GO_ON = "{ddpjob} {again}"
 RUNNING = {
     "suspend": f"let it save and stop with: {STOP}",
     "resume": "process {pid} is running it",
@@ -29,7 +29,7 @@ def refuse(runs: Runs, name: str, command: str) -> int:
     """
     run = find_run(runs, name)
     pid = run.lock.holder()
-    values = {"ddpjob": itself(), "name": name, "pid": pid, "resize": _how_to_resize(run)}
+    values = {"ddpjob": itself(), "name": name, "again": run.resume, "pid": pid, "resize": _how_to_resize(run)}
     instead = (RUNNING if pid else IDLE)[command].format(**values)
     raise BadInputError(f"{name} is a run on this machine, not on a cluster; {instead}")
 

@@ -186,8 +186,8 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
     numbered = (f"{name}-{number}" for number in itertools.count(2)) if wanted.numbered else ()
     yield from (free for free in itertools.chain([name], numbered) if free not in in_use)
     raise BadInputError(
-        f"there is a run named {name} already. Go on with it: {itself()} run --resume {name}; or start it over with"
-        " --fresh, or choose another --name"
+        f"there is a run named {name} already. Go on with it: {itself()} {RunDirectory(runs / name).resume}; or start"
+        " it over with --fresh, or choose another --name"
     )
 
 
@@ -221,6 +221,7 @@ def _run(
         if job.status.succeeded:
             lock.release()
             return _succeeded_already(screen, job, before, wanted.again)
+        directory.attach(terminal.rank if terminal else None)
         _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
         if leave:
             _say_how_to_look(screen, wanted.name, directory)
@@ -312,7 +313,7 @@ def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
     name, (recorded,), (given,) = wanted.name, begun.values(), wants.values()
     other = f"give the job of {given} another metadata.name" if wanted.file else "choose another --name"
     raise BadInputError(
-        f"{name} is a run of {recorded}, not of {given}. Go on with it: {itself()} run --resume {name};"
+        f"{name} is a run of {recorded}, not of {given}. Go on with it: {itself()} {directory.resume};"
         f" remove it, with its logs and checkpoints: {itself()} rm {name}; or {other}"
     )
 
@@ -404,6 +405,6 @@ def _say_what_came_of_it(
     report = f"{itself()} report {job.metadata.name}" if job.status.attempt else None
     summarise(screen, job, progress, seconds, checkpoint=checkpoint, logs=file_path(directory.logs), report=report)
     if job.status.state is State.SUSPENDED:
-        for line in how_to_resume(f"{itself()} run --resume {job.metadata.name}", job.status):
+        for line in how_to_resume(f"{itself()} {directory.resume}", job.status):
             screen.print(line)
     advise(screen, job, attached=terminal.rank if terminal else None)

@@ -55,8 +55,8 @@ def status(runs: Runs, name: str | None, output: str | None = None) -> int:
     describe(Screen(), here, datetime.now(UTC), around, wide=output == "wide")
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
-        go_on = f"{itself()} run --resume {job.metadata.name}"
-        print(f"\nNo ddpjob run is in charge of this job, so this may be out of date. Go on with: {go_on}")
+        doubt = "so this may be out of date" if run.left_behind else "and none of its processes is left"
+        print(f"\nNo ddpjob run is in charge of this job, {doubt}. Go on with: {itself()} {run.resume}")
     return 0
 
 

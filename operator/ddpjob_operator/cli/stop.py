@@ -34,14 +34,14 @@ def stop(runs: Runs, name: str) -> int:
         why = f"{error.strerror}: {error.filename}"
         print(f"{name}: none of its processes runs any more, but its status cannot be written: {why}.")
         print("Make room, and then")
-        print(f"resume it with: {itself()} run --resume {name}")
+        print(f"resume it with: {itself()} {run.resume}")
         print(f"or remove it with: {itself()} rm {name}")
         return 0
     job = run.load()
     assert job is not None, "find_run found its file"
     print(f"{name}: {job.status.state}. {one_line(job.status.message)}")
     if not job.status.finished:
-        print(*how_to_resume(f"{itself()} run --resume {name}", job.status), sep="\n")
+        print(*how_to_resume(f"{itself()} {run.resume}", job.status), sep="\n")
     return 0
 
 

@@ -25,6 +25,7 @@ class RunDirectory:
     service.json        the master's Service
     begun.json          the program or the YAML file from which the run was started
     work.json           the ranks' working directory
+    attached.json       the rank that has the terminal, or had it last
     pods/<pod>/         a directory for each pod that was not removed
     logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n; restarts in place append to it
     metrics/            progress, recorded by the supervisor of rank 0
@@ -92,6 +93,16 @@ class RunDirectory:
     def begin(self, **what: str) -> None:
         """Stores what the run was started from, as `program=` or `file=`."""
         write_json(self.root / "begun.json", what)
+
+    @property
+    def resume(self) -> str:
+        """The arguments with which `ddpjob` goes on with the run; the rank that had the terminal gets it again."""
+        attached = self._known("attached.json")
+        return f"run --resume {self.root.name}" + (f" --attach {attached['rank']}" if attached else "")
+
+    def attach(self, rank: int | None) -> None:
+        """Stores which rank has the terminal; None if no rank has."""
+        write_json(self.root / "attached.json", {} if rank is None else {"rank": str(rank)})
 
     def _known(self, name: str) -> dict[str, str]:
         """The JSON object of strings in the run's file `name`; empty if the file does not exist.

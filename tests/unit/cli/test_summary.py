@@ -163,6 +163,19 @@ def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(
     assert ("To give rank 1 yours: ddpjob run SCRIPT --attach 1" in said_on.getvalue()) is advised
 
 
+@pytest.mark.parametrize(("attached", "flag"), [(1, " --attach 1"), (None, "")])
+def test_a_run_that_was_stopped_goes_on_with_the_terminal_that_it_had(
+    attached: int | None, flag: str, tmp_path: Path
+) -> None:
+    said_on, run = io.StringIO(), RunDirectory(tmp_path / "digits")
+    run.create()
+    run.attach(0)
+    run.attach(attached)
+    job = a_job("Suspended", "x", attempt=1, incidents=[])
+    _say_what_came_of_it(Screen(file=said_on, width=200), job, LoggedProgress(), run, 3.0)
+    assert said_on.getvalue().endswith(f"\nGo on with: ddpjob run --resume digits{flag}\n")
+
+
 @pytest.mark.parametrize(("attempt", "shown"), [(1, True), (0, False)])
 def test_a_run_that_was_stopped_has_a_report_unless_nothing_was_started(
     attempt: int, tmp_path: Path, *, shown: bool
