@@ -80,7 +80,7 @@ class Attached:
         self._typed = b""
         """What was typed and the rank's terminal has not accepted yet."""
         self._taken = False
-        """Whether the rank has taken its terminal. Nobody would read before what is typed, but the log would get it."""
+        """Whether the rank has taken its terminal. What is typed before would only be echoed, also into the log."""
         self._in_line = False
         """Whether the cursor stands behind text."""
         self._log: int | None = None

@@ -17,8 +17,16 @@ NO_NCCL = (
 )
 
 NO_TERMINAL = (
-    "Ranks have no terminal, so breakpoint() and input() end them. To give rank {rank} yours: "
-    "{ddpjob} run SCRIPT --attach {rank}"
+    "Ranks have no terminal, so breakpoint() and input() end them. To give rank {rank} yours, add --attach {rank} to"
+    " your command"
+)
+NO_TERMINAL_THERE = (
+    "Ranks have no terminal, so breakpoint() and input() end them. To give rank {rank} yours, run the job on this"
+    " machine: {ddpjob} run … --attach {rank}"
+)
+OTHER_TERMINAL = (
+    "Only rank {attached} has a terminal, so input() ends rank {rank}. To give rank {rank} yours instead, use"
+    " --attach {rank}"
 )
 READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
 """Messages of the exceptions that `breakpoint()` and `input()` raise without a terminal."""
@@ -41,7 +49,8 @@ def summarise(
 def advise(screen: Screen, job: DDPJob, flags: str = "", attached: int | None = None) -> None:
     """Prints after a failure which log to look at, and what to do about some mistakes.
 
-    `flags` are added to `ddpjob logs` so that it finds the job. `attached` is the rank that had the terminal.
+    `flags` are added to `ddpjob logs` so that it finds a job on a cluster; for a run on this machine there are none.
+    `attached` is the rank that had the terminal.
     """
     incident = job.status.last_incident
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
@@ -53,7 +62,8 @@ def advise(screen: Screen, job: DDPJob, flags: str = "", attached: int | None = 
             screen.print(NO_NCCL)
         rank = incident.node if incident.rank is None else incident.rank
         if incident.message in READS_A_TERMINAL and rank != attached:
-            screen.print(NO_TERMINAL.format(rank=rank, ddpjob=itself()))
+            advice = OTHER_TERMINAL if attached is not None else NO_TERMINAL_THERE if flags else NO_TERMINAL
+            screen.print(advice.format(rank=rank, attached=attached, ddpjob=itself()))
 
 
 def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tuple[str, str | None]]:

@@ -40,6 +40,8 @@ class Settings:
     """The word that messages use for the machine that a node's pod runs on."""
     noun: str = "pod"
     """The word that messages use for a node's pod. A job that runs without a cluster has processes instead."""
+    no_restarts: str = ""
+    """Why no job is restarted, in place of the limits in its spec; empty if these limits are the job's own."""
 
 
 DEFAULTS = Settings()

@@ -76,18 +76,22 @@ def _make(directory: Path) -> None:
         ) from None
 
 
-def _seen(job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = ()) -> Snapshot:
-    """The engine's snapshot of a job on this machine.
+def _seen(
+    job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (), *, attached: bool = False
+) -> Snapshot:
+    """The engine's snapshot of a job on this machine. `attached` tells whether a rank has a terminal.
 
     Its settings turn off pod security and NetworkPolicies, because processes run as the user, in the user's home and
     behind the machine's own firewall.
     """
-    job = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
+    spec = spec_for_this_machine(job.spec)
+    job = job.model_copy(update={"spec": spec_while_attached(spec) if attached else spec})
     settings = Settings(
         pod_security=PodSecurity.NONE,
         trainer_image=THIS_MACHINE,
         host="machine",
         noun="node",
+        no_restarts="nothing is restarted with --attach" if attached else "",
     )
     return Snapshot(datetime.now(UTC), job, pods, settings=settings, owned={SERVICE: services})
 
@@ -182,10 +186,7 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        job = self._job
-        if self._terminal:
-            job = job.model_copy(update={"spec": spec_while_attached(job.spec)})
-        decision = self._decision(_seen(job, pods, self._services()))
+        decision = self._decision(_seen(self._job, pods, self._services(), attached=self._terminal is not None))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision

@@ -12,6 +12,7 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 from ddpjob_operator.local import RunDirectory
 
+TO_ADD = "Ranks have no terminal, so breakpoint() and input() end them. To give rank 1 yours, add --attach 1 to your"
 FAILURE = {
     "time": "2026-01-01T00:00:00Z",
     "attempt": 1,
@@ -140,18 +141,18 @@ def test_the_log_to_look_at_is_one_that_there_is(cause: str, *, advised: bool) -
 
 
 @pytest.mark.parametrize(
-    ("message", "attached", "advised"),
+    ("message", "attached", "advice"),
     [
-        ("BdbQuit", None, True),
-        ("EOFError: EOF when reading a line", None, True),
-        ("EOFError: EOF when reading a line", 0, True),
-        ("BdbQuit", 1, False),
-        ("EOFError: Ran out of input", None, False),
-        ("ValueError: no BdbQuit", None, False),
+        ("BdbQuit", None, TO_ADD),
+        ("EOFError: EOF when reading a line", None, TO_ADD),
+        ("EOFError: EOF when reading a line", 0, "Only rank 0 has a terminal, so input() ends rank 1. To give"),
+        ("BdbQuit", 1, ""),
+        ("EOFError: Ran out of input", None, ""),
+        ("ValueError: no BdbQuit", None, ""),
     ],
 )
 def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(
-    message: str, attached: int | None, *, advised: bool
+    message: str, attached: int | None, advice: str
 ) -> None:
     failed = [{**FAILED, "reason": "Application"}]
     said_on = io.StringIO()
@@ -160,7 +161,17 @@ def test_a_script_that_reads_from_a_terminal_is_told_how_to_have_one(
         a_job("Failed", "x", incidents=[{**FAILURE, "message": message}], conditions=failed),
         attached=attached,
     )
-    assert ("To give rank 1 yours: ddpjob run SCRIPT --attach 1" in said_on.getvalue()) is advised
+    _, _, told = said_on.getvalue().partition("\n")
+    assert told.startswith(advice)
+    assert ("To give rank 1 yours" in told) is bool(advice)
+
+
+def test_a_terminal_is_not_promised_on_a_cluster() -> None:
+    said_on = io.StringIO()
+    failed = [{**FAILED, "reason": "Application"}]
+    job = a_job("Failed", "x", incidents=[{**FAILURE, "message": "BdbQuit"}], conditions=failed)
+    advise(Screen(file=said_on, width=200), job, " -n default")
+    assert "run the job on this machine: ddpjob run … --attach 1\n" in said_on.getvalue()
 
 
 @pytest.mark.parametrize(("attached", "flag"), [(1, " --attach 1"), (None, "")])

@@ -6,6 +6,7 @@ from .tables import Table, rows, verdict
 two = a_job(nodes=2)
 no_wait = a_job(nodes=2, restart={"backoffSeconds": 0})
 last = a_job(nodes=2, restart={"maxRestarts": 0})
+undisturbed = a_job(nodes=2, restart={"maxDisruptions": 0})
 broken = two.running().fails(1, message="ValueError: no").decided()
 ready_again = broken.gone().after(1)
 
@@ -183,6 +184,18 @@ TABLE: Table = {
         "-1.1/5",
         "Running",
         "Stopping 1 pod: Rank 0 failed: Application: boom; no restarts left (maxRestarts: 0)",
+    ),
+    "where nothing is restarted, that is told instead of the limit": (
+        last.allows(no_restarts="nothing is restarted here").running().fails(0),
+        "-1.1/5",
+        "Running",
+        "Stopping 1 pod: Rank 0 failed: Application: exit code 1; nothing is restarted here",
+    ),
+    "also after a disruption": (
+        undisturbed.allows(no_restarts="nothing is restarted here").running().deleted_by_hand(0),
+        "-1.1/5",
+        "Running",
+        "Stopping 2 pods: Rank 0 failed: PodDeleted: the pod is being deleted; nothing is restarted here",
     ),
     "and the job has failed once nothing of it runs": (
         last.running().fails(0, message="boom").decided().gone(),

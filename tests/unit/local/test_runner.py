@@ -11,8 +11,7 @@ import pytest
 from ddpjob_operator.api import DDPJob, DDPJobStatus
 from ddpjob_operator.api.status import NetworkStatus
 from ddpjob_operator.local import ASIDE, RunDirectory
-from ddpjob_operator.local.local_spec import spec_while_attached
-from ddpjob_operator.local.runner import Runner
+from ddpjob_operator.local.runner import Runner, _seen
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
 
@@ -56,8 +55,10 @@ def test_while_a_person_debugs_a_rank_nothing_starts_again_and_nobody_hurries() 
     rule = {"causes": ["Application"], "action": "RestartFree"}
     spec = {**JOB.spec.to_dict(), "restart": {"maxRestarts": 3, "rules": [rule]}, "finishTimeoutSeconds": 5}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec})
-    attached = spec_while_attached(job.spec)
-    restart = attached.restart
+    seen = _seen(job, attached=True)
+    attached, restart = seen.job.spec, seen.job.spec.restart
+    assert seen.settings.no_restarts == "nothing is restarted with --attach"
     assert (restart.max_restarts, restart.max_disruptions, restart.rules) == (0, 0, ())
     assert attached.finish_timeout_seconds >= 365 * 86400
-    assert job.spec.restart.max_restarts == 3
+    alone = _seen(job)
+    assert (alone.job.spec.restart.max_restarts, alone.settings.no_restarts) == (3, "")

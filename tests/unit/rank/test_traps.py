@@ -140,7 +140,26 @@ def test_an_empty_checkpoint_is_told_as_a_file_that_is_not_whole() -> None:
     assert traps.known_mistake(EOFError()) is None
 
 
-def test_a_password_that_nobody_can_type_fails_the_job_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (CLUSTER, ", from a Secret (env of the trainer in the job's template)"),
+        ({"DDPJOB_RUN_DIR": "/runs"}, ", or give the rank your terminal: ddpjob run --attach RANK"),
+        ({}, ""),
+    ],
+    ids=["cluster", "local mode", "elsewhere"],
+)
+def test_a_password_that_nobody_can_type_fails_the_job_with_what_to_do(
+    env: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KUBERNETES_SERVICE_HOST", "DDPJOB_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
     def no_terminal(*_: object, **__: object) -> None:
         raise OSError
 
@@ -150,10 +169,7 @@ def test_a_password_that_nobody_can_type_fails_the_job_with_what_to_do(monkeypat
         getpass.getpass(stream=io.StringIO())
     known = traps.known_mistake(caught.value)
     assert isinstance(known, ConfigError)
-    assert "ranks have no terminal: pass it in the variable that the program reads" in str(known)
-
-
-CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert str(known).endswith(f"its rank has no terminal: pass it in the variable that the program reads{told}")
 
 
 @pytest.mark.parametrize(

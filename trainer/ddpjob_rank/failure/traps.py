@@ -54,6 +54,10 @@ class Trap:
     advice: str
     for_certain: bool = True
     """Whether every further try would fail in the same way."""
+    on_a_cluster: str = ""
+    """What the advice adds on a cluster."""
+    here: str = ""
+    """What the advice adds in local mode."""
 
 
 TRAPS = (
@@ -190,8 +194,10 @@ TRAPS = (
     Trap(
         EOFError,
         re.compile(re.escape(GETPASS)),
-        "the program asks for a password or a key, but ranks have no terminal: pass it in the variable that the"
-        " program reads, on a cluster from a Secret (env of the trainer in the job's template)",
+        "the program asks for a password or a key, but its rank has no terminal: pass it in the variable that the"
+        " program reads",
+        on_a_cluster=", from a Secret (env of the trainer in the job's template)",
+        here=", or give the rank your terminal: ddpjob run --attach RANK",
     ),
     Trap(
         NameError,
@@ -234,7 +240,8 @@ def known_mistake(error: BaseException) -> TrainerError | None:
     for trap in TRAPS:
         if isinstance(error, trap.kind) and (found := trap.says.search(text)):
             kind = ConfigError if trap.for_certain else TrainerError
-            return kind(f"{_what(error, found)}{_in(error)}: {trap.advice}")
+            added = trap.on_a_cluster if _on_a_cluster() else trap.here if Env.RUN_DIR in os.environ else ""
+            return kind(f"{_what(error, found)}{_in(error)}: {trap.advice}{added}")
     return None
 
 

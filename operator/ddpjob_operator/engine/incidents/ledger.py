@@ -113,17 +113,18 @@ def final(view: View, entry: Entry) -> tuple[str, str] | None:
     """Returns reason and message of the job's failure, if it has to fail after a new incident; else None."""
     restart, facts, budget = view.spec.restart, entry.facts, entry.price.budget
     rule, sentence = entry.judgement.rule, incident_sentence(facts, view.called)
+    instead = view.snapshot.settings.no_restarts
     match entry.judgement.action:
         case RestartAction.FAIL:
             return facts.cause, sentence if rule == BY_DEFAULT else f"{sentence} ({rule} says Fail)"
         case RestartAction.RESTART_FREE:
-            message = f"{sentence}; more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
-            return (Reason.MAX_DISRUPTIONS_EXCEEDED, message) if too_many_disruptions(restart, budget) else None
+            if not too_many_disruptions(restart, budget):
+                return None
+            limit = instead or f"more than {counted(restart.max_disruptions or 0, 'disruption')} (maxDisruptions)"
+            return Reason.MAX_DISRUPTIONS_EXCEEDED, f"{sentence}; {limit}"
     if budget.used > restart.max_restarts:
-        return (
-            Reason.MAX_RESTARTS_EXCEEDED,
-            f"{sentence}; no restarts left (maxRestarts: {restart.max_restarts})",
-        )
+        limit = instead or f"no restarts left (maxRestarts: {restart.max_restarts})"
+        return Reason.MAX_RESTARTS_EXCEEDED, f"{sentence}; {limit}"
     why = _why_in_vain(view, entry)
     return (Reason.CRASH_LOOP, f"{sentence}; {why}") if why else None
 
