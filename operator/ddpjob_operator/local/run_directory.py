@@ -102,7 +102,11 @@ class RunDirectory:
 
     def attach(self, rank: int | None) -> None:
         """Stores which rank has the terminal; None if no rank has."""
-        write_json(self.root / "attached.json", {} if rank is None else {"rank": str(rank)})
+        file = self.root / "attached.json"
+        if rank is None:
+            file.unlink(missing_ok=True)
+        else:
+            write_json(file, {"rank": str(rank)})
 
     def _known(self, name: str) -> dict[str, str]:
         """The JSON object of strings in the run's file `name`; empty if the file does not exist.
