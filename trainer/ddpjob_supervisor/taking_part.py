@@ -69,6 +69,9 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
+        # Comes last: the event loop closes the descriptor for signals before it removes its handlers, and a signal
+        # between the two would print a traceback.
+        stack.callback(signal.set_wakeup_fd, -1)
         await stack.enter_async_context(starter)  # Entered first, because its zygote's imports take longest.
         strays = Strays(starter)
         directory = stack.enter_context(private_directory())
