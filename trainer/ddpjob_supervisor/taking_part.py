@@ -166,16 +166,18 @@ def _listen_to_signals(follower: Follower, strays: Strays) -> None:
         if signal.getsignal(other) is signal.SIG_DFL:
             loop.add_signal_handler(other, _say_whose, other)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # If nohup has set SIGHUP to be ignored, it stays ignored.
-        loop.add_signal_handler(signal.SIGHUP, _stop_once, follower)
+        loop.add_signal_handler(signal.SIGHUP, _stop_once, follower, asyncio.Event())
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         loop.add_signal_handler(signal.SIGCHLD, loop.call_later, REAPING_SECONDS, strays.reap)
 
 
-def _stop_once(follower: Follower) -> None:
-    # A closing terminal may send SIGHUP several times, and a second request would kill the ranks.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
-    follower.request(signal.SIGTERM)
+def _stop_once(follower: Follower, stopped: asyncio.Event) -> None:
+    # A closing terminal may send SIGHUP several times, and a second request would kill the ranks. The handler stays:
+    # of two signals that arrive together, both calls are scheduled before the first of them runs.
+    if not stopped.is_set():
+        stopped.set()
+        follower.request(signal.SIGTERM)
 
 
 def _say_whose(number: signal.Signals) -> None:
