@@ -165,8 +165,8 @@ def waiting(status: DDPJobStatus, now: datetime) -> str:
 
 def last_step(status: DDPJobStatus) -> datetime | None:
     """When the present attempt finished its last step, as its supervisor reports; None if it finished none."""
-    heard = status.progress
-    return heard.last_step_time if heard is not None and heard.attempt in {None, status.attempt} else None
+    progress = status.progress
+    return progress.last_step_time if progress is not None and progress.attempt in {None, status.attempt} else None
 
 
 def _how_fast(job: DDPJob, now: datetime) -> Iterator[str]:

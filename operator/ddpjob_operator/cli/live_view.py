@@ -125,9 +125,9 @@ def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | Non
 
 def _lateness(status: DDPJobStatus, last: datetime, now: datetime) -> str:
     """The usual time of a step, and how soon the job counts as stalled; empty if the present step is not late."""
-    heard = status.progress or Progress()
-    usual, limit = heard.step_seconds, heard.stall_limit_seconds
-    seconds = (now - max(last, heard.activity_time or last)).total_seconds()
+    progress = status.progress or Progress()
+    usual, limit = progress.step_seconds, progress.stall_limit_seconds
+    seconds = (now - max(last, progress.activity_time or last)).total_seconds()
     late = usual and seconds > max(LATE_SECONDS, LATE * usual)
     words = f" (usually {pace(usual)})" if usual and late else ""
     if limit and status.state is State.RUNNING and (late or seconds > PART_OF_LIMIT * limit):

@@ -209,7 +209,7 @@ def _run(
         display = Display(screen, run_logs)
         display.catch_up()
         if terminal and not fresh:
-            _check_not_left_behind(directory, lock)
+            _check_not_left_behind(directory)
         others = (f"{kind} in {wanted.file} is not needed on this machine" for kind in wanted.others)
         for text in (*others, *differences(wanted.job.spec)):
             display.tell(Event(warning=False, reason="Notice", message=text))
@@ -286,14 +286,13 @@ def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
     return wanted, directory, lock
 
 
-def _check_not_left_behind(directory: RunDirectory, lock: Lock) -> None:
+def _check_not_left_behind(directory: RunDirectory) -> None:
     """Refuses to attach to ranks that are running: a process gets its terminal when it starts.
 
     Raises:
-        BadInputError: ranks are running; the lock is released.
+        BadInputError: ranks are running.
     """
     if directory.left_behind:
-        lock.release()
         name = directory.root.name
         raise BadInputError(
             f"{name} is still running, without a terminal, because its ddpjob run was killed. Stop it first: "

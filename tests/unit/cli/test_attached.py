@@ -18,7 +18,7 @@ import pytest
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli import attached
 from ddpjob_operator.cli.attached import Attached, check_attach
-from ddpjob_operator.cli.run import _check_not_left_behind
+from ddpjob_operator.cli.run import _check_not_left_behind, _undone_if_it_fails
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import Lock, RunDirectory
 
@@ -217,12 +217,13 @@ def test_ranks_that_were_left_behind_cannot_get_a_terminal(tmp_path: Path) -> No
     run.create()
     lock = run.lock
     lock.acquire()
-    _check_not_left_behind(run, lock)
+    _check_not_left_behind(run)
     (run.pods / "digits-0-x").mkdir()
     pods = Lock(run.pods / "digits-0-x" / "lock")
     pods.acquire()
-    with pytest.raises(BadInputError, match=r"^digits is still running, without a terminal, .* ddpjob stop digits$"):
-        _check_not_left_behind(run, lock)
+    refused = r"^digits is still running, without a terminal, .* ddpjob stop digits$"
+    with pytest.raises(BadInputError, match=refused), _undone_if_it_fails(run, lock):
+        _check_not_left_behind(run)
     pods.release()
     assert run.lock.holder() is None
 
