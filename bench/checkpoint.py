@@ -22,14 +22,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import encode
+from ddpjob.group.collectives import gather
 from ddpjob_operator.local.machine import free_port
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.group.collectives import gather
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
@@ -83,7 +84,7 @@ class Bench:
         model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
         self.world, self.position, self.model = place, Position(), DistributedDataParallel(model)
         self.learner = Learner(model, self.model, Adam(model.parameters()), None)
-        self.files = Checkpoints(directory / "waiting", keep=2)
+        self.files = CheckpointDirectory(directory / "waiting", keep=2)
         settings = CheckpointConfig(directory=directory / "beside", keep=2)
         self.saver = Saver(TrainConfig(), settings, place, BATCH * RANKS, Recorder(None, 0))
         self.saver.resume(Position())
@@ -101,7 +102,7 @@ class Bench:
         if self.world.leads:
             whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}
             manifest = Manifest(self.position.step, 1, 0, RANKS, BATCH, "", (0,))
-            self.files.write(manifest, lambda file: state.encode(whole, file))
+            self.files.write(manifest, lambda file: encode(whole, file))
 
     def round(self) -> Round:
         """Measures each part once. All processes start each part together."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import encode
 from ddpjob_rank.manifests.manifest import Manifest
-from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 
 from bench import pairs
 from bench.table import Row
@@ -18,7 +18,7 @@ from bench.table import Row
 BYTES_OF_A_NUMBER = 4
 
 
-class Unread(Checkpoints):
+class Unread(CheckpointDirectory):
     """Checkpoints that are not read back after a save."""
 
     def _is_good(self, path: Path) -> bool:
@@ -30,14 +30,14 @@ def measure(directory: Path, *, megabytes: int, count: int) -> list[Row]:
     weights = {"model": torch.randn(megabytes * 1_000_000 // BYTES_OF_A_NUMBER)}
     saved = Manifest(0, 1, 0, 1, 1, "", (0,))
 
-    def save(files: Checkpoints) -> tuple[float, float]:
+    def save(files: CheckpointDirectory) -> tuple[float, float]:
         nonlocal saved
         saved = replace(saved, step=saved.step + 1)
         wall, cpu = time.perf_counter(), time.process_time()
-        files.write(saved, lambda file: state.encode(weights, file))
+        files.write(saved, lambda file: encode(weights, file))
         return time.process_time() - cpu, time.perf_counter() - wall
 
-    read, unread = Checkpoints(directory / "read", keep=1), Unread(directory / "unread", keep=1)
+    read, unread = CheckpointDirectory(directory / "read", keep=1), Unread(directory / "unread", keep=1)
     for files in (read, unread):
         save(files)  # Otherwise the first measured save would have no older checkpoint to remove.
     found = pairs.in_turn(count, lambda: save(read), lambda: save(unread))

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob.checkpoint import content, reading
 from ddpjob_examples.convnet import ConvNetTask
 from ddpjob_examples.mlp import MlpTask
-from ddpjob_trainer.checkpoint import content, reading
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn

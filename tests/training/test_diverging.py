@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob.checkpoint.finite import check_parameters, finite_parameters
 from ddpjob_rank.errors import ConfigError, DivergedError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.divergence import Gradients, StepOutcome, Watch, check_parameters, finite_parameters
+from ddpjob_trainer.model.divergence import Gradients, StepOutcome, Watch
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options import OnDivergence

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from ddpjob.group import collectives
+from ddpjob.group.shared_file import SharedFile
 from ddpjob_rank.world import World
-from ddpjob_trainer.group import collectives
-from ddpjob_trainer.group.shared_file import SharedFile
 
 from tests.support.waiting import patience
 from tests.training.forking import FORKS

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob.checkpoint import writer
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.writer import Snapshots
 from ddpjob_rank.errors import ConfigError, SupersededError
 from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint import saving, writer
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
+from ddpjob_trainer.checkpoint import saving
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.checkpoint.state import StateDict
-from ddpjob_trainer.checkpoint.writer import Snapshots
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish
@@ -72,13 +73,13 @@ def a_learner() -> Learner:
 @pytest.fixture
 def may_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until it is set, the disk keeps everybody waiting."""
-    event, write = threading.Event(), Checkpoints.write
+    event, write = threading.Event(), CheckpointDirectory.write
 
     def wait_and_write(*arguments: Any) -> Path:
         event.wait()
         return write(*arguments)
 
-    monkeypatch.setattr(Checkpoints, "write", wait_and_write)
+    monkeypatch.setattr(CheckpointDirectory, "write", wait_and_write)
     yield event
     event.set()
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ddpjob_trainer import random_state
-from ddpjob_trainer.group import values
+from ddpjob import random_state
+from ddpjob.group import values
 
 VALUES: dict[str, Any] = {
     "numbers": (0, -1, 2**63, 0.1, float("inf"), True, None),

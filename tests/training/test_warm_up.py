@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from ddpjob_trainer import random_state
+from ddpjob import random_state
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.parallel import warm_up
 from torch import Tensor, nn

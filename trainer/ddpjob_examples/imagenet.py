@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from ddpjob.group.collectives import all_gather
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.group.collectives import all_gather
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import Dataset

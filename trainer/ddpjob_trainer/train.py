@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from ddpjob.checkpoint.encoding import StateDict
+from ddpjob.checkpoint.finite import finite_parameters
+from ddpjob.random_state import seed_all
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
@@ -28,7 +31,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from .checkpoint.saving import Saver
-from .checkpoint.state import StateDict
 from .config import TrainConfig
 from .data.batches import Batches, shares_of
 from .data.data_identity import UNKNOWN
@@ -40,11 +42,10 @@ from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
 from .model.compression import PowerSGD
-from .model.divergence import StepOutcome, Watch, finite_parameters
+from .model.divergence import StepOutcome, Watch
 from .model.evaluation import IncompleteError, evaluate
 from .model.learner import Learner, build_learner, check_optimizer
 from .model.parallel import prepare_model, warm_up, wrap
-from .random_state import seed_all
 from .recording.position import Position
 from .recording.progress_lines import ProgressLines
 from .recording.recorder import Recorder

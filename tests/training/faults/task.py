@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ddpjob_trainer.checkpoint import saving, state
+from ddpjob.checkpoint import writer
+from ddpjob_trainer.checkpoint import saving
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group import joining
 from ddpjob_trainer.task import Task
@@ -62,7 +63,7 @@ def _note(what: str, number: int) -> None:
     os.close(file)
 
 
-_encode, _save, _leave_together = state.encode, saving.Saver.save, joining._leave_together
+_encode, _save, _leave_together = writer.encode, saving.Saver.save, joining._leave_together
 
 
 def _encode_and_reach(content: Any, file: Any) -> None:
@@ -81,6 +82,6 @@ def _reach_and_leave() -> None:
     reach("end")
 
 
-state.encode = _encode_and_reach
+writer.encode = _encode_and_reach
 saving.Saver.save = _save_and_reach  # type: ignore[method-assign]
 joining._leave_together = _reach_and_leave

@@ -7,14 +7,14 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from ddpjob.checkpoint import content
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_rank.failure.failure_report import report_of
 from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.main import supervise
-from ddpjob_trainer.checkpoint import content
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
 
 CAUSES = {
     "StorageFull": ("ENOSPC", "EDQUOT", "EFBIG"),
@@ -34,7 +34,7 @@ def test_a_save_that_fails_tells_what_is_full_from_what_is_forbidden_and_what_ma
     def fail(_: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints = CheckpointDirectory(tmp_path, keep=1)
     monkeypatch.setattr(content.os, "fsync", fail)
     with pytest.raises(TrainerError) as error:
         checkpoints.write(Manifest(1, 1, 1, 1, 1, "", (0,)), lambda file: file.write(b"state"))
@@ -55,7 +55,7 @@ def test_a_directory_that_cannot_be_used_is_told_apart_in_the_same_way(
 
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(kind, match=f"{tmp_path} cannot be used: {os.strerror(number)}"):
-        Checkpoints(tmp_path, keep=1)
+        CheckpointDirectory(tmp_path, keep=1)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from ddpjob.checkpoint import content
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.content import Sink
+from ddpjob.checkpoint.reading import find_newest
 from ddpjob_rank.errors import (
     CheckpointUnusableError,
     ConfigError,
@@ -28,18 +32,14 @@ from ddpjob_rank.errors import (
 )
 from ddpjob_rank.manifests import manifest as manifests
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
-from ddpjob_trainer.checkpoint import content
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.content import Sink
-from ddpjob_trainer.checkpoint.reading import find_newest
 
 WRITER = """
 import sys
 import time
 from pathlib import Path
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob_rank.manifests.manifest import Manifest
-checkpoints = Checkpoints(Path(sys.argv[1]), keep=2)
+checkpoints = CheckpointDirectory(Path(sys.argv[1]), keep=2)
 found = checkpoints.newest(decode=Path.read_bytes)
 step = found.manifest.step if found else 0
 while True:
@@ -59,8 +59,8 @@ def state(written: bytes) -> Callable[[Sink], object]:
     return lambda file: file.write(written)
 
 
-def write(directory: Path, *steps: int, keep: int = 3) -> Checkpoints:
-    checkpoints = Checkpoints(directory, keep)
+def write(directory: Path, *steps: int, keep: int = 3) -> CheckpointDirectory:
+    checkpoints = CheckpointDirectory(directory, keep)
     for step in steps:
         checkpoints.write(manifest(step), state(f"state {step}".encode()))
     return checkpoints
@@ -71,7 +71,7 @@ def names(directory: Path) -> list[str]:
 
 
 def newest_step(directory: Path, *, start_over: bool = False) -> int | None:
-    found = Checkpoints(directory, keep=3).newest(Path.read_bytes, start_over=start_over, retry_seconds=0.0)
+    found = CheckpointDirectory(directory, keep=3).newest(Path.read_bytes, start_over=start_over, retry_seconds=0.0)
     return found.manifest.step if found else None
 
 
@@ -272,9 +272,9 @@ def test_what_is_not_ours_stays_and_keeps_its_name_and_refuses_nothing(
 def test_another_jobs_are_removed_only_once_this_ones_line_contains_them(tmp_path: Path) -> None:
     write(tmp_path, 60, 80)
     apart = replace(manifest(100), uid="another", lineage=(1, 2, 3))
-    Checkpoints(tmp_path, keep=1).write(apart, state(b"state"))
+    CheckpointDirectory(tmp_path, keep=1).write(apart, state(b"state"))
     assert names(tmp_path) == ["step-00000060", "step-00000080", "step-00000100"]
-    Checkpoints(tmp_path, keep=1).write(replace(apart, step=120, ancestors=("uid",)), state(b"state"))
+    CheckpointDirectory(tmp_path, keep=1).write(replace(apart, step=120, ancestors=("uid",)), state(b"state"))
     assert names(tmp_path) == ["step-00000120"]
 
 
@@ -311,7 +311,7 @@ def test_one_that_cannot_be_read_now_is_tried_again_and_never_given_up_for_an_ol
             newest_step(tmp_path, start_over=start_over)
     assert names(tmp_path) == ["step-00000060", "step-00000120"]
     monkeypatch.setattr(time, "sleep", lambda _: fails.__setitem__(0, False))
-    found = Checkpoints(tmp_path, keep=3).newest(Path.read_bytes)
+    found = CheckpointDirectory(tmp_path, keep=3).newest(Path.read_bytes)
     assert found
     assert found.manifest.step == 120
 
@@ -344,7 +344,7 @@ def test_a_dead_writers_leftovers_are_removed_unless_they_are_whole(
     (tmp_path / "step-00000120").rename(dead / "step-00000120")
     if size is not None:
         os.truncate(dead / "step-00000120/manifest.json", size)
-    Checkpoints(tmp_path, keep=3)
+    CheckpointDirectory(tmp_path, keep=3)
     assert names(tmp_path) == left
 
 
@@ -359,7 +359,7 @@ def test_a_dead_writers_leftover_that_cannot_be_read_now_stays(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(manifests, "read_regular", refuse)
-    Checkpoints(tmp_path, keep=3)
+    CheckpointDirectory(tmp_path, keep=3)
     assert names(tmp_path) == [".step-ddpjob-train-abc"]
     monkeypatch.undo()
     assert newest_step(tmp_path) == 120
@@ -370,7 +370,7 @@ def test_what_a_link_leads_to_is_nobodys_leftover(tmp_path: Path, link: str) -> 
     write(elsewhere := tmp_path / "elsewhere", 120)
     (here := tmp_path / "here" / link).parent.mkdir(parents=True)
     here.symlink_to(elsewhere if "/" not in link else elsewhere / "step-00000120")
-    Checkpoints(tmp_path / "here", keep=3)
+    CheckpointDirectory(tmp_path / "here", keep=3)
     assert names(elsewhere) == ["step-00000120"]
     assert newest_step(tmp_path / "here") is None
 
@@ -378,7 +378,7 @@ def test_what_a_link_leads_to_is_nobodys_leftover(tmp_path: Path, link: str) -> 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=f"{tmp_path}/file/checkpoints cannot be used: Not a directory"):
-        Checkpoints(tmp_path / "file" / "checkpoints", keep=3)
+        CheckpointDirectory(tmp_path / "file" / "checkpoints", keep=3)
 
 
 def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_there(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_whenever_the_writer_is_killed_the_last_checkpoint_that_it_told_of_is_th
         time.sleep(random.uniform(0, 0.01))  # To a moment at random within the next save.
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        found = Checkpoints(tmp_path, keep=2).newest(decode=Path.read_bytes)
+        found = CheckpointDirectory(tmp_path, keep=2).newest(decode=Path.read_bytes)
         assert found
         assert found.manifest.step >= told
         assert found.state == found.manifest.step.to_bytes(4, "big") * 500_000
@@ -424,7 +424,7 @@ def test_whichever_line_of_a_save_is_the_last_of_a_process_the_next_goes_on_and_
     keep, newest, kills = 2, 0, 0
 
     def resume() -> int:
-        checkpoints = Checkpoints(tmp_path, keep)
+        checkpoints = CheckpointDirectory(tmp_path, keep)
         if found := checkpoints.newest(Path.read_bytes):
             checkpoints.tidy(found.manifest, found.path)
         return found.manifest.step if found else 0
@@ -446,10 +446,10 @@ def test_the_one_that_was_read_stays_though_a_later_attempts_broken_one_counts_a
 ) -> None:
     write(tmp_path, 60)
     later = replace(manifest(50), lineage=(1, 2, 3))
-    Checkpoints(tmp_path, keep=9).write(later, state(b"state 50"))
+    CheckpointDirectory(tmp_path, keep=9).write(later, state(b"state 50"))
     os.truncate(tmp_path / "step-00000050/state.pt", 0)
-    monkeypatch.setattr(Checkpoints, "_set_aside", lambda *_: None)
-    checkpoints = Checkpoints(tmp_path, keep=1)
+    monkeypatch.setattr(CheckpointDirectory, "_set_aside", lambda *_: None)
+    checkpoints = CheckpointDirectory(tmp_path, keep=1)
     found = checkpoints.newest(Path.read_bytes)
     assert found
     assert found.manifest.step == 60
@@ -493,7 +493,7 @@ def test_a_large_state_is_whole_though_it_goes_to_the_disk_in_portions(
 ) -> None:
     monkeypatch.setattr(content, "PORTION_BYTES", 1000)
     parts = [random.randbytes(size) for size in (0, 1, 999, 1000, 1001, 12_345)]
-    Checkpoints(tmp_path, keep=1).write(manifest(60), lambda file: [file.write(part) for part in parts])
-    found = Checkpoints(tmp_path, keep=1).newest(decode=Path.read_bytes)
+    CheckpointDirectory(tmp_path, keep=1).write(manifest(60), lambda file: [file.write(part) for part in parts])
+    found = CheckpointDirectory(tmp_path, keep=1).newest(decode=Path.read_bytes)
     assert found
     assert found.state == b"".join(parts)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ddpjob.random_state import capture, seed_all, seed_sample
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.checkpoint.saving import Saver
@@ -19,7 +20,6 @@ from ddpjob_trainer.data.feed import Uneven
 from ddpjob_trainer.data.loader import Request, _Batches
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
-from ddpjob_trainer.random_state import capture, seed_all, seed_sample
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import Tensor, nn
 from torch.optim import SGD

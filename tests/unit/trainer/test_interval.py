@@ -1,7 +1,7 @@
 """How often to save if nobody says so."""
 
 import pytest
-from ddpjob_trainer.checkpoint.interval import best_interval, expected_time_to_failure
+from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 
 HOUR = 3600.0
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ddpjob.checkpoint import checkpoint_directory as checkpoint
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.content import Sink
 from ddpjob_rank.errors import CheckpointUnusableError, SupersededError
 from ddpjob_rank.manifests.manifest import GREATEST, Manifest, extended_lineage, new_run, read_manifest
-from ddpjob_trainer.checkpoint import checkpoint_directory as checkpoint
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.content import Sink
 
 Save = tuple[int, int]
 """Attempt and step."""
@@ -35,13 +35,13 @@ def put(directory: Path, *saves: Save) -> None:
     """Puts checkpoints in place, whatever order they are in: as if nobody had minded."""
     for attempt, step in saves:
         apart = directory.with_name(f"{directory.name}-{attempt}-{step}")
-        write(Checkpoints(apart, keep=1), attempt, step)
+        write(CheckpointDirectory(apart, keep=1), attempt, step)
         directory.mkdir(exist_ok=True)
         (apart / f"step-{step:08}").rename(directory / f"step-{step:08}")
         shutil.rmtree(apart)
 
 
-def write(checkpoints: Checkpoints, attempt: int, step: int) -> None:
+def write(checkpoints: CheckpointDirectory, attempt: int, step: int) -> None:
     checkpoints.write(manifest(attempt, step), lambda file: file.write(f"{attempt}/{step}".encode()))
 
 
@@ -65,7 +65,7 @@ def test_the_newest_is_of_the_latest_attempt_then_of_the_latest_step(
     tmp_path: Path, there: list[Save], newest: Save
 ) -> None:
     put(tmp_path / "saved", *there)
-    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
+    found = CheckpointDirectory(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
     assert found
     assert found.state.decode() == "{}/{}".format(*newest)
 
@@ -73,7 +73,7 @@ def test_the_newest_is_of_the_latest_attempt_then_of_the_latest_step(
 def test_if_the_latest_attempts_are_broken_the_one_before_counts(tmp_path: Path) -> None:
     put(tmp_path / "saved", (1, 120), (2, 130), (1, 150))
     (tmp_path / "saved/step-00000130/state.pt").unlink()
-    found = Checkpoints(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
+    found = CheckpointDirectory(tmp_path / "saved", keep=3).newest(decode=Path.read_bytes)
     assert found
     assert (found.manifest.attempt, found.manifest.step) == (1, 150)
 
@@ -129,15 +129,15 @@ def test_a_lineage_ascends(lineage: tuple[int, ...], attempt: int, newest: int, 
 )
 def test_the_newest_two_of_a_line_stay(tmp_path: Path, there: list[Save], written: Save, stay: list[Save]) -> None:
     put(tmp_path / "saved", *there)
-    write(Checkpoints(tmp_path / "saved", keep=2), *written)
+    write(CheckpointDirectory(tmp_path / "saved", keep=2), *written)
     assert saves(tmp_path / "saved") == stay
 
 
 @pytest.mark.parametrize("step", [125, 130, 140], ids=["before", "the very step", "after"])
 def test_a_late_process_writes_nothing_once_a_later_attempt_has_saved(tmp_path: Path, step: int) -> None:
-    late = Checkpoints(tmp_path, keep=1)
+    late = CheckpointDirectory(tmp_path, keep=1)
     write(late, 1, 120)
-    write(Checkpoints(tmp_path, keep=3), 2, 130)
+    write(CheckpointDirectory(tmp_path, keep=3), 2, 130)
     with pytest.raises(
         SupersededError, match=f"a later run has taken over {tmp_path}: .* of attempt 2, .* attempt 1"
     ):
@@ -148,7 +148,7 @@ def test_a_late_process_writes_nothing_once_a_later_attempt_has_saved(tmp_path: 
 
 @pytest.mark.parametrize("step", [10, 30], ids=["the very step", "after"])
 def test_of_two_runs_of_one_attempt_the_one_that_began_later_counts(tmp_path: Path, step: int) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=3)
+    checkpoints = CheckpointDirectory(tmp_path, keep=3)
     for run, saved in ((EARLIER, 20), (LATER, 10)):
         checkpoints.write(manifest(1, saved, run), lambda file, run=run: file.write(run.encode()))  # type: ignore[misc]
     found = checkpoints.newest(decode=Path.read_bytes)
@@ -163,7 +163,7 @@ def test_a_run_that_begins_later_has_a_greater_name() -> None:
     assert names == sorted(names)
 
 
-def meanwhile(of: Save, checkpoints: Checkpoints, comes: Save) -> Callable[[Sink], object]:
+def meanwhile(of: Save, checkpoints: CheckpointDirectory, comes: Save) -> Callable[[Sink], object]:
     """Writes a state, and before it is done another process saves."""
 
     def encode(file: Sink) -> None:
@@ -175,7 +175,7 @@ def meanwhile(of: Save, checkpoints: Checkpoints, comes: Save) -> Callable[[Sink
 
 @pytest.mark.parametrize("step", [130, 150], ids=["the very step", "another"])
 def test_a_later_attempt_that_saves_while_a_late_process_writes_wins(tmp_path: Path, step: int) -> None:
-    late, later = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
+    late, later = CheckpointDirectory(tmp_path, keep=1), CheckpointDirectory(tmp_path, keep=1)
     with pytest.raises(SupersededError):
         late.write(manifest(1, step), meanwhile((1, step), later, (2, 130)))
     assert saves(tmp_path) == [(2, 130)]
@@ -185,9 +185,9 @@ def test_a_later_attempt_that_saves_while_a_late_process_writes_wins(tmp_path: P
 def test_a_late_process_that_saves_while_a_later_attempt_writes_takes_nothing_from_it(
     tmp_path: Path, step: int
 ) -> None:
-    late, later = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
+    late, later = CheckpointDirectory(tmp_path, keep=1), CheckpointDirectory(tmp_path, keep=1)
     later.write(manifest(2, 130), meanwhile((2, 130), late, (1, step)))
-    found = Checkpoints(tmp_path, keep=1).newest(decode=Path.read_bytes)
+    found = CheckpointDirectory(tmp_path, keep=1).newest(decode=Path.read_bytes)
     assert found
     assert found.state == b"2/130"
     assert saves(tmp_path) == ([(2, 130)] if step == 130 else [(1, 150), (2, 130)])
@@ -197,7 +197,7 @@ def test_a_late_process_that_saves_while_a_later_attempt_writes_takes_nothing_fr
 def test_a_later_attempt_that_saves_the_very_step_in_the_last_moment_is_not_displaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved_by: str
 ) -> None:
-    late, later = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
+    late, later = CheckpointDirectory(tmp_path, keep=1), CheckpointDirectory(tmp_path, keep=1)
     rename, path = Path.rename, tmp_path / "step-00000130"
 
     def rename_after_another(old: Path, new: Path) -> Path:
@@ -219,7 +219,7 @@ def test_a_later_attempt_that_saves_the_very_step_in_the_last_moment_is_not_disp
 def test_a_late_process_that_has_just_saved_removes_nothing_of_a_later_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, later = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=2)
+    late, later = CheckpointDirectory(tmp_path, keep=1), CheckpointDirectory(tmp_path, keep=2)
     sync = checkpoint._sync
 
     def sync_and_let_another_save(directory: Path) -> None:
@@ -236,9 +236,9 @@ def test_a_late_process_that_has_just_saved_removes_nothing_of_a_later_attempt(
 def test_a_late_process_whose_unfinished_file_is_cleaned_up_is_told_that_it_is_late(tmp_path: Path) -> None:
     def interrupted(file: Sink) -> None:
         file.write(b"half")
-        Checkpoints(tmp_path, keep=1)
+        CheckpointDirectory(tmp_path, keep=1)
 
-    late = Checkpoints(tmp_path, keep=1)
+    late = CheckpointDirectory(tmp_path, keep=1)
     with pytest.raises(SupersededError, match="it has removed the checkpoint that this run was writing"):
         late.write(manifest(1, 130), interrupted)
     assert list(tmp_path.iterdir()) == []
@@ -249,5 +249,5 @@ def test_a_manifest_without_a_writer_is_damaged(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "saved/step-00000120/manifest.json"
     path.write_text(path.read_text().replace("0,\n  1", ""))
     with pytest.raises(CheckpointUnusableError):
-        Checkpoints(tmp_path / "saved", keep=1).newest(decode=Path.read_bytes)
+        CheckpointDirectory(tmp_path / "saved", keep=1).newest(decode=Path.read_bytes)
     assert "manifest.json is damaged (its lineage is empty)" in capsys.readouterr().err

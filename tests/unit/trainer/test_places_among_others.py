@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from ddpjob.group import collectives
+from ddpjob.group.shared_file import SharedFile
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
-from ddpjob_trainer.group import collectives, stores
+from ddpjob_trainer.group import stores
 from ddpjob_trainer.group.joining import _addresses
-from ddpjob_trainer.group.shared_file import SharedFile
 from ddpjob_trainer.group.stores import ADDRESS, InitMethod
 from ddpjob_trainer.model.compression import PowerSGD
 from ddpjob_trainer.model.evaluation import _shard

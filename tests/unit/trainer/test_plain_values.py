@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from ddpjob_trainer.checkpoint.plain_values import DEEPEST, TAG, NotPlainError, UnknownFormError, plain, restored
+from ddpjob.checkpoint.plain_values import DEEPEST, TAG, NotPlainError, UnknownFormError, plain, restored
 
 
 def through_a_file(value: Any) -> Any:

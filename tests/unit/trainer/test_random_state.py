@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from ddpjob_trainer import random_state
+from ddpjob import random_state
 
 
 class Gpus:

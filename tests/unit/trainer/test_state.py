@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ddpjob.checkpoint.encoding import decode, encode
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.model.learner import Learner
@@ -48,8 +49,8 @@ def test_whoever_goes_on_keeps_nothing_of_the_file_which_may_be_removed_at_any_t
     file = tmp_path / "state.pt"
     saved, learner = a_learner(make), a_learner(make)
     with file.open("wb") as sink:
-        state.encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
-    decoded = state.decode(file)
+        encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
+    decoded = decode(file)
     state.load(learner, decoded)
     assert str(file) in mapped(), "as long as it is read"
     del decoded
@@ -75,8 +76,8 @@ def test_values_of_numpy_and_dates_in_a_state_come_back_as_they_were(tmp_path: P
     saved, learner = (replace(a_learner(AdamW), scheduler=schedule) for schedule in schedules)
     schedules[0].noted = noted
     with (tmp_path / "state.pt").open("wb") as sink:
-        state.encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
-    state.load(learner, state.decode(tmp_path / "state.pt"))
+        encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
+    state.load(learner, decode(tmp_path / "state.pt"))
     assert repr(schedules[1].noted) == repr(noted)
 
 

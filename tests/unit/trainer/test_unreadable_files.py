@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.reading import find_newest
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
-from ddpjob_trainer.checkpoint.reading import find_newest
 
 # A disk in trouble: reads of some files fail with this errno for as long as another file is there.
 TROUBLE = r"""
@@ -39,9 +39,9 @@ ssize_t pread64(int fd, void *to, size_t n, off64_t at) { return pread(fd, to, n
 RESUME = """
 import sys
 from pathlib import Path
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 try:
-    found = Checkpoints(Path(sys.argv[1]), keep=3).newest(Path.read_bytes, retry_seconds=float(sys.argv[2]))
+    found = CheckpointDirectory(Path(sys.argv[1]), keep=3).newest(Path.read_bytes, retry_seconds=float(sys.argv[2]))
     print(found and found.manifest.step)
 except Exception as error:
     print(error.cause, error)
@@ -49,9 +49,9 @@ except Exception as error:
 WRITER = """
 import sys
 from pathlib import Path
-from ddpjob_trainer.checkpoint.checkpoint_directory import Checkpoints
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob_rank.manifests.manifest import Manifest
-checkpoints = Checkpoints(Path(sys.argv[1]), keep=1)
+checkpoints = CheckpointDirectory(Path(sys.argv[1]), keep=1)
 for step in range(1, 1_000_000):
     checkpoints.write(Manifest(step, 1, step, 1, 8, "uid", (0,)), lambda file: file.write(b"state"))
     print(step, flush=True)
@@ -60,7 +60,9 @@ for step in range(1, 1_000_000):
 
 def save(directory: Path, *steps: int) -> None:
     for step in steps:
-        Checkpoints(directory, 3).write(Manifest(step, 1, step, 1, 8, "uid", (0,)), lambda file: file.write(b"state"))
+        CheckpointDirectory(directory, 3).write(
+            Manifest(step, 1, step, 1, 8, "uid", (0,)), lambda file: file.write(b"state")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_what_only_another_user_may_read_ends_the_job_says_whose_it_is_and_is_no
         os.setgid(65534)
         os.setuid(65534)
         try:
-            Checkpoints(anybodys, keep=1).newest(Path.read_bytes, start_over=True, retry_seconds=0.3)
+            CheckpointDirectory(anybodys, keep=1).newest(Path.read_bytes, start_over=True, retry_seconds=0.3)
         except BaseException as error:  # noqa: BLE001  (whatever it is, the parent is told)
             os.write(writing, f"{type(error).__name__}: {error}".encode())
         os._exit(0)

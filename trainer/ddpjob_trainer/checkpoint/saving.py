@@ -10,6 +10,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import torch
+from ddpjob import random_state
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import StateDict, decode
+from ddpjob.checkpoint.finite import check_parameters
+from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
+from ddpjob.checkpoint.reading import PATIENCE_SECONDS, Found
+from ddpjob.checkpoint.writer import Writer
+from ddpjob.group.collectives import broadcast_file, gather
 from ddpjob_rank.console import record, say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableError
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
@@ -17,22 +25,15 @@ from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.world import World
 
-from ddpjob_trainer import random_state
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.group.agreement import Wish
-from ddpjob_trainer.group.collectives import broadcast_file, gather
-from ddpjob_trainer.model.divergence import check_parameters
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import AUTO, CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 
 from . import state
-from .checkpoint_directory import Checkpoints
-from .interval import best_interval, expected_time_to_failure
-from .reading import PATIENCE_SECONDS, Found
-from .writer import Writer
 
 SEEN_TWICE = "some samples are seen twice, and others never"
 
@@ -67,7 +68,7 @@ class Saver:
         self._settings = settings
         self._world = world
         self._global_batch = global_batch
-        self._files = Checkpoints(settings.directory, settings.keep) if world.leads else None
+        self._files = CheckpointDirectory(settings.directory, settings.keep) if world.leads else None
         self._writer = Writer(self._files, sound) if self._files else None
         self._lineage: tuple[int, ...] = ()
         self._ancestors: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class Saver:
         self._cost: float | None = None
         self._writing = 0.0
 
-    def resume(self, position: Position) -> state.StateDict | None:
+    def resume(self, position: Position) -> StateDict | None:
         """Sets the position to that of the newest valid checkpoint, and returns its state; None if there is none.
 
         Raises:
@@ -97,12 +98,12 @@ class Saver:
             if self._settings.start_over:
                 reporting.starts_over()
             return None
-        decoded = found.state if found else state.decode(content.path)
+        decoded = found.state if found else decode(content.path)
         position.step, position.epoch, position.samples = decoded["position"]
         reporting.report(resumed=position.step)
         return decoded
 
-    def _find(self, files: Checkpoints) -> Found[state.StateDict] | None:
+    def _find(self, files: CheckpointDirectory) -> Found[StateDict] | None:
         # The others wait in a collective. If it timed out, one of them would seem to be the rank that failed.
         retry_seconds = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
         found = files.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
@@ -120,7 +121,7 @@ class Saver:
                 )
         return found
 
-    def _compare(self, found: Found[state.StateDict]) -> None:
+    def _compare(self, found: Found[StateDict]) -> None:
         """Refuses to train on other data than the checkpoint's, unless this is allowed. Logs any other differences.
 
         Raises:
@@ -145,15 +146,15 @@ class Saver:
                 " before"
             )
 
-    def _decode(self, file: Path) -> state.StateDict:
-        decoded = state.decode(file)
+    def _decode(self, file: Path) -> StateDict:
+        decoded = decode(file)
         try:
             check_parameters(decoded["model"], self._sound)
         except DivergedError as error:
             raise BrokenError(str(error)) from error
         return decoded
 
-    def restore(self, learner: Learner, saved: state.StateDict, step: int, device: torch.device) -> None:
+    def restore(self, learner: Learner, saved: StateDict, step: int, device: torch.device) -> None:
         """Restores the weights and all other state that determines the next steps, from a checkpoint of `step`."""
         differing = state.load(learner, saved)
         if differing and self._world.leads:

@@ -1,11 +1,12 @@
-"""Encodes the state of a run: all that is needed to make the same steps after a resumption as without it."""
+"""The state of a run: all that is needed to make the same steps after a resumption as without it."""
 
-import pickle
 import warnings
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
+from ddpjob import random_state
+from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
+from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
@@ -14,21 +15,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from ddpjob_trainer import random_state
 from ddpjob_trainer.model.learner import Learner
 
-from .content import Sink
-from .plain_values import NotPlainError, plain, restored
-
-StateDict = dict[str, Any]
 RATES = ("lr", "initial_lr")
 """The keys of an optimizer's parameter groups whose values a schedule sets."""
-
-PLAIN = (
-    "A checkpoint can hold tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. "
-    "To restore an object of another class, code from the checkpoint would have to run: have state_dict() return "
-    "only values of the types listed here"
-)
 
 Where = tuple[int, int, int]
 """Step, epoch and samples of a position."""
@@ -73,33 +63,6 @@ def evaluated(state: StateDict) -> dict[str, Tensor]:
     average = state.get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["model"]
     return weights
-
-
-def encode(state: StateDict, file: Sink) -> None:
-    """Writes a state as bytes."""
-    torch.save(state, cast("IO[bytes]", file))
-
-
-def decode(file: Path) -> StateDict:
-    """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
-    state: StateDict = restored(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
-    return state
-
-
-def check_loadable(file: Path) -> None:
-    """Checks that an encoded state can be decoded, so that an error is found now and not when a run resumes.
-
-    The numbers in the tensors are not read.
-
-    Raises:
-        ConfigError: The state contains something other than tensors and plain values.
-    """
-    try:
-        decode(file)
-    except pickle.UnpicklingError as error:
-        raise ConfigError(
-            f"the state of the model, the optimizer or the scheduler cannot be saved ({first_lines(error)}). {PLAIN}"
-        ) from error
 
 
 def load(learner: Learner, state: StateDict) -> list[str]:
@@ -182,8 +145,3 @@ def _settings(learner: Learner) -> dict[str, float]:
 def _average(average: AveragedModel) -> StateDict:
     """The state of the moving average, whose tensors have the names of the model's own parameters."""
     return {"updates": int(average.n_averaged), "model": average.module.state_dict()}
-
-
-def first_lines(error: Exception) -> str:
-    """The first two lines of an error's message, as one line."""
-    return " ".join(line.strip() for line in str(error).splitlines()[:2])

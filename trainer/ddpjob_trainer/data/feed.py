@@ -7,13 +7,12 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
+from ddpjob.group.collectives import all_gather
+from ddpjob.random_state import rng_preserved, seed_all
 from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from torch import Tensor
-
-from ddpjob_trainer.group.collectives import all_gather
-from ddpjob_trainer.random_state import rng_preserved, seed_all
 
 from .batches import Batches, divided
 from .copying import pair, prefetch_on_gpu

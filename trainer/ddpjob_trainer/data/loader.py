@@ -13,12 +13,11 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from ddpjob.random_state import rng_preserved, seed_sample
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.machine.parent_death import die_with
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
-
-from ddpjob_trainer.random_state import rng_preserved, seed_sample
 
 from .copying import Pair, pair, prefetch_on_gpu
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+from ddpjob.random_state import derive_seed
 from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor
-
-from ddpjob_trainer.random_state import derive_seed
 
 Shuffle = Callable[[torch.Generator], Tensor]
 """A function that returns the indices of all samples in a random order."""

@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from ddpjob.checkpoint.content import Content, Sink
 from ddpjob_rank.console import record
 from ddpjob_rank.errors import ConfigError
 from torch import nn
 from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.utils._pytree import tree_leaves
 
-from ddpjob_trainer.checkpoint.content import Content, Sink
 from ddpjob_trainer.data.loader import Loader
 from ddpjob_trainer.task import Task
 

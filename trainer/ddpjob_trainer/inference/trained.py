@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpjob.checkpoint.encoding import decode, first_lines
+from ddpjob.checkpoint.reading import find_newest
+from ddpjob.random_state import seed_all
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.reading import find_newest
 from ddpjob_trainer.config import TrainConfig, read_config, train_parser
-from ddpjob_trainer.random_state import seed_all
 from ddpjob_trainer.task import BUILT_IN, Task, load_task
 
 
@@ -56,7 +57,7 @@ class Trained:
         except RuntimeError as error:
             raise ConfigError(
                 f"{self.checkpoint} is from another model than --workload {task.config.workload} builds"
-                f" ({state.first_lines(error)})"
+                f" ({first_lines(error)})"
             ) from error
         return model.eval()
 
@@ -82,7 +83,7 @@ def load(directory: Path) -> Trained:
     single = os.path.lexists(directory / MANIFEST)
     try:
         search = find_newest(
-            lambda: [directory.resolve()] if single else checkpoints_in(directory), state.decode
+            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode
         ).warn_passed_over()
     except OSError as error:
         raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error

@@ -7,11 +7,9 @@ missing. Therefore the rank at which the problem began is reported as the cause.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from ddpjob_rank.console import counted, listed, warn
 from ddpjob_rank.errors import DivergedError
@@ -21,10 +19,7 @@ from torch.optim import Optimizer
 
 from ddpjob_trainer.options import OnDivergence
 
-NAMED_SAMPLES, NAMED_PARAMETERS = 32, 3
-
-NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
-"""Floating-point types that NumPy has too."""
+NAMED_SAMPLES = 32
 
 MOST_IN_A_ROW = 100
 """The run ends after this many skipped steps in a row, because so many cannot be accidents."""
@@ -204,37 +199,3 @@ class _Flag:
             self._arrives.synchronize()
             self._arrives = None
         return bool(self._value)
-
-
-def finite_parameters(model: nn.Module) -> frozenset[str]:
-    """The names of the trainable parameters that are finite now.
-
-    Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are.
-    """
-    parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
-    return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
-
-
-def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Checks that the weights of these names are finite.
-
-    Raises:
-        DivergedError: A weight is not finite.
-    """
-    wrong = [name for name in sorted(names) if name in weights and not is_finite(weights[name])]
-    if wrong:
-        raise DivergedError(
-            f"training has diverged: these parameters of the model are not finite numbers: "
-            f"{listed(wrong, NAMED_PARAMETERS)}"
-        )
-
-
-def is_finite(numbers: Tensor) -> bool:
-    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because other threads may train."""
-    known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
-    if not known:
-        return True
-    plain = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).detach()
-    array = (plain if plain.dtype in NUMPYS else plain.float()).numpy()
-    with np.errstate(invalid="ignore"):
-        return bool(np.isfinite(array.min()) and np.isfinite(array.max()))

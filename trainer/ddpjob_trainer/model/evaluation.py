@@ -6,13 +6,13 @@ from itertools import takewhile
 from typing import Any
 
 import torch
+from ddpjob.group.collectives import all_gather, broadcast_buffers
+from ddpjob.random_state import rng_preserved
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from torch import Tensor, nn
 
 from ddpjob_trainer.data.loader import Loader
-from ddpjob_trainer.group.collectives import all_gather, broadcast_buffers
-from ddpjob_trainer.random_state import rng_preserved
 from ddpjob_trainer.recording.reporter import Evaluation
 from ddpjob_trainer.task import Task
 

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from typing import Any
 
 import torch
+from ddpjob.random_state import rng_preserved
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
@@ -18,7 +19,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.options import DATA_PARALLEL, CommunicationConfig
-from ddpjob_trainer.random_state import rng_preserved
 from ddpjob_trainer.task import Task
 
 from . import modes

@@ -26,7 +26,7 @@ from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import NAME, Manifest, read_manifest
 from ddpjob_rank.manifests.unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
 
-from ddpjob_trainer.group.shared_file import SharedFile
+from ddpjob.group.shared_file import SharedFile
 
 STATE = "state.pt"
 BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")

@@ -64,7 +64,7 @@ NEWER = f"{NOTHING_DONE}. Use the version that wrote it, or name another --check
 NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another --checkpoint-dir; {START_OVER}"
 
 
-class Checkpoints:
+class CheckpointDirectory:
     """The checkpoints in one directory.
 
     Raises:

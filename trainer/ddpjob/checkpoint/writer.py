@@ -14,10 +14,9 @@ import torch
 from ddpjob_rank.manifests.manifest import Manifest
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from ddpjob_trainer.model.divergence import check_parameters
-
-from . import state
-from .checkpoint_directory import Checkpoints
+from .checkpoint_directory import CheckpointDirectory
+from .encoding import StateDict, check_loadable, encode
+from .finite import check_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Snapshots:
             )
         )
 
-    def take(self, current: state.StateDict) -> state.StateDict:
+    def take(self, current: StateDict) -> StateDict:
         """A copy of a state as it is now, valid until the next copy is taken."""
         copy = self._stager.stage(current)
         assert isinstance(copy, dict), "staging is not asynchronous"
@@ -55,7 +54,7 @@ class Snapshots:
 class Writer:
     """Writes one save at a time. Its methods are called by the thread that trains."""
 
-    def __init__(self, files: Checkpoints, sound: Collection[str] = ()) -> None:
+    def __init__(self, files: CheckpointDirectory, sound: Collection[str] = ()) -> None:
         """`sound` names the parameters that must be finite in a checkpoint."""
         self._files = files
         self._sound = sound
@@ -64,7 +63,7 @@ class Writer:
         self._writing: Future[Written] | None = None
         self._proved = False
 
-    def begin(self, manifest: Manifest, current: state.StateDict, rest: state.StateDict) -> None:
+    def begin(self, manifest: Manifest, current: StateDict, rest: StateDict) -> None:
         """Copies `current`, and begins to write the copy and `rest`. Nothing may change `rest` after this call.
 
         The previous save must have finished.
@@ -90,14 +89,14 @@ class Writer:
         writing, self._writing = self._writing, None
         return writing.result()
 
-    def _write(self, manifest: Manifest, copy: state.StateDict) -> Written:
+    def _write(self, manifest: Manifest, copy: StateDict) -> Written:
         began = time.monotonic()
         check_parameters(copy["model"], self._sound)
-        path = self._files.write(manifest, lambda file: state.encode(copy, file), self._check)
+        path = self._files.write(manifest, lambda file: encode(copy, file), self._check)
         return Written(path, manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:
         """Checks only the first save of a run, because later saves differ only in their numbers."""
         if not self._proved:
-            state.check_loadable(file)
+            check_loadable(file)
             self._proved = True

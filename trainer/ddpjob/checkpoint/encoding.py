@@ -1,0 +1,51 @@
+"""Encodes the state of a training as bytes, and decodes it without running code from it."""
+
+import pickle
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from ddpjob_rank.errors import ConfigError
+
+from .content import Sink
+from .plain_values import restored
+
+StateDict = dict[str, Any]
+
+PLAIN = (
+    "A checkpoint can hold tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. "
+    "To restore an object of another class, code from the checkpoint would have to run: have state_dict() return "
+    "only values of the types listed here"
+)
+
+
+def encode(state: StateDict, file: Sink) -> None:
+    """Writes a state, in its plain form, as bytes."""
+    torch.save(state, cast("IO[bytes]", file))
+
+
+def decode(file: Path) -> StateDict:
+    """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
+    state: StateDict = restored(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
+    return state
+
+
+def check_loadable(file: Path) -> None:
+    """Checks that an encoded state can be decoded, so that an error is found now and not when a run resumes.
+
+    The numbers in the tensors are not read.
+
+    Raises:
+        ConfigError: The state contains something other than tensors and plain values.
+    """
+    try:
+        decode(file)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"the state of the model, the optimizer or the scheduler cannot be saved ({first_lines(error)}). {PLAIN}"
+        ) from error
+
+
+def first_lines(error: Exception) -> str:
+    """The first two lines of an error's message, as one line."""
+    return " ".join(line.strip() for line in str(error).splitlines()[:2])

@@ -1,0 +1,50 @@
+"""Checks that the weights of a model are finite numbers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from ddpjob_rank.console import listed
+from ddpjob_rank.errors import DivergedError
+from torch import Tensor, nn
+
+NAMED_PARAMETERS = 3
+"""The most parameters that a message names."""
+
+NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
+"""Floating-point types that NumPy has too."""
+
+
+def finite_parameters(model: nn.Module) -> frozenset[str]:
+    """The names of the trainable parameters that are finite now.
+
+    Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are.
+    """
+    parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
+    return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
+
+
+def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Checks that the weights of these names are finite.
+
+    Raises:
+        DivergedError: A weight is not finite.
+    """
+    wrong = [name for name in sorted(names) if name in weights and not is_finite(weights[name])]
+    if wrong:
+        raise DivergedError(
+            f"training has diverged: these parameters of the model are not finite numbers: "
+            f"{listed(wrong, NAMED_PARAMETERS)}"
+        )
+
+
+def is_finite(numbers: Tensor) -> bool:
+    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because other threads may train."""
+    known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
+    if not known:
+        return True
+    plain = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).detach()
+    array = (plain if plain.dtype in NUMPYS else plain.float()).numpy()
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(array.min()) and np.isfinite(array.max()))

@@ -1,0 +1,1 @@
+"""What the processes of a training tell each other, beside gradients."""

@@ -1,0 +1,1 @@
+"""`Training` and `Checkpoints`: what makes a training program resume."""
