@@ -100,7 +100,7 @@ class Bench:
         """Saves like a trainer that neither copies its state nor has a thread for saving."""
         states = gather(state.of_rank(self.learner), self.world)
         if self.world.leads:
-            whole = {**state.shared(self.learner), **state.of_ranks(states, (self.position.step, 1, 0))}
+            whole = {"shared": state.shared(self.learner), "ranks": states, "position": (self.position.step, 1, 0)}
             manifest = Manifest(self.position.step, 1, 0, RANKS, BATCH, "", (0,))
             self.files.write(manifest, lambda file: encode(whole, file))
 

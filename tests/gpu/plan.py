@@ -99,7 +99,7 @@ def _compared(one: Path, other: Path) -> str:
     import torch  # noqa: PLC0415  It takes seconds, and whoever only asks for the plan does not need it.
 
     newest = (max(checkpoints.glob("step-*")) / "state.pt" for checkpoints in (one, other))
-    ours, theirs = (torch.load(file, weights_only=True, map_location="cpu")["model"] for file in newest)
+    ours, theirs = (torch.load(file, weights_only=True, map_location="cpu")["shared"]["model"] for file in newest)
     different = [name for name in ours if not torch.equal(ours[name], theirs[name])]
     assert not different, f"differ: {', '.join(different)}"
     return f"{len(ours)} tensors equal in every bit"

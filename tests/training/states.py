@@ -18,6 +18,7 @@ def tensors(value: Any, path: str = "") -> dict[str, torch.Tensor]:
 
 
 def state(directory: Path, step: int | None = None) -> Any:
-    """The state in the last checkpoint, or that of a step."""
+    """The state in the last checkpoint, or that of a step: the objects' by their names, beside the ranks'."""
     path = max(directory.glob("step-*")) if step is None else directory / f"step-{step:08}"
-    return torch.load(path / "state.pt", weights_only=True)
+    saved = torch.load(path / "state.pt", weights_only=True)
+    return saved.pop("shared") | saved

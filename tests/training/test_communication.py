@@ -44,7 +44,7 @@ def test_however_gradients_are_sent_a_run_goes_on_with_the_very_bits(
 
 def test_powersgd_keeps_what_each_rank_left_out(runs: Runs, tmp_path: Path) -> None:
     runs.train(2, *BATCH, *POWERSGD, "--checkpoint-dir", tmp_path)
-    first, second = (rank["errors"] for rank in state(tmp_path)["compression"])
+    first, second = (own["compression"]["errors"] for own in state(tmp_path)["ranks"])
     assert first.keys() == second.keys() != set()
     assert all(not torch.equal(first[bucket], second[bucket]) for bucket in first)
 
@@ -53,7 +53,7 @@ def test_in_a_world_of_another_size_each_rank_goes_on_with_the_mean_of_what_was_
     runs: Runs, tmp_path: Path
 ) -> None:
     train_twice(runs, tmp_path, 2, *BATCH, *POWERSGD, step=20, size_after=3)
-    assert len(state(tmp_path / "resumed")["compression"]) == 3
+    assert len(state(tmp_path / "resumed")["ranks"]) == 3
 
 
 class Patient(MlpTask):

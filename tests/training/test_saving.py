@@ -31,7 +31,7 @@ def there(directory: Path) -> list[int]:
 def weights(checkpoint: Path) -> set[float]:
     """The least and the greatest of each part of a checkpoint's weights."""
     state = torch.load(checkpoint / "state.pt", weights_only=True)
-    return {value.item() for part in state["model"].values() for value in part.aminmax()}
+    return {value.item() for part in state["shared"]["model"].values() for value in part.aminmax()}
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -142,12 +142,12 @@ def test_a_checkpoint_of_a_newer_version_fails_a_run_and_asking_an_older_model(r
     job = ["--workload", f"{TASKS}:Counts", "--max-steps", 4, "--checkpoint-dir", tmp_path]
     runs.train(1, *job)
     manifest = tmp_path / "step-00000004/manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
     run = runs.start(1, *job)
     assert run.end() == [2], run.story()
     assert run.report()["cause"] == "CheckpointUnusable"
-    assert "its format is 2, this version reads 1. Nothing was started or removed." in run.errors()
-    assert "its format is 2, this version reads 1." in runs.command("predict", tmp_path, code=2).errors()
+    assert "its format is 3, this version reads 1 to 2. Nothing was started or removed." in run.errors()
+    assert "its format is 3, this version reads 1 to 2." in runs.command("predict", tmp_path, code=2).errors()
     assert saved(runs.train(1, *job, "--start-over")) == [4]
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000004", "step-00000004-2"]
 

@@ -173,13 +173,13 @@ def test_a_broken_checkpoint_is_passed_over_with_a_warning_for_the_one_before(
 
 def newer_format(path: Path) -> None:
     manifest = path / "manifest.json"
-    put(manifest, json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
+    put(manifest, json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
 
 
 def test_one_of_a_newer_format_stops_all_until_its_version_comes_back(tmp_path: Path) -> None:
     write(tmp_path, 60, 120)
     newer_format(tmp_path / "step-00000120")
-    with pytest.raises(CheckpointUnusableError, match=r"step-00000120 cannot be used: its format is 2, .* reads 1"):
+    with pytest.raises(CheckpointUnusableError, match=r"step-00000120 cannot be used: its format is 3, .* reads 1"):
         newest_step(tmp_path)
     assert names(tmp_path) == ["step-00000060", "step-00000120"]
     assert newest_step(tmp_path, start_over=True) == 60

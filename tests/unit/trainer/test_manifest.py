@@ -94,7 +94,7 @@ BROKEN: dict[str, str | bytes] = {
 CASES: list[tuple[str, str | bytes, type[UnusableError], str]] = [
     *((name, content, ForeignError, "manifest.json ") for name, content in FOREIGN.items()),
     *((name, content, BrokenError, "manifest.json is damaged") for name, content in BROKEN.items()),
-    ("a later format", changed(format=2), NewerError, "its format is 2, this version reads 1"),
+    ("a later format", changed(format=3), NewerError, "its format is 3, this version reads 1 to 2"),
 ]
 
 

@@ -49,9 +49,9 @@ def test_whoever_goes_on_keeps_nothing_of_the_file_which_may_be_removed_at_any_t
     file = tmp_path / "state.pt"
     saved, learner = a_learner(make), a_learner(make)
     with file.open("wb") as sink:
-        encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
+        encode({"shared": state.shared(saved)}, sink)
     decoded = decode(file)
-    state.load(learner, decoded)
+    state.load(learner, decoded["shared"], 1)
     assert str(file) in mapped(), "as long as it is read"
     del decoded
     gc.collect()
@@ -76,8 +76,8 @@ def test_values_of_numpy_and_dates_in_a_state_come_back_as_they_were(tmp_path: P
     saved, learner = (replace(a_learner(AdamW), scheduler=schedule) for schedule in schedules)
     schedules[0].noted = noted
     with (tmp_path / "state.pt").open("wb") as sink:
-        encode(state.shared(saved) | {"position": (1, 1, 8)}, sink)
-    state.load(learner, decode(tmp_path / "state.pt"))
+        encode({"shared": state.shared(saved)}, sink)
+    state.load(learner, decode(tmp_path / "state.pt")["shared"], 1)
     assert repr(schedules[1].noted) == repr(noted)
 
 
@@ -89,3 +89,18 @@ def test_an_object_of_a_users_class_in_a_state_is_refused_with_its_place() -> No
     )
     with pytest.raises(ConfigError, match=where):
         state.shared(learner)
+
+
+def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:
+    generators, errors = [{"python": 1}, {"python": 2}], [None, {"errors": torch.ones(2)}]
+    former = {"model": {"weight": torch.ones(3)}, "scaler": None, "random": generators, "compression": errors}
+    torch.save(former | {"position": (7, 2, 64)}, tmp_path / "state.pt")
+    read = decode(tmp_path / "state.pt")
+    assert read.keys() == {"shared", "ranks", "position"}
+    assert read["shared"].keys() == {"model", "scaler"}
+    assert [own["random"] for own in read["ranks"]] == generators
+    assert read["ranks"][0]["compression"] is None
+    assert read["position"] == (7, 2, 64)
+    del former["compression"]  # The first versions had none.
+    torch.save(former | {"position": (7, 2, 64)}, tmp_path / "older.pt")
+    assert [own["random"] for own in decode(tmp_path / "older.pt")["ranks"]] == generators

@@ -1,6 +1,13 @@
-"""Encodes the state of a training as bytes, and decodes it without running code from it."""
+"""Encodes the state of a training as bytes, and decodes it without running code from it.
+
+    {"shared": {"model": …, "optimizer": …}, "ranks": [{"random": …}, …], "position": (step, epoch, samples)}
+
+`shared` has the state that is the same on all ranks, by the names of its objects; `ranks` has each rank's own state.
+In format 1, the objects' names were at the top, and for each name of a rank's state there was a list, by rank.
+"""
 
 import pickle
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -27,7 +34,16 @@ def encode(state: StateDict, file: Sink) -> None:
 def decode(file: Path) -> StateDict:
     """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
     state: StateDict = restored(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
-    return state
+    return state if "shared" in state else _from_format_1(state)
+
+
+def _from_format_1(state: StateDict) -> StateDict:
+    own = {name: state.get(name) or [] for name in ("random", "compression")}
+    return {
+        "shared": {name: value for name, value in state.items() if name not in own and name != "position"},
+        "ranks": [dict(zip(own, each, strict=True)) for each in zip_longest(*own.values())],
+        "position": state["position"],
+    }
 
 
 def check_loadable(file: Path) -> None:

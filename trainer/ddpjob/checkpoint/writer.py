@@ -5,7 +5,7 @@ the disk.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,6 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from .checkpoint_directory import CheckpointDirectory
 from .encoding import StateDict, check_loadable, encode
-from .finite import check_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +53,29 @@ class Snapshots:
 class Writer:
     """Writes one save at a time. Its methods are called by the thread that trains."""
 
-    def __init__(self, files: CheckpointDirectory, sound: Collection[str] = ()) -> None:
-        """`sound` names the parameters that must be finite in a checkpoint."""
+    def __init__(self, files: CheckpointDirectory, check_finite: Callable[[StateDict], object]) -> None:
+        """`check_finite` raises DivergedError if the shared state has a parameter that must not be saved."""
         self._files = files
-        self._sound = sound
+        self._check_finite = check_finite
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._snapshots: Snapshots | None = None
         self._writing: Future[Written] | None = None
         self._proved = False
 
-    def begin(self, manifest: Manifest, current: StateDict, rest: StateDict) -> None:
-        """Copies `current`, and begins to write the copy and `rest`. Nothing may change `rest` after this call.
+    @property
+    def busy(self) -> bool:
+        """Whether a save is being written."""
+        return self._writing is not None and not self._writing.done()
 
-        The previous save must have finished.
+    def begin(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> None:
+        """Copies the shared state, and begins to write the copy, with the ranks' own states.
+
+        The previous save must have finished. `ranks` is called in another thread, and may wait for other processes.
         """
         assert self._writing is None, "one at a time: they share the copy's memory"
         if self._snapshots is None:
             self._snapshots = Snapshots()
-        self._writing = self._thread.submit(self._write, manifest, {**self._snapshots.take(current), **rest})
+        self._writing = self._thread.submit(self._write, manifest, self._snapshots.take(shared), ranks)
 
     def finished(self, *, wait: bool) -> Written | None:
         """Returns the save that was begun if it is durable and was not returned before.
@@ -89,10 +93,12 @@ class Writer:
         writing, self._writing = self._writing, None
         return writing.result()
 
-    def _write(self, manifest: Manifest, copy: StateDict) -> Written:
+    def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> Written:
         began = time.monotonic()
-        check_parameters(copy["model"], self._sound)
-        path = self._files.write(manifest, lambda file: encode(copy, file), self._check)
+        self._check_finite(shared)
+        position = manifest.step, manifest.epoch, manifest.samples
+        state = {"shared": shared, "ranks": ranks(), "position": position}
+        path = self._files.write(manifest, lambda file: encode(state, file), self._check)
         return Written(path, manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:

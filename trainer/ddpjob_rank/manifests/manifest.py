@@ -18,13 +18,16 @@ from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
 NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
 """The name of a checkpoint's directory."""
-FORMAT = 1
+FORMAT, READ = 2, (1, 2)
+"""The format that is written, and those that are read. They differ in the layout of the state."""
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
 """The largest manifest that is read. Even a manifest with the longest command line is smaller."""
-PROGRAM = "ddpjob-train"
+PROGRAM = "ddpjob"
 """The value of the key `program`, which marks a manifest as written by this program."""
-HEADS = (f'{{\n "program": "{PROGRAM}"'.encode(), b'{\n "step": ')
+FORMER = "ddpjob-train"
+"""The mark in format 1."""
+HEADS = (*(f'{{\n "program": "{name}"'.encode() for name in (PROGRAM, FORMER)), b'{\n "step": ')
 """How manifests of this program begin: with the mark or, if an older version wrote them, without it."""
 NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
@@ -147,8 +150,8 @@ def _manifest_of(written: bytes) -> Manifest:
         raise (BrokenError if _torn(written) else ForeignError)(f"{MANIFEST} is damaged ({error})") from error
     if not _ours(fields):
         raise ForeignError(f"{MANIFEST} was written by another program")
-    if fields["format"] != FORMAT:
-        raise NewerError(f"its format is {fields['format']}, this version reads {FORMAT}")
+    if fields["format"] not in READ:
+        raise NewerError(f"its format is {fields['format']}, this version reads {READ[0]} to {READ[-1]}")
     try:
         return msgspec.convert(fields, Manifest)
     except msgspec.ValidationError as error:
@@ -164,7 +167,9 @@ def _torn(written: bytes) -> bool:
 def _ours(fields: object) -> TypeGuard[dict[str, Any]]:
     """Whether `fields` are a manifest of this program. Manifests of older versions have no mark."""
     return (
-        isinstance(fields, dict) and fields.get("program", PROGRAM) == PROGRAM and type(fields.get("format")) is int
+        isinstance(fields, dict)
+        and fields.get("program", PROGRAM) in {PROGRAM, FORMER}
+        and type(fields.get("format")) is int
     )
 
 

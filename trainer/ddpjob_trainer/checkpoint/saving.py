@@ -69,7 +69,7 @@ class Saver:
         self._world = world
         self._global_batch = global_batch
         self._files = CheckpointDirectory(settings.directory, settings.keep) if world.leads else None
-        self._writer = Writer(self._files, sound) if self._files else None
+        self._writer = Writer(self._files, self._check_finite) if self._files else None
         self._lineage: tuple[int, ...] = ()
         self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
@@ -78,6 +78,9 @@ class Saver:
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
+
+    def _check_finite(self, shared: StateDict) -> None:
+        check_parameters(shared["model"], self._sound)
 
     def resume(self, position: Position) -> StateDict | None:
         """Sets the position to that of the newest valid checkpoint, and returns its state; None if there is none.
@@ -149,25 +152,25 @@ class Saver:
     def _decode(self, file: Path) -> StateDict:
         decoded = decode(file)
         try:
-            check_parameters(decoded["model"], self._sound)
+            self._check_finite(decoded["shared"])
         except DivergedError as error:
             raise BrokenError(str(error)) from error
         return decoded
 
     def restore(self, learner: Learner, saved: StateDict, step: int, device: torch.device) -> None:
         """Restores the weights and all other state that determines the next steps, from a checkpoint of `step`."""
-        differing = state.load(learner, saved)
+        ranks = saved["ranks"]
+        differing = state.load(learner, saved["shared"], step)
         if differing and self._world.leads:
             say(f"the optimizer keeps the settings of the checkpoint: {'; '.join(differing)}")
-        state.load_compression(learner, saved, self._world, device)
-        generators = saved["random"]
-        if len(generators) == self._world.world_size:
-            random_state.restore(generators[self._world.rank])
+        state.load_compression(learner, ranks, self._world, device)
+        if len(ranks) == self._world.world_size:
+            random_state.restore(ranks[self._world.rank]["random"])
             return
         random_state.seed_all(self._config.seed, self._world.rank, step)
         if self._world.leads:
             say(
-                f"the number of processes changed from {len(generators)} to {self._world.world_size}: weights,"
+                f"the number of processes changed from {len(ranks)} to {self._world.world_size}: weights,"
                 " optimizer and position are kept, random generators are reseeded"
             )
 
@@ -220,8 +223,7 @@ class Saver:
         begin("saving")
         if self._writer:
             self.finish()
-            rest = state.of_ranks(of_ranks, (position.step, position.epoch, position.samples))
-            self._writer.begin(self._manifest(position), state.shared(learner), rest)
+            self._writer.begin(self._manifest(position), state.shared(learner), lambda: of_ranks)
         self._saved_at, self.saved_step = time.monotonic(), position.step
         self._cost = self._saved_at - began
 

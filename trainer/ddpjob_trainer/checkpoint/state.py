@@ -20,9 +20,6 @@ from ddpjob_trainer.model.learner import Learner
 RATES = ("lr", "initial_lr")
 """The keys of an optimizer's parameter groups whose values a schedule sets."""
 
-Where = tuple[int, int, int]
-"""Step, epoch and samples of a position."""
-
 
 def shared(learner: Learner) -> StateDict:
     """The state that is the same on all ranks, in its plain form. Its tensors are not copies: training changes them.
@@ -53,20 +50,15 @@ def of_rank(learner: Learner) -> StateDict:
     }
 
 
-def of_ranks(each: list[StateDict], where: Where) -> StateDict:
-    """The rest of the state: the position, and the ranks' own states, by rank. These are copies already."""
-    return {key: [own[key] for own in each] for key in ("random", "compression")} | {"position": where}
-
-
 def evaluated(state: StateDict) -> dict[str, Tensor]:
     """The weights and buffers of a decoded state that evaluation uses: the moving average's, if there is one."""
-    average = state.get("average")
-    weights: dict[str, Tensor] = average["model"] if average else state["model"]
+    average = state["shared"].get("average")
+    weights: dict[str, Tensor] = average["model"] if average else state["shared"]["model"]
     return weights
 
 
-def load(learner: Learner, state: StateDict) -> list[str]:
-    """Restores a learner from a decoded state.
+def load(learner: Learner, state: StateDict, steps: int) -> list[str]:
+    """Restores a learner from the shared state of a checkpoint, which was saved after `steps` steps.
 
     Returns, in words, the settings of the optimizer that the state has changed. The learner copies the tensors of the
     state, so that the memory of the state can be freed.
@@ -88,7 +80,7 @@ def load(learner: Learner, state: StateDict) -> list[str]:
     if learner.scheduler and state["scheduler"]:
         learner.scheduler.load_state_dict(state["scheduler"])
     elif learner.scheduler:
-        _catch_up(learner.scheduler, begun, steps=state["position"][0])
+        _catch_up(learner.scheduler, begun, steps=steps)
     # Scaler and average may have been turned on or off since the save, so the state or the learner may lack them.
     if learner.scaler and (scaler := state.get("scaler")):
         learner.scaler.load_state_dict(scaler)
@@ -108,10 +100,10 @@ def _own(optimizer: Optimizer) -> None:
                 known[name] = value.clone()
 
 
-def load_compression(learner: Learner, state: StateDict, world: World, device: torch.device) -> None:
+def load_compression(learner: Learner, ranks: list[StateDict], world: World, device: torch.device) -> None:
     """Restores PowerSGD on each rank, with the compression errors that the rank still has to correct."""
-    saved = state.get("compression")
-    if learner.compression is None or not saved or saved[0] is None:
+    saved = [errors for own in ranks if (errors := own.get("compression")) is not None]
+    if learner.compression is None or len(saved) < len(ranks):
         return
     if not learner.compression.restore(saved, world, device) and world.leads:
         say(

@@ -1,0 +1,172 @@
+"""The objects of a training whose state a checkpoint holds: models, optimizers, schedulers, and others, by name."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from ddpjob_rank.console import counted
+from ddpjob_rank.errors import ConfigError
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
+from ddpjob.checkpoint.finite import check_parameters, finite_parameters
+from ddpjob.checkpoint.plain_values import NotPlainError, plain
+
+NAMED_DIFFERENCES = 3
+"""The most differences that a message names."""
+
+WRAPPERS = {DistributedDataParallel: "module", DataParallel: "module"}
+"""The wrappers of a model, and the attribute under which each holds the model. torch.compile's is OPTIMIZED."""
+OPTIMIZED = "_orig_mod"
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object whose state can be saved, as PyTorch's objects can."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """The state."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> Any:
+        """Restores the state."""
+
+
+class Named:
+    """The named objects of a training.
+
+    The names of a model's parameters are the same whether the model is wrapped (DistributedDataParallel,
+    torch.compile) or not, so that a checkpoint fits both.
+    """
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        """Takes the objects by name; None stands for no object, and a dict for several objects.
+
+        Raises:
+            ConfigError: An object has no state, or its state cannot be saved.
+        """
+        self._objects = dict(_flat(objects))
+        for name, value in self._objects.items():
+            if not isinstance(value, Stateful):
+                raise ConfigError(
+                    f"{name}: a {type(value).__name__} has no state_dict() and load_state_dict(), so its state cannot"
+                    " be saved and restored"
+                )
+        self._sound = {name: finite_parameters(model) for name, model in self._models()}
+        self.state()
+
+    def state(self) -> StateDict:
+        """The state of each object, in its plain form. The tensors are not copies: training changes them.
+
+        Raises:
+            ConfigError: A value could not be read back without running code from the checkpoint.
+        """
+        states: StateDict = {}
+        for name, value in self._objects.items():
+            try:
+                states[name] = plain(_state_of(value))
+            except NotPlainError as error:
+                raise ConfigError(f"the state of {name} cannot be saved: {error}. {PLAIN}") from error
+        return states
+
+    def check_finite(self, states: StateDict) -> None:
+        """Checks that those parameters are finite that were finite at the beginning.
+
+        Raises:
+            DivergedError: A parameter is not finite.
+        """
+        for name, sound in self._sound.items():
+            check_parameters(states[name], sound)
+
+    def load(self, states: StateDict) -> list[str]:
+        """Restores the objects from decoded states; returns what differs, in words.
+
+        An object without a state in the checkpoint stays as it is.
+
+        Raises:
+            ConfigError: A state does not fit its object.
+        """
+        remarks = []
+        for name, value in self._objects.items():
+            if name in states:
+                _load(name, value, states[name])
+            else:
+                remarks.append(f"the checkpoint has no state of {name}: it stays as it is")
+        unused = [name for name in states if name not in self._objects]
+        return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
+
+    def _models(self) -> Iterator[tuple[str, nn.Module]]:
+        return ((name, value) for name, value in self._objects.items() if isinstance(value, nn.Module))
+
+
+def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in objects.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _state_of(value: Stateful) -> Mapping[str, Any]:
+    state = value.state_dict()
+    if not isinstance(value, nn.Module):
+        return state
+    names = plain_names(value, state)
+    return state if all(map(str.__eq__, names, names.values())) else {names[name]: state[name] for name in state}
+
+
+def _load(name: str, value: Stateful, state: StateDict) -> None:
+    try:
+        if isinstance(value, nn.Module):
+            names = plain_names(value, present := value.state_dict())
+            _check_fits(name, {names[key]: item for key, item in present.items()}, state)
+            value.load_state_dict({key: state[plain_name] for key, plain_name in names.items()})
+        else:
+            # Most objects keep the tensors that they are given, which would keep the whole checkpoint in memory.
+            value.load_state_dict(pytree.tree_map_only(Tensor, torch.clone, state))
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        kind = "optimizer" if isinstance(value, Optimizer) else type(value).__name__
+        raise ConfigError(
+            f"the state of {name} in the checkpoint does not fit this {kind}: {first_lines(error)}"
+        ) from error
+
+
+def _check_fits(name: str, present: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Compares the names and shapes of a model with those of a checkpoint.
+
+    Raises:
+        ConfigError: They differ.
+    """
+    differences = [f"{key} is missing in the checkpoint" for key in present if key not in saved]
+    differences += [f"{key} is only in the checkpoint" for key in saved if key not in present]
+    differences += [
+        f"{key} has the shape {_shape(saved[key])} in the checkpoint, and {_shape(item)} here"
+        for key, item in present.items()
+        if key in saved and _shape(item) != _shape(saved[key])
+    ]
+    if differences:
+        more = len(differences) - NAMED_DIFFERENCES
+        rest = f"; and {counted(more, 'further difference')}" if more > 0 else ""
+        raise ConfigError(
+            f"{name} is not the model of the checkpoint: {'; '.join(differences[:NAMED_DIFFERENCES])}{rest}."
+            " Train the same model, or name another directory"
+        )
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, Tensor) else None
+
+
+def plain_names(model: nn.Module, names: Mapping[str, Any]) -> dict[str, str]:
+    """For each name in a model's state, the name that it has in the model without wrappers."""
+    return {name: ".".join(_unwrapped(model, name.split("."))) for name in names}
+
+
+def _unwrapped(module: Any, path: list[str]) -> Iterator[str]:
+    for part in path:
+        wrapped = OPTIMIZED if hasattr(module, OPTIMIZED) else WRAPPERS.get(type(module))
+        if part != wrapped:
+            yield part
+        module = getattr(module, part, None)

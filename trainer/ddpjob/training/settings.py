@@ -1,0 +1,67 @@
+"""Where and when a training saves: arguments win over the job's environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.parsing import count_of
+
+AUTO: Literal["auto"] = "auto"
+DEFAULT_KEEP = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Where and when to save, and for which job."""
+
+    directory: str | None
+    every_steps: int | None
+    every_seconds: float | Literal["auto"] | None
+    """Neither steps nor seconds means the end of each epoch."""
+    keep: int
+    uid: str
+    attempt: int
+    mean_time_to_failure: float | None
+
+
+def read_settings(
+    directory: str | os.PathLike[str] | None,
+    *,
+    every_steps: int | None,
+    every_seconds: float | Literal["auto"] | None,
+    keep: int | None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings from a program's arguments and its environment.
+
+    Raises:
+        ConfigError: An argument or a variable has an invalid value.
+    """
+    env = os.environ if env is None else env
+    if every_steps is not None and every_seconds is not None:
+        raise ConfigError("every_steps and every_seconds exclude each other: pass only one of them")
+    if every_steps is None and every_seconds is None:
+        every_steps = count_of(env, Env.CHECKPOINT_EVERY_STEPS)
+        automatic = env.get(Env.CHECKPOINT_EVERY_SECONDS, "").lower() == AUTO
+        every_seconds = AUTO if automatic else count_of(env, Env.CHECKPOINT_EVERY_SECONDS)
+    _check_positive("every_steps", every_steps)
+    _check_positive("every_seconds", None if every_seconds == AUTO else every_seconds)
+    _check_positive("keep", keep)
+    attempt = env.get(Env.ATTEMPT, "")
+    return Settings(
+        directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
+        every_steps=every_steps,
+        every_seconds=every_seconds,
+        keep=keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
+        uid=env.get(Env.UID, ""),
+        attempt=int(attempt) if attempt.isdecimal() else 0,
+        mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
+    )
+
+
+def _check_positive(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, int | float) and value > 0):
+        raise ConfigError(f"{name} is {value!r}: it must be a number above 0")
