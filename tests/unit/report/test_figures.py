@@ -239,6 +239,17 @@ def test_each_place_of_a_curve_tells_its_values_while_it_is_pointed_at(
     assert tips(str(ranks)) == ["rank 0: 7 ms 90% of its steps: 7 to 7 ms"]
 
 
+def test_values_are_told_on_the_side_of_the_place_that_has_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    svg = str(figures.loss(run(*(line("progress", 1, step, loss=step) for step in range(1, 9))), []))
+    places = svg.split('class="tip"')[1:]
+    xs = [float(re.findall(r'<path d="M([\d.]+)', place)[0]) for place in places]
+    sides = [re.findall('text-anchor="(.*?)"', place)[0] for place in places]
+    texts = [float(re.findall('<tspan x="(.*?)"', place)[0]) for place in places]
+    assert sides == ["start"] * 4 + ["end"] * 4
+    assert [text > x for text, x in zip(texts, xs, strict=True)] == [side == "start" for side in sides]
+
+
 def test_a_long_curve_tells_its_values_at_as_many_places_as_can_be_hit(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
