@@ -18,7 +18,7 @@ import torch
 from ddpjob_examples.images.image import DEVIATION, MEAN, normalised
 from ddpjob_examples.images.layout import image_classes
 from ddpjob_trainer.data.loader import Loader
-from ddpjob_trainer.data.order import Order
+from ddpjob.data.order import Order
 from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler
 

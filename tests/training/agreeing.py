@@ -6,8 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
+from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.world import World
-from ddpjob_trainer.group.agreement import Agreement, Wish
+from ddpjob_trainer.group.collective_agreement import CollectiveAgreement
 
 WISHED_AFTER = 5
 
@@ -21,7 +22,7 @@ def agree(directory: Path, world: World, seconds: float, wishing: int) -> None:
         store = dist.FileStore(f"{directory}/store", world.world_size)  # type: ignore[attr-defined]
         size, patience = world.world_size, timedelta(seconds=60)
         dist.init_process_group("gloo", store=store, rank=world.rank, world_size=size, timeout=patience)
-    agreement = Agreement(world)
+    agreement = CollectiveAgreement(world)
     step, decision, wish = 0, Wish.NOTHING, Wish.NOTHING
     while decision is not Wish.STOP:
         time.sleep(seconds)

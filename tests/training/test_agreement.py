@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.world import World
-from ddpjob_trainer.group.agreement import MOST_STEPS, PERIOD_SECONDS
+from ddpjob_trainer.group.collective_agreement import MOST_STEPS, PERIOD_SECONDS
 
 from tests.support.waiting import patience
 from tests.training.agreeing import WISHED_AFTER, agree

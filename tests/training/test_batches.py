@@ -9,7 +9,7 @@ import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.copying import moved, prefetch_one
 from ddpjob_trainer.data.loader import Loader, sample_count
-from ddpjob_trainer.data.order import Order
+from ddpjob.data.order import Order
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 

@@ -20,7 +20,7 @@ from ddpjob_operator.report.records import read
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.loader import Loader
-from ddpjob_trainer.data.order import Order
+from ddpjob.data.order import Order
 from PIL import Image
 
 from tests.training import pictures

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.data.order import Order
+from ddpjob.data.order import Order
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -83,7 +83,7 @@ def test_each_epoch_and_each_seed_has_an_order_of_its_own() -> None:
     ("samples", "global_batch", "size", "message"),
     [
         (63, 64, 2, "one step takes 64 samples across all processes, but the data set has only 63"),
-        (64, 2, 3, "--global-batch-size is 2, but there are 3 processes"),
+        (64, 2, 3, "the global batch has 2 samples, but there are 3 processes"),
     ],
 )
 def test_too_few_samples_are_an_error(samples: int, global_batch: int, size: int, message: str) -> None:

@@ -12,13 +12,13 @@ from ddpjob.checkpoint import writer
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.writer import Snapshots
 from ddpjob_rank.errors import ConfigError, SupersededError
+from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving
 from ddpjob_trainer.checkpoint.saving import Saver
 from ddpjob_trainer.checkpoint.state import StateDict
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
-from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.feeding import check_sampler
-from ddpjob_trainer.data.order import Order
+from ddpjob.data.order import Order
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 

@@ -4,58 +4,143 @@ import json
 import os
 import random
 import signal
+import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
-from math import inf
 from pathlib import Path
+from typing import Any
 
 import ddpjob
 import pytest
 import torch
 import torch.distributed as dist
-from ddpjob_rank.reporting import vote
+from ddpjob_rank.reporting import agreement_leader
 
+from tests.support.ports import hold_port
 from tests.support.waiting import patience
 from tests.training.forking import FORKS
 from tests.training.ranks import DEADLINE_SECONDS
 
 SIZE = 3
+LONG_SECONDS = 0.5
+SOON_SECONDS = 5.0
 
 
-def train(directory: Path, rank: int, *, backend: str, long_seconds: float, told: int, stages: int) -> None:
+def join(rank: int, stage: str | int) -> None:
+    """By a port, which each group of the script has for itself, or else by a file of this group."""
+    patience_ = timedelta(seconds=60)
+    if isinstance(stage, int):
+        dist.init_process_group(
+            "gloo", init_method=f"tcp://localhost:{stage}", rank=rank, world_size=SIZE, timeout=patience_
+        )
+    else:
+        store = dist.FileStore(stage, SIZE)  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=SIZE, timeout=patience_)
+
+
+def train(directory: Path, rank: int, *, stages: list[str | int], told: int, seconds: float) -> None:
     """Takes steps until the ranks stop, and writes down in which: rank 1 is told to in the step `told`."""
     os.environ["DDPJOB_NAME"] = "any"
-    vote.LONG_SECONDS = long_seconds
-    for stage in range(stages):
-        store = dist.FileStore(f"{directory}/store-{stage}", SIZE)  # type: ignore[attr-defined]
-        dist.init_process_group(backend, store=store, rank=rank, world_size=SIZE, timeout=timedelta(seconds=60))
-        last = stage == stages - 1
+    signalled = 0.0
+    for stage in stages:
+        join(rank, stage)
+        last = stage is stages[-1]
         step, stops = 0, False
         while not stops and (last or step < 3):
             step += 1
-            time.sleep(0.02 * (rank == step % SIZE))  # Another rank is the slowest one each time.
+            time.sleep(0.005 * (rank == step % SIZE))  # Another rank is the slowest one each time.
             if last and (rank, step) == (1, told):
+                signalled = time.monotonic()
                 os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(seconds)
             dist.all_reduce(torch.ones(8))
             stops = ddpjob.stop_requested()
         dist.destroy_process_group()
-    (directory / f"{rank}.json").write_text(json.dumps(step))
+    after = time.monotonic() - signalled if signalled else 0.0
+    (directory / f"{rank}.json").write_text(json.dumps([step, after]))
 
 
-@pytest.mark.parametrize(
-    ("backend", "long_seconds", "stages", "later"),
-    [("gloo", inf, 1, 1), ("cpu:gloo,cuda:gloo", inf, 2, 1), ("gloo", 0.0, 1, 0)],
-    ids=["short steps", "the second group of a script", "long steps"],
-)
-def test_all_ranks_stop_after_the_same_step(
-    tmp_path: Path, backend: str, long_seconds: float, stages: int, later: int
-) -> None:
-    told = random.randint(4, 8)
-    same = {"backend": backend, "long_seconds": long_seconds, "told": told, "stages": stages}
-    ranks = [FORKS.Process(target=train, args=(tmp_path, rank), kwargs=same) for rank in range(SIZE)]
+def finish(ranks: list[Any]) -> list[int | None]:
+    """Starts processes, and returns their exit codes."""
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join(patience(DEADLINE_SECONDS))
-    assert [rank.exitcode for rank in ranks] == [0] * SIZE
-    assert [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(SIZE)] == [told + later] * SIZE
+    return [rank.exitcode for rank in ranks]
+
+
+def stopped(directory: Path, ranks: list[int]) -> list[Any]:
+    return [json.loads((directory / f"{rank}.json").read_text()) for rank in ranks]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stages"),
+    [
+        (0.0, lambda path: [f"{path}/store"]),
+        (LONG_SECONDS, lambda path: [f"{path}/store"]),
+        (0.0, lambda path: [f"{path}/store-1", f"{path}/store-2"]),
+        (0.0, lambda _: [hold_port()] * 2),
+    ],
+    ids=["short steps", "long steps", "the second group of a script", "the second group at the same port"],
+)
+def test_all_ranks_stop_after_the_same_step(
+    tmp_path: Path, seconds: float, stages: Callable[[Path], list[str | int]]
+) -> None:
+    told = random.randint(3, 5)
+    same = {"stages": stages(tmp_path), "told": told, "seconds": seconds}
+    assert (
+        finish([FORKS.Process(target=train, args=(tmp_path, rank), kwargs=same) for rank in range(SIZE)]) == [0] * 3
+    )
+    steps, after = zip(*stopped(tmp_path, [0, 1, 2]), strict=True)
+    assert len(set(steps)) == 1
+    assert after[1] < patience(SOON_SECONDS)
+    if seconds:
+        assert steps[0] == told, "in the step in which it was told to"
+
+
+def go_alone(directory: Path, rank: int, *, told: dict[int, int], killed: dict[int, int], silent: int) -> None:
+    """Takes steps without collectives, until the rank stops, or is killed in a step. The rank `silent` never asks."""
+    os.environ["DDPJOB_NAME"] = "any"
+    sys.stderr = (directory / f"{rank}.err").open("w", buffering=1)
+    for wish in agreement_leader.Wish:
+        agreement_leader.PATIENCE_SECONDS[wish] = 1.0
+    join(rank, f"{directory}/store")
+    step, stops = 0, False
+    while not stops:
+        step += 1
+        time.sleep(0.01)
+        if step == killed.get(rank):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if rank == silent:
+            stops = len([*directory.glob("*.json")]) == SIZE - 1
+            continue
+        stops = ddpjob.stop_requested()
+        if step == told.get(rank):  # Not in the first step, before which nothing handles the signal.
+            os.kill(os.getpid(), signal.SIGTERM)
+    (directory / f"{rank}.json").write_text(json.dumps(step))
+    os._exit(0)  # The group's end would wait for the others.
+
+
+@pytest.mark.parametrize("killed", [0, 2])
+def test_ranks_stop_although_another_was_killed(killed: int, tmp_path: Path) -> None:
+    """Those that are left agree, unless rank 0 is gone, which leads: then each stops when it is told to itself."""
+    rest = [rank for rank in range(SIZE) if rank != killed]
+    told = {1: random.randint(1, 60)} if killed else {rank: random.randint(20, 60) for rank in rest}
+    same = {"told": told, "killed": {killed: random.randint(2, 60)}, "silent": -1}
+    codes = finish([FORKS.Process(target=go_alone, args=(tmp_path, rank), kwargs=same) for rank in range(SIZE)])
+    assert codes.pop(killed) in {-signal.SIGKILL, 0}, "it may have stopped before, with the others"
+    assert codes == [0, 0]
+    steps = stopped(tmp_path, rest)
+    if killed:
+        assert steps[0] == steps[1]
+
+
+def test_a_rank_that_does_not_ask_is_named_and_the_others_stop_when_they_are_told_to(tmp_path: Path) -> None:
+    same = {"told": {0: 5, 1: 5}, "killed": {}, "silent": 2}
+    assert (
+        finish([FORKS.Process(target=go_alone, args=(tmp_path, rank), kwargs=same) for rank in range(SIZE)])
+        == [0] * 3
+    )
+    told = (tmp_path / "0.err").read_text().splitlines()
+    assert [line.partition(",")[0] for line in told] == ["warning: rank 2 never called ddpjob.stop_requested()"]

@@ -1,9 +1,36 @@
-"""Functions with which a training program reports its progress to DDPJob and checks whether it was told to stop.
+"""Lets a training program resume, report its progress to DDPJob, and stop when it is told to.
 
-Outside a job they have no effect. Importing this package takes a few milliseconds, and does not import PyTorch.
+Importing this package takes a few milliseconds, and imports neither PyTorch nor NumPy: `Training`, `Checkpoints` and
+`newest` are imported when they are used.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting.report import activity, report
 from ddpjob_rank.reporting.request import stop_requested
 
-__all__ = ["activity", "report", "stop_requested"]
+if TYPE_CHECKING:
+    from .training.checkpoints import Checkpoints
+    from .training.newest import newest
+    from .training.resumed import Resumed
+    from .training.training import Training
+
+__all__ = ["Checkpoints", "Resumed", "Training", "activity", "newest", "report", "stop_requested"]
+
+HOMES = {"Checkpoints": "checkpoints", "Resumed": "resumed", "Training": "training", "newest": "newest"}
+"""The modules of those names that need PyTorch."""
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what needs PyTorch when it is used."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    try:
+        return getattr(import_module(f".training.{HOMES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"torch", "numpy", "msgspec"}:
+            raise
+        raise ConfigError(f"ddpjob.{name} needs {error.name}: install ddpjob[trainer]") from error

@@ -1,6 +1,8 @@
 """Seeds, saves and restores the random generators of a process together: Python's, NumPy's and torch's.
 
 A state consists of tensors, numbers and strings only, so that a checkpoint can be read without running pickled code.
+Without NumPy there is one generator less. CUDA is not initialized for its generators: a process that has not used its
+GPU has not drawn from them.
 """
 
 import hashlib
@@ -10,17 +12,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
+try:
+    import numpy as np
+except ModuleNotFoundError:  # torch works without it.
+    np = None  # type: ignore[assignment]
+
 SEED_RANGE = 2**32
+
+State = dict[str, Any]
+"""The states of generators, by the generators' names."""
 
 
 def seed_all(*parts: int) -> None:
     """Seeds all generators from a few numbers; different numbers give independent streams."""
-    seed = int(np.random.SeedSequence(parts).generate_state(1)[0]) % SEED_RANGE
+    if np:
+        seed = int(np.random.SeedSequence(parts).generate_state(1)[0]) % SEED_RANGE
+        np.random.seed(seed)
+    else:
+        seed = derive_seed(*parts) % SEED_RANGE
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  (the legacy generator is global, and training code uses it)
     if torch.accelerator.is_available():
         torch.manual_seed(seed)
     else:  # torch.manual_seed would also queue a call, with a whole stack trace, for each kind of device.
@@ -37,30 +49,42 @@ def seed_sample(*parts: int) -> None:
     """Seeds the CPU's generators before a sample is fetched. Called for each sample, so it must be cheap."""
     seed = derive_seed(*parts)
     random.seed(seed)
-    np.random.seed(seed % SEED_RANGE)  # noqa: NPY002  (as above)
+    if np:
+        np.random.seed(seed % SEED_RANGE)
     torch.default_generator.manual_seed(seed)
 
 
-def capture() -> dict[str, Any]:
-    """The state of all generators of this process."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002  (as above)
+def capture() -> State:
+    """The states of all generators of this process."""
+    return capture_cpu() | {"cuda": [torch.cuda.get_rng_state(gpu) for gpu in _gpus()] if _on_gpu() else None}
+
+
+def capture_cpu() -> State:
+    """The states of the CPU's generators only, from which samplers and data sets draw."""
     return {
         "python": random.getstate(),
-        "numpy": (kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss),
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state(gpu) for gpu in _gpus()] if _on_gpu() else None,
+        "numpy": _of_numpy(),
+        "torch": torch.default_generator.get_state(),
     }
 
 
-def restore(state: dict[str, Any]) -> None:
-    """Restores all generators."""
-    random.setstate(state["python"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  (as above)
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and _on_gpu():
+def restore(state: State) -> None:
+    """Restores the generators whose states are given."""
+    if "python" in state:
+        random.setstate(state["python"])
+    if np and state.get("numpy"):
+        kind, keys, *rest = state["numpy"]
+        np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+    if "torch" in state:
+        torch.default_generator.set_state(state["torch"])
+    if state.get("cuda") and _on_gpu():
         for gpu, generator in zip(_gpus(), state["cuda"], strict=False):  # The number of GPUs may have changed.
             torch.cuda.set_rng_state(generator, gpu)
+
+
+def changed(before: State, after: State) -> State:
+    """The states in `before` of those generators that have other states in `after`."""
+    return {name: state for name, state in before.items() if not _equal(state, after[name])}
 
 
 @contextmanager
@@ -71,6 +95,21 @@ def rng_preserved() -> Iterator[None]:
         yield
     finally:
         restore(state)
+
+
+def _of_numpy() -> tuple[Any, ...] | None:
+    if not np:
+        return None
+    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    return kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, tuple):
+        return all(map(_equal, left, right))
+    return bool(left == right)
 
 
 def _gpus() -> list[int]:

@@ -25,6 +25,7 @@ from ddpjob.checkpoint.finite import finite_parameters
 from ddpjob.random_state import seed_all
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
 from ddpjob_rank.world import World
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ from .data.data_identity import UNKNOWN
 from .data.feed import Feed
 from .data.feeding import feeding, loader, total_steps
 from .data.loader import Loader
-from .group.agreement import Agreement, Wish
+from .group.collective_agreement import CollectiveAgreement
 from .group.joining import process_group
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
@@ -168,7 +169,7 @@ def equip(resumed: Resumed) -> "TrainingLoop":
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
-    agreement, times = Agreement(world), StepTimes(wrapped, device, parts)
+    agreement, times = CollectiveAgreement(world), StepTimes(wrapped, device, parts)
     # If several ranks of a node write to one log, their lines name the rank.
     rank = world.rank if world.local_world_size > 1 else None
     progress = ProgressLines(
@@ -208,7 +209,7 @@ class TrainingLoop:
     epochs: int | None
     total_steps: int
     saver: Saver | None
-    agreement: Agreement
+    agreement: CollectiveAgreement
     times: StepTimes
     watch: Watch
     reporter: Reporter

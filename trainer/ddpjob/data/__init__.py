@@ -1,1 +1,5 @@
 """The data of a training: which batches it has seen, and which come next."""
+
+from .sampler import DistributedBatchSampler
+
+__all__ = ["DistributedBatchSampler"]

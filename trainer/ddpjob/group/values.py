@@ -3,17 +3,20 @@
     size of the JSON, in 8 bytes | JSON | the tensors' elements, in the order in which the JSON names the tensors
 
 JSON has no tensors, no tuples, and only strings as keys. Therefore each tensor, tuple or dict becomes a JSON object
-with one key, the name of its kind.
+with one key, the name of its kind. So do bytes, and the arrays and numbers of NumPy.
 """
 
 import json
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 SIZE_BYTES = 8
+KINDS_OF_NUMBERS = "biufc"
+"""The kinds of NumPy's dtypes that are encoded: truth values and numbers."""
 DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
@@ -42,11 +45,18 @@ def decode(content: bytes) -> Any:
         raise ValueError(f"not a valid value from a process: {error}") from error
 
 
-def _to_json(value: object, tensors: list[Tensor]) -> object:
+def _to_json(value: object, tensors: list[Tensor]) -> object:  # noqa: PLR0911  (a table)
     match value:
         case Tensor():
             tensors.append(value)
             return {"tensor": [str(value.dtype), list(value.shape)]}
+        case bytes():
+            tensors.append(torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.empty(0))
+            return {"bytes": len(value)}
+        case np.ndarray() | np.generic() if value.dtype.kind in KINDS_OF_NUMBERS:
+            numbers = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            tensors.append(torch.from_numpy(numbers.copy()))
+            return {"array": [value.dtype.str, list(value.shape), isinstance(value, np.generic)]}
         case tuple():
             return {"tuple": [_to_json(item, tensors) for item in value]}
         case dict():
@@ -78,7 +88,7 @@ class _Rest:
         return flat.reshape(shape)
 
 
-def _from_json(encoded: Any, rest: _Rest) -> Any:
+def _from_json(encoded: Any, rest: _Rest) -> Any:  # noqa: PLR0911  (as above)
     if isinstance(encoded, list):
         return [_from_json(item, rest) for item in encoded]
     if not isinstance(encoded, dict):
@@ -87,6 +97,15 @@ def _from_json(encoded: Any, rest: _Rest) -> Any:
     match kind:
         case "tensor":
             return rest.take(DTYPES[content[0]], content[1])
+        case "bytes":
+            return rest.take(torch.uint8, [content]).numpy().tobytes()
+        case "array":
+            name, shape, single = content
+            dtype = np.dtype(name)
+            if dtype.kind not in KINDS_OF_NUMBERS:
+                raise KeyError(name)
+            numbers = rest.take(torch.uint8, [math.prod(shape) * dtype.itemsize]).numpy().view(dtype).reshape(shape)
+            return numbers[()] if single else numbers
         case "tuple":
             return tuple(_from_json(item, rest) for item in content)
         case "dict":

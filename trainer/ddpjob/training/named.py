@@ -55,20 +55,18 @@ class Named:
                     " be saved and restored"
                 )
         self._sound = {name: finite_parameters(model) for name, model in self._models()}
-        self.state()
+        try:
+            self.state()
+        except NotPlainError as error:
+            raise ConfigError(f"the state of {error.keys.pop()} cannot be saved: {error}. {PLAIN}") from error
 
     def state(self) -> StateDict:
         """The state of each object, in its plain form. The tensors are not copies: training changes them.
 
         Raises:
-            ConfigError: A value could not be read back without running code from the checkpoint.
+            NotPlainError: A value could not be read back without running code from the checkpoint.
         """
-        states: StateDict = {}
-        for name, value in self._objects.items():
-            try:
-                states[name] = plain(_state_of(value))
-            except NotPlainError as error:
-                raise ConfigError(f"the state of {name} cannot be saved: {error}. {PLAIN}") from error
+        states: StateDict = plain({name: _state_of(value) for name, value in self._objects.items()})
         return states
 
     def check_finite(self, states: StateDict) -> None:

@@ -9,6 +9,8 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.parsing import count_of
 
+from ddpjob.checkpoint.reading import PATIENCE_SECONDS
+
 AUTO: Literal["auto"] = "auto"
 DEFAULT_KEEP = 3
 
@@ -24,7 +26,12 @@ class Settings:
     keep: int
     uid: str
     attempt: int
-    mean_time_to_failure: float | None
+    mean_time_to_failure: float | None = None
+    """Mean seconds between failures of this job, for the automatic interval; None if unknown."""
+    start_over: bool = False
+    """Whether to begin at step 0 if no checkpoint can be used."""
+    retry_seconds: float = PATIENCE_SECONDS
+    """How long to keep trying if a checkpoint cannot be read."""
 
 
 def read_settings(

@@ -103,6 +103,14 @@ def activity(name: str) -> Iterator[None]:
             teller.write(now)
 
 
+def measure(metrics: Mapping[str, SupportsFloat]) -> None:
+    """Reports numbers by name, as `report` does."""
+    if teller := _current or _look():
+        for name, value in metrics.items():
+            teller.measure(name, _number(name, value))
+        teller.write(time.monotonic())
+
+
 def report_parts(parts: Mapping[str, float]) -> None:
     """Reports how many seconds each part took on average in recent steps. The keys are names from heartbeat.PARTS."""
     if teller := _current or _look():

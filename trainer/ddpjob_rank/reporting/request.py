@@ -1,19 +1,21 @@
 """Lets a program with its own training loop find out whether the job was told to stop.
 
 A signal may reach one rank a step before the others. If that rank stopped immediately, the others would wait for it
-in their next collective. Therefore the ranks agree in each call, which makes each call a collective itself.
+in their next collective. Therefore the ranks agree in which of their calls all of them stop.
 """
 
+import importlib
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from ddpjob_rank.environment import Env
 
 from .teller import warn_once
-from .vote import Vote
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -22,17 +24,20 @@ def stop_requested() -> bool:
     """Whether the job was told to stop: if so, save and exit.
 
     After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
-    second signal does. All ranks of a process group get the same answer, so that they stop after the same step. So
-    all of them must call this function the same number of times, for example after each step. If steps are shorter
-    than a second, they stop one step after the one in which a rank was told to. Outside a job the function always
+    second signal does. All ranks of a process group get the same answer in the same call, counted from the first one,
+    so that they stop after the same step. So all of them must call this function equally often, for example after
+    each step; if one does not, a warning names it. The ranks agree in the background, within milliseconds, and no
+    collective is used: a call takes about a microsecond, and waits for no GPU. Outside a job the function always
     returns False, and leaves signals as they are.
     """
     global _noticed  # noqa: PLW0603  (a process stops once)
-    if not {Env.NAME, Env.HEARTBEAT} & os.environ.keys():
+    if _delegated:
+        return _noticed
+    if not _in_a_job():
         return False
     if not _before and not _noticed:
         _listen()
-    _noticed = _noticed or _anybodys(asked=_asked)
+    _noticed = _noticed or _agreed()
     return _noticed
 
 
@@ -41,15 +46,48 @@ def stop_noticed() -> bool:
     return _noticed
 
 
+def stops_by(wish: Callable[[], None], *, always: bool) -> None:
+    """Leaves it to the caller to agree with the other ranks on a stop, and to call `notice_stop` then.
+
+    Args:
+        wish: Called in the handler of a first signal.
+        always: Whether SIGTERM is caught outside a job as well, because the caller can save.
+    """
+    global _tell, _delegated
+    _tell, _delegated = wish, True
+    if not _before and (always or _in_a_job()):
+        _listen(SIGNALS if _in_a_job() else SIGNALS[:1])
+    elif _asked:
+        wish()
+
+
+def notice_stop() -> None:
+    """Notes that all ranks have agreed to stop."""
+    global _noticed  # noqa: PLW0603  (as above)
+    _noticed = True
+
+
+def _in_a_job() -> bool:
+    return Env.NAME in os.environ or Env.HEARTBEAT in os.environ
+
+
+_delegated = False
+"""Whether `stops_by` was called."""
 _asked = _noticed = False
-_vote = Vote()
+_tell: Callable[[], None] | None = None
+"""Tells the other ranks of the group to stop."""
+_agreeing: Any = None
+"""The module group_agreement, once there is a group."""
+_agreement: object = None
+_calls = 0
+"""How often this rank has called in its group."""
 _before: dict[signal.Signals, Any] = {}
 """The handlers that the signals had before the first call."""
 
 
-def _listen() -> None:
+def _listen(signals: Sequence[signal.Signals] = SIGNALS) -> None:
     try:
-        for number in SIGNALS:
+        for number in signals:
             _before[number] = signal.signal(number, _note) or signal.SIG_DFL
     except ValueError:
         warn_once("stop", "stop_requested(): cannot catch signals, because its first call was not in the main thread")
@@ -59,6 +97,8 @@ def _note(number: int, frame: FrameType | None) -> None:
     """Records the first signal, and restores the former handlers for a second signal."""
     global _asked  # noqa: PLW0603  (as above)
     _asked = True
+    if _tell is not None:
+        _tell()
     for caught, handler in _before.items():
         signal.signal(caught, handler)
     former = _before[signal.Signals(number)]
@@ -66,9 +106,18 @@ def _note(number: int, frame: FrameType | None) -> None:
         former(number, frame)
 
 
-def _anybodys(*, asked: bool) -> bool:
-    """Whether any rank of the process group was told to stop."""
-    dist: Any = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return asked
-    return _vote.stop(sys.modules["torch"], asked=asked)
+def _agreed() -> bool:
+    """Whether all ranks of the process group stop in this call."""
+    global _agreeing, _agreement, _tell, _calls  # noqa: PLW0603  (as above)
+    if "torch.distributed" not in sys.modules:
+        return _asked
+    if _agreeing is None:
+        # It imports asyncio, which takes longer than the rest of this package, and has a use only in a group.
+        _agreeing = importlib.import_module(f"{__package__}.group_agreement")
+    agreement = _agreeing.agreement_of_group("stop", "ddpjob.stop_requested()")
+    if agreement is not _agreement:
+        _agreement, _tell, _calls = agreement, partial(agreement.wish, _agreeing.Wish.STOP), 0
+        if _asked:
+            _tell()
+    _calls += 1
+    return agreement.reached(_calls) is _agreeing.Wish.STOP

@@ -23,11 +23,11 @@ from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableErr
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.world import World
 
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
-from ddpjob_trainer.group.agreement import Wish
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import AUTO, CheckpointConfig
 from ddpjob_trainer.recording.position import Position

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
+from ddpjob.data.order import Order
 from ddpjob.group.collectives import all_gather
 from ddpjob.random_state import rng_preserved, seed_all
 from ddpjob_rank.console import counted
@@ -19,7 +20,6 @@ from .copying import pair, prefetch_on_gpu
 from .data_identity import DataIdentity
 from .fingerprint import fingerprint
 from .loader import Loader
-from .order import Order
 
 
 class Step(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sized
 from typing import Any
 
 import torch
+from ddpjob.data.order import Order, Shuffled
 from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine.cores import threads_of_each
@@ -16,7 +17,6 @@ from ddpjob_trainer.task import Task
 
 from .feed import Divided, Feed, Uneven
 from .loader import Loader, sample_count
-from .order import Order, Shuffled
 
 
 def feeding(config: TrainConfig, task: Task, world: World) -> Callable[[torch.device], Feed]:

@@ -12,7 +12,7 @@ from ddpjob_rank.world import World
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ddpjob_trainer.group.agreement import Agreement
+from ddpjob_trainer.group.collective_agreement import CollectiveAgreement
 
 from .position import Position
 from .progress_lines import ProgressLines
@@ -42,7 +42,7 @@ class Reporter:
     progress: ProgressLines
     recorder: Recorder
     times: StepTimes
-    agreement: Agreement
+    agreement: CollectiveAgreement
     world: World
     optimizer: Optimizer
     global_batch: int

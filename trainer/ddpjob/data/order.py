@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from ddpjob.random_state import derive_seed
 from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor
+
+from ddpjob.random_state import derive_seed
 
 Shuffle = Callable[[torch.Generator], Tensor]
 """A function that returns the indices of all samples in a random order."""
@@ -28,10 +29,7 @@ class Shuffled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How a data set is cut into steps, and each step into the ranks' parts.
-
-    Each epoch has another permutation. Samples that do not fill a last step are dropped.
-    """
+    """How a data set is cut into steps, and each step into the ranks' parts. Each epoch has another permutation."""
 
     samples: int
     global_batch: int
@@ -40,29 +38,39 @@ class Order:
     seed: int
     shuffle: Shuffle | None = None
     """None means a uniformly random permutation."""
+    drop_last: bool = True
+    """Whether samples that do not fill a last step are dropped. Otherwise they are a smaller step. If they are fewer
+    than the ranks, the step before takes them too."""
 
     def __post_init__(self) -> None:
         if self.global_batch > self.samples:
             raise ConfigError(
                 f"one step takes {counted(self.global_batch, 'sample')} across all processes, but the data set has"
-                f" only {self.samples}: use a smaller --batch-size or --global-batch-size"
+                f" only {self.samples}: use a smaller batch"
             )
         if self.global_batch < self.world_size:
             raise ConfigError(
-                f"--global-batch-size is {self.global_batch}, but there are {self.world_size} processes:"
-                " each needs at least one sample per step"
+                f"the global batch has {counted(self.global_batch, 'sample')}, but there are {self.world_size}"
+                " processes: each needs at least one sample per step"
             )
 
     def steps(self, cursor: int = 0) -> int:
         """The number of steps left in an epoch after its first `cursor` samples."""
-        return max(0, self.samples - cursor) // self.global_batch  # The data may have shrunk below the cursor.
+        left = max(0, self.samples - cursor)  # The data may have shrunk below the cursor.
+        whole, rest = divmod(left, self.global_batch)
+        if self.drop_last or rest == 0:
+            return whole
+        return whole + (rest >= self.world_size or whole == 0)
+
+    def after(self, cursor: int, steps: int) -> int:
+        """The cursor after this many steps from another cursor."""
+        ended = steps >= self.steps(cursor) and not self.drop_last
+        return max(cursor, self.samples) if ended else cursor + steps * self.global_batch
 
     @property
     def part(self) -> slice:
         """This rank's part of each batch. The sizes of the ranks' parts differ by at most one sample."""
-        return slice(
-            self.rank * self.global_batch // self.world_size, (self.rank + 1) * self.global_batch // self.world_size
-        )
+        return self._part(self.global_batch)
 
     @property
     def batch_size(self) -> int:
@@ -88,5 +96,13 @@ class Order:
                 f"the data set's method `shuffled` returned {len(permutation)} indices for"
                 f" {counted(self.samples, 'sample')}: it must return each sample's index once"
             )
-        for start in range(cursor, cursor + self.steps(cursor) * self.global_batch, self.global_batch):
-            yield permutation[start : start + self.global_batch][self.part]
+        steps = self.steps(cursor)
+        for step in range(steps):
+            batch = permutation[self.after(cursor, step) : self.after(cursor, step + 1)]
+            if len(batch) < self.world_size:  # Only after a resize just before the last step of an epoch.
+                batch = batch.repeat(self.world_size)[: self.world_size]
+            yield batch[self._part(len(batch))]
+
+    def _part(self, size: int) -> slice:
+        """This rank's part of a step of this many samples."""
+        return slice(self.rank * size // self.world_size, (self.rank + 1) * size // self.world_size)

@@ -13,10 +13,11 @@ With its wish each rank sends how long its own part of a step takes, so that ran
 
 import time
 from collections.abc import Callable
-from enum import Enum, IntEnum
+from enum import Enum
 
 import torch
 import torch.distributed as dist
+from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.world import World
 
 PERIOD_SECONDS = 0.2
@@ -33,14 +34,6 @@ MOST_STEPS = 200
 """The maximum number of steps between two comparisons, in case steps suddenly take longer."""
 
 
-class Wish(IntEnum):
-    """What a rank may wish to do after a step. The greatest wish of all ranks becomes the decision."""
-
-    NOTHING = 0
-    SAVE = 1
-    STOP = 2
-
-
 class _Stage(Enum):
     """The stages of a comparison of wishes."""
 
@@ -49,7 +42,7 @@ class _Stage(Enum):
     DECIDED = 2
 
 
-class Agreement:
+class CollectiveAgreement:
     """The ranks' common decision. Each rank makes the same calls in the same order."""
 
     def __init__(self, world: World) -> None:

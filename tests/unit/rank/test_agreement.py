@@ -1,0 +1,435 @@
+"""How ranks agree over real connections: ranks are threads here, or processes where one ends."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from itertools import count
+from typing import TypeVar
+from unittest.mock import patch
+
+import pytest
+from ddpjob_rank.reporting import agreement as module
+from ddpjob_rank.reporting import agreement_leader, agreement_wire
+from ddpjob_rank.reporting.agreement import Agreement, Wish
+
+from tests.support.waiting import patience, wait_for
+
+T = TypeVar("T")
+SOON = 20.0
+STRANGERS = {
+    "silent": b"",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: rank-0\r\n\r\n",
+    "binary": bytes(range(256)) * 40,
+    "a guess": f"{'0' * 32} 1".encode().ljust(agreement_wire.GREETING_BYTES) + b"wish 2\n",
+    "a guess of another length": b"x 1".ljust(agreement_wire.GREETING_BYTES),
+}
+
+
+NONSENSE = [b"wish x\n", b"\xff\n", b"w" * 10_000, b"\n", b"wish 9\nanswer 1\nacted 1 9\nwish\nanswer\n"]
+
+
+class Store:
+    """One of torch.distributed's, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+
+class Gang:
+    """Ranks, each of which takes a step when it is told to."""
+
+    def __init__(self, size: int, *, present: int | None = None) -> None:
+        self.store, self.warnings, self.size = Store(), list[str](), size
+        self.ranks = [self.rank(rank) for rank in range(size if present is None else present)]
+        self.position = 0
+
+    def rank(self, rank: int) -> Agreement:
+        return Agreement(
+            self.store,
+            "key",
+            hosts=["localhost"],
+            rank=rank,
+            size=self.size,
+            warn=self.warnings.append,
+            function="f()",
+        )
+
+    def step(self) -> set[Wish]:
+        """What the ranks do at the next position, which they reach beside each other."""
+        self.position += 1
+        return set(beside([lambda rank=rank: rank.reached(self.position) for rank in self.ranks]))
+
+    def until_all(self, wish: Wish) -> None:
+        """Steps are taken until all ranks act together."""
+
+        def acted() -> bool:
+            acts = self.step()
+            assert len(acts) == 1, acts
+            return acts == {wish}
+
+        wait_for(f"{wish.name}", acted, SOON, story=lambda: self.warnings)
+
+    def until_connected(self) -> None:
+        wait_for("connections", lambda: all(rank._tell for rank in self.ranks), SOON)
+
+    def until_ordered(self) -> None:
+        """Until all ranks have an order that counts."""
+
+        def ordered() -> bool:
+            return all(any(order.counts for order in rank._orders.values()) for rank in self.ranks)
+
+        wait_for("the order", ordered, SOON)
+
+    def until_warned(self, words: str) -> None:
+        wait_for(
+            f"a warning: {words}",
+            lambda: any(words in warning for warning in self.warnings),
+            SOON,
+            story=self.warnings.copy,
+        )
+
+    def close(self) -> None:
+        for rank in self.ranks:
+            rank.close()
+
+
+def beside(calls: list[Callable[[], T]]) -> list[T]:
+    """Calls all functions at once, and returns their results."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(patience(SOON)) for future in [pool.submit(call) for call in calls]]
+
+
+@pytest.fixture
+def gang() -> Iterator[Callable[..., Gang]]:
+    """Makes gangs, which take no part any more after the test."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(closing(Gang(*args, **options)))
+    assert [thread for thread in threading.enumerate() if thread.name == "agreement"] == []
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a minute takes less than a second."""
+    for name, seconds in {"MISMATCH_SECONDS": 0.5, "ORDER_SECONDS": 0.2}.items():
+        for changed in (module, agreement_leader):
+            monkeypatch.setattr(changed, name, seconds, raising=False)
+    monkeypatch.setattr(module, "SILENT_LEADER_SECONDS", 0.5)
+    for wish in Wish:
+        monkeypatch.setitem(agreement_leader.PATIENCE_SECONDS, wish, 0.5)
+
+
+def free_running(rank: Agreement, seconds: Callable[[], float]) -> tuple[int, Wish]:
+    """The position at which a rank acts that takes steps at its own pace, and how."""
+    for position in count(1):
+        time.sleep(seconds())
+        if acts := rank.reached(position):
+            return position, acts
+    raise AssertionError
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("step_seconds", [0.0, 0.003], ids=["busy", "steps of 3 ms"])
+def test_all_ranks_act_at_the_same_position_at_any_pace(
+    size: int, step_seconds: float, gang: Callable[..., Gang]
+) -> None:
+    made = gang(size)
+    made.until_connected()
+    wisher, wish = random.choice(made.ranks), random.choice([Wish.SAVE, Wish.STOP])
+    threading.Timer(random.random() / 20, wisher.wish, [wish]).start()
+    acts = beside([partial(free_running, rank, lambda: step_seconds * random.random()) for rank in made.ranks])
+    assert len(set(acts)) == 1
+    assert acts[0][1] == wish
+
+
+def test_ranks_with_long_steps_act_at_the_next_one(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    made.until_connected()
+    assert made.step() == {Wish.NOTHING}
+    made.ranks[2].wish(Wish.SAVE)
+    made.until_ordered()
+    assert made.step() == {Wish.SAVE}
+    assert made.step() == {Wish.NOTHING}
+
+
+def test_a_wish_can_be_granted_again_and_the_greatest_counts(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    for _ in range(3):
+        made.ranks[1].wish(Wish.SAVE)
+        made.until_all(Wish.SAVE)
+    for rank, wish in zip(made.ranks, (Wish.SAVE, Wish.STOP, Wish.NOTHING), strict=True):
+        rank.wish(wish)
+    made.until_all(Wish.STOP)
+    assert made.warnings == []
+
+
+def test_a_rank_that_skips_positions_acts_at_the_first_after_the_order(gang: Callable[..., Gang]) -> None:
+    made = gang(2)
+    made.until_connected()
+    assert [rank.reached(7) for rank in made.ranks] == [Wish.NOTHING] * 2
+    made.ranks[0].wish(Wish.STOP)
+    made.until_ordered()
+    assert [made.ranks[0].reached(8), made.ranks[1].reached(1 << 40)] == [Wish.STOP] * 2
+
+
+def test_a_wish_from_before_the_ranks_have_met_is_granted(gang: Callable[..., Gang]) -> None:
+    made = gang(3, present=2)
+    made.ranks[1].wish(Wish.STOP)
+    made.ranks.append(made.rank(2))
+    made.until_all(Wish.STOP)
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    made.until_connected()
+    made.ranks.pop(1).close()
+    made.ranks[1].wish(Wish.STOP)
+    made.until_all(Wish.STOP)
+    assert made.warnings == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_never_calls_is_named_and_each_of_the_others_stops_by_itself(gang: Callable[..., Gang]) -> None:
+    made = gang(4, present=2)
+    made.until_warned("ranks 2, 3 have not called f() in the")
+    made.ranks[1].wish(Wish.STOP)
+    made.until_warned("ranks 2, 3 never called f(), so the ranks cannot stop")
+    wait_for("the end of the wait", lambda: made.ranks[1].reached(1) is Wish.STOP)
+    assert made.ranks[0].reached(1) is Wish.NOTHING
+    late = made.rank(2)
+    late.wish(Wish.STOP)
+    wait_for("a rank that comes too late", lambda: late.reached(1) is Wish.STOP)
+    late.close()
+
+
+@pytest.mark.usefixtures("quick")
+def test_if_rank_0_never_calls_the_others_say_so_and_stop_by_themselves(gang: Callable[..., Gang]) -> None:
+    made = gang(2, present=0)
+    made.ranks = [made.rank(1)]
+    made.ranks[0].wish(Wish.STOP)
+    wait_for("the end of the wait", lambda: made.ranks[0].reached(1) is Wish.STOP, SOON)
+    made.until_warned("rank 0 has not called f() in")
+    made.until_warned("rank 0 never called f(), so the ranks cannot stop")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_does_not_answer_is_named_and_a_save_is_tried_again(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    made.until_connected()
+    held, goes_on = threading.Event(), threading.Event()
+    made.ranks[2]._post(lambda: (held.set(), goes_on.wait(patience(SOON))))
+    held.wait(SOON)
+    made.ranks[1].wish(Wish.SAVE)
+    made.until_warned("rank 2 did not answer, so the ranks cannot save now")
+    goes_on.set()
+    made.step()
+    made.ranks[1].wish(Wish.SAVE)
+    made.until_all(Wish.SAVE)
+
+
+@pytest.mark.usefixtures("quick")
+def test_ranks_that_call_a_different_number_of_times_are_named(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    made.until_connected()
+    made.ranks[0].wish(Wish.STOP)
+    made.until_ordered()
+    assert [rank.reached(1) for rank in made.ranks[:2]] == [Wish.STOP] * 2
+    made.until_warned("rank 2 has not come as far as the others, which stopped")
+    assert made.ranks[2].reached(1) is Wish.STOP, "an order that counts is kept"
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_once_rank_0_has_ended_each_rank_follows_its_own_wish_and_what_counts(
+    gang: Callable[..., Gang], *, ordered: bool
+) -> None:
+    made = gang(3)
+    made.until_connected()
+    if ordered:
+        made.ranks[0].wish(Wish.SAVE)
+        made.until_ordered()
+    made.ranks.pop(0).close()
+    wait_for("its end", lambda: all(rank._apart for rank in made.ranks))
+    made.ranks[0].wish(Wish.STOP)
+    assert made.ranks[0].reached(1) is Wish.STOP
+    assert made.ranks[1].reached(1) is (Wish.SAVE if ordered else Wish.NOTHING)
+    assert made.ranks[1].reached(2) is Wish.NOTHING
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_rank_0_gathers_what_the_ranks_send(size: int, gang: Callable[..., Gang]) -> None:
+    made = gang(size)
+    contents = [random.randbytes(random.choice([0, 1, 1 << 22])) for _ in range(size)]
+    for name in ("one", "another"):
+        for rank, content in zip(made.ranks, contents, strict=True):
+            rank.send(name, content)
+    for name in ("another", "one"):
+        assert made.ranks[0].gathered(name, patience(SOON)) == dict(enumerate(contents))
+
+
+def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_dropped(
+    gang: Callable[..., Gang],
+) -> None:
+    made = gang(3)
+    for rank in made.ranks[:2]:
+        for name in "abcde":
+            rank.send(name, b"content")
+    wait_for("the last", lambda: len(made.ranks[0]._sent._contents.get("e", ())) == 2)  # type: ignore[union-attr]
+    with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing within"):
+        made.ranks[0].gathered("e", 0.05)
+    with pytest.raises(TimeoutError, match=r"^ranks 0, 1, 2 have sent nothing within"):
+        made.ranks[0].gathered("a", 0.05)
+
+
+def test_what_cannot_be_sent_is_refused(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = gang(1)
+    monkeypatch.setattr(module, "CONTENT_BYTES", 3)
+    for name, content in [("a b", b""), ("", b""), ("a" * 200, b""), ("a", b"four")]:
+        with pytest.raises(ValueError, match="cannot be sent"):
+            made.ranks[0].send(name, content)
+
+
+def test_in_a_world_of_one_a_wish_is_granted_at_once(gang: Callable[..., Gang]) -> None:
+    made = gang(1)
+    assert made.step() == {Wish.NOTHING}
+    made.ranks[0].wish(Wish.SAVE)
+    assert [made.step(), made.step()] == [{Wish.SAVE}, {Wish.NOTHING}]
+
+
+@pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_at_the_port_harms_nothing(words: bytes, gang: Callable[..., Gang]) -> None:
+    made = gang(2, present=1)
+    port = json.loads(made.store.values["key"])["port"]
+    with closing(socket.create_connection(("localhost", port))) as stranger:
+        stranger.sendall(words)
+        made.ranks.append(made.rank(1))
+        made.ranks[0].wish(Wish.STOP)
+        made.until_all(Wish.STOP)
+        if len(words) >= agreement_wire.GREETING_BYTES:
+            stranger.settimeout(patience(SOON))
+            with suppress(ConnectionResetError):  # What was sent after the greeting is not read.
+                assert stranger.recv(1) == b"", "it is dismissed without an answer"
+
+
+def test_a_rank_that_says_nonsense_loses_its_connection_only(gang: Callable[..., Gang]) -> None:
+    made = gang(3, present=2)
+    place = json.loads(made.store.values["key"])
+    with closing(socket.create_connection(("localhost", place["port"]))) as broken:
+        greeting = f"{place['token']} 2".encode().ljust(agreement_wire.GREETING_BYTES)
+        broken.sendall(greeting + random.choice(NONSENSE))
+        broken.shutdown(socket.SHUT_WR)
+        made.ranks[1].wish(Wish.STOP)
+        made.until_all(Wish.STOP)
+
+
+def test_hosts_that_lead_elsewhere_are_passed_over(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such name; nobody listens; another program does; nor is this machine reached by its IPv6 address."""
+    monkeypatch.setattr(agreement_wire, "CONNECT_SECONDS", 0.2)
+    made = gang(2, present=0)
+    zero = Agreement(made.store, "key", hosts=["127.0.0.1"], rank=0, size=2, warn=print, address="127.0.0.1")
+    port = json.loads(made.store.values["key"])["port"]
+    with closing(socket.create_server(("127.0.0.2", port))):
+        hosts = ["no.such.name.invalid", "127.0.0.3", "127.0.0.2", "::1"]
+        made.ranks = [zero, Agreement(made.store, "key", hosts=hosts, rank=1, size=2, warn=print)]
+        made.until_connected()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_cannot_reach_rank_0_says_where_it_tried(gang: Callable[..., Gang]) -> None:
+    made = gang(2, present=0)
+    with closing(socket.create_server(("localhost", 0))) as taken:
+        port = taken.getsockname()[1]
+    made.store.set("key", json.dumps({"port": port, "hosts": ["127.0.0.1", "::1"], "token": "any"}))
+    made.ranks = [made.rank(1)]
+    made.until_warned(f"rank 0 answers at none of localhost, 127.0.0.1, ::1, port {port}")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_rank_0_is_reached_by_ipv6_and_by_ipv4(gang: Callable[..., Gang]) -> None:
+    made = gang(3, present=1)
+    for rank, host in enumerate(["127.0.0.1", "::1"], 1):
+        made.ranks.append(Agreement(made.store, "key", hosts=[host], rank=rank, size=3, warn=print))
+    made.ranks[2].wish(Wish.STOP)
+    made.until_all(Wish.STOP)
+
+
+ENDS = {
+    "before rank 0 has called": ("{}", "part.wish(Wish.STOP)"),
+    "while connected": (None, "connected()"),
+    "in a forked child too": (None, "connected()\nif os.fork() == 0: part.reached(1), sys.exit()\nos.wait()"),
+    "with bytes to send": (None, "part.send('state', bytes(1 << 26))"),
+    "after rank 0": (
+        None,
+        "connected()\nprint('up', flush=True)\nsys.stdin.read()\npart.wish(Wish.SAVE)\nassert part.reached(1)",
+    ),
+}
+PROCESS = """
+import json, os, sys, time
+from types import SimpleNamespace
+from ddpjob_rank.reporting.agreement import Agreement, Wish
+values = json.loads(sys.argv[1])
+store = SimpleNamespace(check=lambda keys: keys[0] in values, get=lambda key: values[key].encode())
+part = Agreement(store, "key", hosts=["localhost"], rank=1, size=2, warn=print)
+def connected():
+    while not part._tell: time.sleep(0.01)
+"""
+
+
+def process(made: Gang, end: str) -> subprocess.Popen[str]:
+    """Rank 1 of two."""
+    values, code = ENDS[end]
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROCESS + code, values or json.dumps(made.store.values)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_process_ends_without_a_word_or_a_wait(end: str, gang: Callable[..., Gang]) -> None:
+    made = gang(2, present=1)
+    with process(made, end) as rank:
+        if end == "after rank 0":
+            assert rank.stdout is not None
+            assert rank.stdout.readline() == "up\n"
+            made.ranks.pop().close()
+        assert (rank.communicate(timeout=patience(SOON))[0], rank.returncode) == ("", 0)
+    if end == "with bytes to send":
+        made.ranks[0].send("state", b"own")
+        assert [len(content) for content in made.ranks[0].gathered("state", patience(SOON)).values()] == [3, 1 << 26]
+
+
+def test_a_rank_that_is_killed_has_ended_although_its_forked_child_lives_on(gang: Callable[..., Gang]) -> None:
+    made = gang(2, present=1)
+    code = "connected()\nif os.fork() == 0: print(os.getpid(), flush=True)\ntime.sleep(100)"
+    with patch.dict(ENDS, {"killed": (None, code)}), process(made, "killed") as rank:
+        assert rank.stdout is not None
+        child = int(rank.stdout.readline())
+        made.ranks[0].reached(1)
+        rank.kill()
+        rank.wait(SOON)
+        made.ranks[0].wish(Wish.STOP)
+        made.until_all(Wish.STOP)
+        os.kill(child, signal.SIGKILL)
+    assert made.warnings == []

@@ -1,0 +1,112 @@
+"""Where ranks act that have agreed on it, whatever the order of their messages: without sockets and threads."""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from ddpjob_rank.reporting.agreement import Agreement, Wish
+from ddpjob_rank.reporting.agreement_leader import Leader
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.seed import examples
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["deliver_up"] * 4 + ["deliver_down"] * 4 + ["step"] * 5 + ["save", "stop", "kill"]),
+        st.integers(0, 59),
+    ),
+    max_size=120,
+)
+"""What happens, and to which rank."""
+
+
+class Gang:
+    """Ranks and their leader. What each sends to the other arrives in order, at any later time."""
+
+    def __init__(self, size: int) -> None:
+        self.warnings: list[str] = []
+        self.leader = Leader(size, "step()", self.warnings.append)
+        self.ranks = {rank: part(self.warnings) for rank in range(size)}
+        self.positions = dict.fromkeys(self.ranks, 0)
+        self.acts: dict[int, list[tuple[int, Wish]]] = {rank: [] for rank in self.ranks}
+        self.down: dict[int, deque[Any]] = {rank: deque() for rank in self.ranks}
+        self.up: dict[int, deque[Any]] = {rank: deque() for rank in self.ranks}
+        for rank, its in self.ranks.items():
+            its._connect(lambda word, *numbers, rank=rank: self.up[rank].append((word, [*numbers])))
+            self.leader.join(rank, lambda *message, rank=rank: self.down[rank].append(message))
+
+    def deliver_up(self, rank: int) -> None:
+        if self.up[rank]:
+            self.leader.hear(rank, *self.up[rank].popleft())
+
+    def deliver_down(self, rank: int) -> None:
+        if self.down[rank]:
+            self.ranks[rank]._hear(*self.down[rank].popleft())
+
+    def save(self, rank: int) -> None:
+        self.ranks[rank].wish(Wish.SAVE)
+
+    def stop(self, rank: int) -> None:
+        self.ranks[rank].wish(Wish.STOP)
+
+    def step(self, rank: int) -> None:
+        """Unless the rank would wait for a decision."""
+        its, position = self.ranks[rank], self.positions[rank] + 1
+        if all(order.decided.is_set() for order in its._orders.values() if order.position <= position):
+            self.positions[rank] = position
+            if acts := its.reached(position):
+                self.acts[rank].append((position, acts))
+
+    def kill(self, rank: int) -> None:
+        if rank and len(self.ranks) > 2:
+            self.leader.leave(rank, self.leader._ranks[rank])
+            del self.ranks[rank]
+
+
+def part(warnings: list[str]) -> Agreement:
+    """A rank's part, as one has it that has connected."""
+    agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=warnings.append)
+    agreement._apart = False
+    agreement._reckon()
+    agreement._post = lambda callback: callback()  # type: ignore[method-assign,assignment,return-value]
+    return agreement
+
+
+async def play(gang: Gang, actions: list[tuple[str, int]]) -> None:
+    leading = asyncio.ensure_future(gang.leader.lead())
+    for action, number in actions:
+        rank = number % len(gang.acts)
+        if rank in gang.ranks:
+            getattr(gang, action)(rank)
+            await settled()
+    while any(its._orders or its._own() for its in gang.ranks.values()):
+        for rank in gang.ranks:
+            gang.deliver_up(rank)
+            await settled()
+            gang.deliver_down(rank)
+            gang.step(rank)
+    last = max(gang.positions[rank] for rank in gang.ranks)
+    for rank in gang.ranks:
+        while gang.positions[rank] < last:
+            gang.step(rank)
+    leading.cancel()
+
+
+async def settled() -> None:
+    """Until the leader has taken what it has heard."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+@given(size=st.integers(2, 4), actions=ACTIONS)
+@examples(2)
+def test_either_all_ranks_act_at_a_position_or_none_whatever_the_order_of_messages(
+    size: int, actions: list[tuple[str, int]]
+) -> None:
+    gang = Gang(size)
+    asyncio.run(play(gang, actions))
+    expected = gang.acts[0]
+    assert {rank: gang.acts[rank] for rank in gang.ranks} == dict.fromkeys(gang.ranks, expected)
+    assert all(acts == expected[: len(acts)] for acts in gang.acts.values()), "those that were killed, until then"
+    assert gang.warnings == []

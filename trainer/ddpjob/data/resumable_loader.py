@@ -1,0 +1,101 @@
+"""The batches of a training: those of whole epochs, and after a resumption those that are left of an epoch."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.errors import ConfigError
+
+from .tracker import BeginAgain, Ranks, State, Tracker
+from .trackers import tracker_of
+
+
+class ResumableLoader:
+    """Iterates over any loader, and goes on in the middle of an epoch.
+
+    With the random generators of the process restored too, the batches are those that training would have got without
+    the interruption: also their random augmentations, if this process makes them (num_workers=0). Workers begin anew,
+    so that their augmentations are other ones; indices and their order are the same.
+    """
+
+    def __init__(self, loader: Iterable[Any] | None, *, rank: int = 0, size: int = 1) -> None:
+        """Wraps this rank's loader; None means that the program iterates over its data itself."""
+        self._rank = rank
+        self._size = size
+        self._tracker: Tracker | None = None if loader is None else tracker_of(loader, Ranks(rank, size))
+        self._name = type(loader).__name__
+        self._epoch: int | None = None
+        self._ended = False
+        self._states: list[State] = []
+        self._warned = False
+
+    @property
+    def unknown(self) -> str | None:
+        """Why a resumption begins the epoch again, and what to do about it; None if it goes on in its middle."""
+        return self._tracker.unknown if self._tracker else "the program iterates over its data itself"
+
+    def batches(self, epoch: int) -> Iterator[Any]:
+        """Yields the batches of an epoch; without those that were seen, if it is the epoch of a restored state.
+
+        Calls `set_epoch` of the loader, its data set and its samplers, where they have it. The generators of the
+        process have to be restored before; what is drawn to find the position leaves them as they were.
+
+        Raises:
+            ConfigError: There is no loader, or it has no batch in this epoch.
+        """
+        if self._tracker is None:
+            raise ConfigError("there is no loader whose batches could be yielded: give one as loader=")
+        states, self._states = self._states, []
+        self._epoch, self._ended = epoch, False
+        batches = self._rest(epoch, states) if states else None
+        whole = batches is None
+        handed = self._tracker.handed
+        for batch in self._tracker.start(epoch) if batches is None else batches:
+            handed.batches += 1
+            yield batch
+        self._ended = True
+        if whole and not handed.batches:
+            raise ConfigError(
+                f"the loader of rank {self._rank} ({self._name}) has no batch in epoch {epoch}: each rank needs one"
+                " in each epoch, and a loader has to start again each time it is iterated"
+            )
+
+    def state(self) -> State:
+        """This rank's position in the data, as plain values. To be called between two batches, or between epochs.
+
+        Raises:
+            ConfigError: The loader's own state has values that are not plain.
+        """
+        if self._states:  # Nothing was seen since the resumption.
+            return {"kind": "former", "epoch": None, "ended": False, "states": self._states}
+        if self._tracker is None or self._epoch is None:
+            return {"kind": "none", "epoch": self._epoch, "ended": False}
+        if self.unknown and not self._warned and self._rank == 0:
+            self._warned = True
+            warn(f"{self.unknown}. Until then a resumption begins the epoch again, instead of going on in its middle")
+        return {"epoch": self._epoch, "ended": self._ended} | self._tracker.state()
+
+    def restore(self, states: list[State]) -> None:
+        """Takes the states of all ranks of the run that goes on, by rank. Their number may have changed."""
+        self._states = states[0]["states"] if states and states[0]["kind"] == "former" else states
+
+    def _rest(self, epoch: int, states: list[State]) -> Iterator[Any] | None:
+        """The batches that are left of the epoch of the states; None if all are."""
+        tracker = self._tracker
+        assert tracker is not None
+        own = states[self._rank] if len(states) == self._size else None
+        known = all(state["kind"] in tracker.kinds for state in states)
+        if known and own and (own["epoch"] != epoch or own["ended"]):
+            tracker.go_on(own)
+        if states[0]["epoch"] != epoch:
+            return None
+        if own["ended"] if own else all(state["ended"] for state in states):
+            return iter(())
+        try:
+            if not known:
+                raise BeginAgain(f"its position was saved for another kind of loader than {self._name}")  # noqa: TRY301
+            return tracker.resume(epoch, states)
+        except BeginAgain as reason:
+            if self._rank == 0:
+                warn(f"epoch {epoch} begins again, so what was seen of it is seen twice: {reason}")
+            return None

@@ -1,0 +1,80 @@
+"""`Checkpoints`: saves and resumes a program whose loop is not shaped by `Training`."""
+
+import os
+from typing import Any, Literal
+
+from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.reporting import request
+from ddpjob_rank.reporting.agreement import Wish
+
+from .named import Named
+from .opening import opened
+from .resumed import Resumed, restore
+from .saver import Where
+from .settings import read_settings
+
+
+class Checkpoints:
+    """Saves and restores the named objects of a program with its own loop.
+
+        checkpoints = ddpjob.Checkpoints(model=model, optimizer=optimizer, directory="checkpoints")
+        resumed = checkpoints.resume()
+        for step in range(resumed.step if resumed else 0, 1000):
+            train_one_step()
+            if checkpoints.save_if_due(step + 1) and ddpjob.stop_requested():
+                break
+
+    All ranks make the same calls. Rank 0 writes; a save is written while training goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        every_steps: int | None = None,
+        every_seconds: float | Literal["auto"] | None = None,
+        keep: int | None = None,
+        **objects: Any,
+    ) -> None:
+        """Connects the ranks.
+
+        Args:
+            directory: Where to save and resume. By default the job's checkpoint directory; without one, nothing is
+                saved.
+            every_steps: Steps between two saves.
+            every_seconds: Seconds between two saves; "auto": the interval that costs the least time, which is also
+                the default.
+            keep: How many checkpoints to keep; 3 by default.
+            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
+
+        Raises:
+            ConfigError: An argument has an invalid value, or the state of an object cannot be saved.
+            StorageError: The directory cannot be used.
+        """
+        if not objects:
+            raise ConfigError("Checkpoints(…) has nothing to save: pass the objects by name, as in model=model")
+        settings = read_settings(directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep)
+        self._named = Named(objects)
+        self._saver = opened("ddpjob.Checkpoints", self._named, settings)
+        self.resumed: Resumed | None = None
+
+    def resume(self) -> Resumed | None:
+        """Restores the objects from the newest checkpoint; None if there is no checkpoint."""
+        if saved := self._saver.find():
+            self.resumed = restore(self._named, saved, self._saver)
+        return self.resumed
+
+    def save_if_due(self, step: int) -> bool:
+        """Saves if a checkpoint is due after this step; returns whether all ranks save now.
+
+        All ranks call this after each step, with rising numbers. If the job was told to stop, it saves, waits until
+        the checkpoint is durable, and from then on `ddpjob.stop_requested()` returns True.
+        """
+        decision = self._saver.reached(step, Where(step, epoch=1), self._named.state, dict)
+        if decision is Wish.STOP:
+            request.notice_stop()
+        return self._saver.saved_position == step
+
+    def finish(self) -> None:
+        """Waits until the last save is durable. Call it at the end of training."""
+        self._saver.finish()

@@ -1,0 +1,44 @@
+"""Opens the checkpoints of a training: connects the ranks, and lets signals stop all of them after the same step."""
+
+import torch.distributed as dist
+from ddpjob_rank.console import say
+from ddpjob_rank.reporting import request
+from ddpjob_rank.reporting.group_agreement import Wish, agreement_of_group
+
+from ddpjob.group.world import world_of_group
+
+from .named import Named
+from .saver import Saver
+from .settings import Settings
+
+_current: Saver | None = None
+_opened = 0
+"""How many trainings have begun in this process."""
+
+
+def opened(whose: str, named: Named, settings: Settings) -> Saver:
+    """The saver of the training that begins now. It replaces that of an earlier training in this process.
+
+    Args:
+        whose: What the program has called, for messages.
+        named: The objects that are saved.
+        settings: Where and when to save.
+
+    Raises:
+        ConfigError: There is no process group although there are several processes, or the directory cannot be used.
+        PeerLostError: Other ranks have not called it.
+    """
+    global _current, _opened  # noqa: PLW0603  (a process has one training)
+    if _current:
+        _current.close()
+        _current = None
+    world = world_of_group(whose)
+    _opened += 1
+    agreement = agreement_of_group(f"training-{_opened}", whose)
+    group = None if world.alone else dist.new_group(backend="gloo")
+    saver = Saver(settings, world, agreement, group, check_finite=named.check_finite)
+    request.stops_by(lambda: agreement.wish(Wish.STOP), always=settings.directory is not None)
+    if settings.directory is None and world.leads:
+        say(f"{whose}: nothing is saved, because no directory is named and this is no job that has one")
+    _current = saver
+    return saver

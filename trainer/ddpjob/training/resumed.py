@@ -1,0 +1,37 @@
+"""What a program learns about its resumption."""
+
+from dataclasses import dataclass
+
+from ddpjob_rank.console import say
+
+from .named import Named
+from .saver import Saved, Saver
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where a training goes on."""
+
+    step: int
+    """The number of steps that were trained before."""
+    epoch: int
+    """The epoch that goes on, from 0."""
+    path: str
+    """The checkpoint. Empty on ranks other than 0, which receive it from rank 0."""
+    changes: tuple[str, ...] = ()
+    """What differs from the training that saved the checkpoint, in words."""
+
+
+def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
+    """Restores the named objects and this rank's random generators; says what differs.
+
+    Raises:
+        ConfigError: A state does not fit its object.
+    """
+    changes = tuple(named.load(saved.state["shared"]))
+    if saver.world.leads:
+        for change in changes:
+            say(f"resumed: {change}")
+    saver.restore_random(saved)
+    epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
+    return Resumed(saved.step, epoch, str(saved.path or ""), changes)

@@ -1,0 +1,356 @@
+"""Saves and resumes a training, as a part of each of its processes.
+
+    find --> the program restores its objects --> reached, after each step --> finish
+
+Rank 0 reads and writes; it writes in a thread, while training goes on. The other ranks send their own states to rank
+0 when they save, and receive the checkpoint's bytes when they resume, so only rank 0 needs access to the directory.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.console import record, say, warn
+from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageError, StorageUnavailableError
+from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
+from ddpjob_rank.manifests.unusable import BrokenError
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting.agreement import Agreement, Wish
+from ddpjob_rank.world import World
+
+from ddpjob import random_state
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode, from_bytes, to_bytes
+from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
+from ddpjob.checkpoint.plain_values import NotPlainError, plain
+from ddpjob.checkpoint.reading import Found
+from ddpjob.checkpoint.writer import Writer, Written
+from ddpjob.group.collectives import broadcast_file
+
+from .settings import AUTO, Settings
+
+RANKS_SECONDS = 60.0
+"""How long rank 0 waits for the other ranks' states before it gives a save up."""
+
+FAILING_SECONDS = 1800.0
+"""Training ends if no save has succeeded for this long, because the storage has failed for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The newest checkpoint of a training, as each rank has it."""
+
+    state: StateDict
+    """The decoded state; see `encoding` for its keys."""
+    path: Path | None
+    """The checkpoint; None on ranks other than 0, which have received it from rank 0."""
+
+    @property
+    def step(self) -> int:
+        """The number of steps after which it was saved."""
+        return int(self.state["position"][0])
+
+    @property
+    def ranks(self) -> list[StateDict]:
+        """The ranks' own states."""
+        ranks: list[StateDict] = self.state["ranks"]
+        return ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How far a training has come."""
+
+    step: int
+    """The number of finished steps."""
+    epoch: int
+    """The epoch of the last step, from 1."""
+    samples: int = 0
+    """The number of samples of this epoch on which all ranks together have trained; 0 if unknown."""
+
+
+class Saver:
+    """Saves and finds the state of a training. Each rank makes the same calls."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        world: World,
+        agreement: Agreement,
+        group: Any = None,
+        *,
+        check_finite: Callable[[StateDict], object],
+        check_found: Callable[[Found[StateDict]], object] = lambda _: None,
+        saved: Callable[[Written], object] = lambda _: None,
+        **facts: Any,
+    ) -> None:
+        """Opens the directory, on rank 0.
+
+        Args:
+            settings: Where and when to save.
+            world: This process's place.
+            agreement: The agreement of all ranks.
+            group: A process group with gloo, of all ranks; not needed in a world of one.
+            check_finite: Raises DivergedError if a shared state has a parameter that must not be saved.
+            check_found: Raises if training must not go on from this checkpoint. Called on rank 0.
+            saved: Called on rank 0 with each save that is durable.
+            facts: Further fields of the manifests.
+
+        Raises:
+            ConfigError, StorageError: The directory cannot be used.
+        """
+        self.world = world
+        self.saved_position: int | None = None
+        """The position of the last save; None if this process has not saved yet."""
+        self._settings = settings
+        self._agreement = agreement
+        self._group = group
+        self._check_finite, self._check_found, self._saved = check_finite, check_found, saved
+        self._files: CheckpointDirectory | None = None
+        self._writer: Writer | None = None
+        if settings.directory is not None and world.leads:
+            self._files = CheckpointDirectory(Path(settings.directory), settings.keep)
+            self._writer = Writer(self._files, check_finite)
+        self._manifest = Manifest(
+            **{"globalBatchSize": 0, **facts},
+            step=0,
+            epoch=0,
+            samples=0,
+            worldSize=world.world_size,
+            uid=settings.uid,
+            lineage=(settings.attempt,),
+            run=new_run(),
+        )
+        """The manifest of each save, but for its position."""
+        self._number = 0
+        """The number of saves that this process has taken part in."""
+        self._replaced = False
+        self._saved_at = self._good_at = time.monotonic()
+        self._cost: float | None = None
+        self._writing = 0.0
+        self._skipped = False
+
+    def find(self) -> Saved | None:
+        """Finds the newest checkpoint; None if there is none, or no directory. All ranks get its state.
+
+        Raises:
+            CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
+        """
+        if self._settings.directory is None:
+            return None
+        found = self._find(self._files) if self._files else None
+        try:
+            content = broadcast_file(found.content if found else None, self.world, self._group)
+        except OSError as error:
+            raise StorageUnavailableError(f"{found and found.path} cannot be read: {error.strerror}") from error
+        if content is None:
+            reporting.report(resumed=0)
+            if self._settings.start_over:
+                reporting.starts_over()
+            return None
+        saved = Saved(found.state, found.path) if found else Saved(decode(content.path), None)
+        if found:
+            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
+        reporting.report(resumed=saved.step)
+        return saved
+
+    def own_state(self, saved: Saved) -> StateDict | None:
+        """This rank's own state in a checkpoint; None if the number of ranks has changed."""
+        return saved.ranks[self.world.rank] if len(saved.ranks) == self.world.world_size else None
+
+    def restore_random(self, saved: Saved, seed: int = 0) -> None:
+        """Restores this rank's random generators or, if the number of ranks has changed, seeds them anew."""
+        if own := self.own_state(saved):
+            random_state.restore(own["random"])
+            return
+        random_state.seed_all(seed, self.world.rank, saved.step)
+        if self.world.leads:
+            say(
+                f"the number of processes changed from {len(saved.ranks)} to {self.world.world_size}: random"
+                " generators are seeded anew"
+            )
+
+    def reached(
+        self,
+        position: int,
+        where: Where,
+        shared: Callable[[], StateDict],
+        own: Callable[[], StateDict],
+        *,
+        ends: bool = False,
+        last: bool = False,
+    ) -> Wish:
+        """Saves if a save is due at this position; returns what all ranks do here.
+
+        Args:
+            position: A number that rises with each call, and is the same on all ranks at the same point of training.
+            where: How far training has come.
+            shared: Returns the state that is the same on all ranks, in its plain form. Called only on rank 0.
+            own: Returns this rank's own state, without its random generators. Called only to save.
+            ends: Whether an epoch ends here.
+            last: Whether training ends here.
+
+        Raises:
+            StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
+        """
+        self.check_open()
+        self._wish()
+        decision = self._agreement.reached(position)
+        if self._settings.directory is None:
+            return decision
+        self._settle(wait=False)
+        stops = last or decision is Wish.STOP
+        due = stops or decision is Wish.SAVE or self._due(where.step, ends=ends)
+        if due and self.saved_position != position:
+            self._save(position, where, shared, own, waits=stops)
+        if stops:
+            self.finish()
+        return decision
+
+    def check_open(self) -> None:
+        """Checks that no later training of this process has replaced this one.
+
+        Raises:
+            ConfigError: It has been replaced.
+        """
+        if self._replaced:
+            raise ConfigError(
+                "this Training or Checkpoints was replaced by a later one, because a process has only one: pass all"
+                " objects to one, as in model={'generator': g, 'discriminator': d}"
+            )
+
+    def close(self) -> None:
+        """Ends the agreement with the other ranks, because another training begins in this process."""
+        self._replaced = True
+        self._agreement.close()
+
+    def last_words(self) -> str:
+        """Where the last save is, as the end of a sentence."""
+        return f", which is saved in {self._settings.directory}" if self._settings.directory else "; nothing is saved"
+
+    def finish(self) -> None:
+        """Waits until the save that is under way is durable.
+
+        Raises:
+            StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: It could not be written.
+        """
+        self._settle(wait=True, tolerant=False)
+
+    def _find(self, files: CheckpointDirectory) -> Found[StateDict] | None:
+        found = files.newest(
+            self._decode, start_over=self._settings.start_over, retry_seconds=self._settings.retry_seconds
+        )
+        uid, before = self._settings.uid, found.manifest.lineage if found else ()
+        lineage = extended_lineage(before, self._settings.attempt, files.newest_attempt())
+        self._manifest = replace(self._manifest, lineage=lineage)
+        if found:
+            self._check_found(found)
+            led_here = dict.fromkeys((*found.manifest.ancestors, found.manifest.uid))
+            ancestors = tuple(former for former in led_here if former != uid)
+            self._manifest = replace(self._manifest, ancestors=ancestors)
+            if found.manifest.uid == uid:
+                files.tidy(replace(self._manifest, step=found.manifest.step), found.path)
+            else:
+                say(
+                    f"{found.path} is from another job (uid {found.manifest.uid or 'none'}): this job resumes from it"
+                )
+        return found
+
+    def _decode(self, file: Path) -> StateDict:
+        saved = decode(file)
+        try:
+            self._check_finite(saved["shared"])
+        except DivergedError as error:
+            raise BrokenError(str(error)) from error
+        return saved
+
+    def _due(self, step: int, *, ends: bool) -> bool:
+        if self._settings.every_steps is not None:
+            return step % self._settings.every_steps == 0
+        return ends and self._settings.every_seconds is None
+
+    def _wish(self) -> None:
+        """Wishes to save if the interval in seconds has passed; only on rank 0, so that a single clock decides."""
+        every = self._settings.every_seconds
+        if every is None or not self._writer or self._writer.busy:
+            return
+        if every == AUTO:
+            nodes = self.world.world_size // self.world.local_world_size
+            expected = self._settings.mean_time_to_failure or expected_time_to_failure(nodes)
+            every = best_interval(expected, self._cost, self._writing)
+        if time.monotonic() - self._saved_at >= every:
+            self._agreement.wish(Wish.SAVE)
+
+    def _save(
+        self,
+        position: int,
+        where: Where,
+        shared: Callable[[], StateDict],
+        own: Callable[[], StateDict],
+        *,
+        waits: bool,
+    ) -> None:
+        """Begins to save. If the previous save is still being written, waits for it or skips this one."""
+        began = time.monotonic()
+        self._number += 1
+        self.saved_position = position
+        with reporting.activity("saving"):
+            try:
+                self._begin(where, shared, own() | {"random": random_state.capture()}, waits=waits)
+            except NotPlainError as error:
+                warn(f"step {where.step} is not saved: {error}. {PLAIN}")
+        self._saved_at = time.monotonic()
+        self._cost = self._saved_at - began
+
+    def _begin(self, where: Where, shared: Callable[[], StateDict], own: StateDict, *, waits: bool) -> None:
+        name = f"state-{self._number}"
+        self._agreement.send(name, to_bytes(plain(own)))
+        if not self._writer:
+            return
+        if self._writer.busy and not waits:
+            self._skip(where.step)
+            return
+        self._settle(wait=True)
+        manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
+        self._writer.begin(manifest, shared(), lambda: self._ranks(name))
+
+    def _skip(self, step: int) -> None:
+        if not self._skipped:
+            warn(f"step {step} is not saved, because the previous save is still being written. Save less often")
+            self._skipped = True
+
+    def _ranks(self, name: str) -> list[StateDict]:
+        """The ranks' own states; waits for those that are still on their way.
+
+        Raises:
+            PeerLostError: A rank has not sent its state.
+        """
+        until = time.monotonic() + RANKS_SECONDS
+        while True:
+            try:
+                states = self._agreement.gathered(name, 1.0)
+            except TimeoutError as error:
+                if time.monotonic() >= until or not threading.main_thread().is_alive():
+                    raise PeerLostError(f"{error}: the checkpoint is incomplete without it") from error
+            else:
+                return [from_bytes(states[rank]) for rank in range(self.world.world_size)]
+
+    def _settle(self, *, wait: bool, tolerant: bool = True) -> None:
+        """Reports the save that is under way, if it is durable. `tolerant`: a failure for now only warns."""
+        if not self._writer:
+            return
+        try:
+            written = self._writer.finished(wait=wait)
+        except (StorageError, PeerLostError) as error:
+            if not tolerant or time.monotonic() - self._good_at > FAILING_SECONDS:
+                raise
+            warn(f"{error}. Training goes on, and saves when the next save is due")
+            return
+        if written:
+            self._good_at, self._writing = time.monotonic(), written.seconds
+            record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.path)
+            reporting.report(checkpoint=written.manifest.step)
+            self._saved(written)

@@ -1,0 +1,207 @@
+"""`Training`: what turns a training script into one that resumes."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Literal, SupportsFloat
+
+from ddpjob_rank.console import say
+from ddpjob_rank.errors import ConfigError, DivergedError
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting import request
+from ddpjob_rank.reporting.agreement import Wish
+
+from ddpjob.checkpoint.encoding import StateDict
+from ddpjob.data.resumable_loader import ResumableLoader
+
+from .losses import Losses
+from .named import Named
+from .opening import opened
+from .resumed import Resumed, restore
+from .saver import Saved, Where
+from .settings import read_settings
+
+EPOCH_BITS = 40
+"""Positions in an epoch are smaller than 2 to this power, so that (epoch, position) fits into one number."""
+
+
+class Training:
+    """A training that resumes, saves beside the loop, and stops when it is told to.
+
+        training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader)
+        for epoch in training.epochs(10):
+            for x, y in training.batches():
+                loss = loss_fn(model(x), y)
+                loss.backward(); optimizer.step(); optimizer.zero_grad()
+                training.step(loss)
+
+    The objects are restored at once if there is a checkpoint. The state is saved when control returns to `batches` or
+    `epochs`, so it includes all that the body of the loop does after `step`. All ranks make the same calls.
+    """
+
+    def __init__(
+        self,
+        *,
+        loader: Any = None,
+        directory: str | os.PathLike[str] | None = None,
+        every_steps: int | None = None,
+        every_seconds: float | Literal["auto"] | None = None,
+        keep: int | None = None,
+        on_nonfinite: Literal["stop", "ignore"] = "stop",
+        **objects: Any,
+    ) -> None:
+        """Connects the ranks, and resumes from the newest checkpoint, if there is one.
+
+        Args:
+            loader: What `batches` iterates over: a DataLoader or any other iterable.
+            directory: Where to save and resume. By default the job's checkpoint directory; without one, nothing is
+                saved.
+            every_steps: Steps between two saves. By default, the end of each epoch is saved.
+            every_seconds: Seconds between two saves; "auto": the interval that costs the least time.
+            keep: How many checkpoints to keep; 3 by default.
+            on_nonfinite: What to do if a loss is NaN or infinite: stop with an error, or ignore it.
+            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
+
+        Raises:
+            ConfigError: An argument has an invalid value, or a state cannot be saved or does not fit its object.
+            CheckpointUnusableError, StorageError: There are checkpoints that cannot be used, or cannot be read.
+        """
+        if not objects:
+            raise ConfigError("Training(…) has nothing to save: pass the objects by name, as in model=model")
+        if on_nonfinite not in {"stop", "ignore"}:
+            raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
+        settings = read_settings(directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep)
+        self._named = Named(objects)
+        self._saver = opened("ddpjob.Training", self._named, settings)
+        world = self._saver.world
+        self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
+        self._has_loader = loader is not None
+        self._length = len(loader) if hasattr(loader, "__len__") else None
+        self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
+        self._step = self._epoch = self._in_epoch = self._total = 0
+        self._epochs: int | None = None
+        self._loss: SupportsFloat | None = None
+        self.resumed: Resumed | None = None
+        """Where this training was resumed; None if it has begun from the beginning."""
+        if saved := self._saver.find():
+            self._resume(saved)
+        reporting.reports_steps()
+
+    @property
+    def global_step(self) -> int:
+        """The number of finished optimizer steps, including those before a resumption."""
+        return self._step
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch, from 0."""
+        return self._epoch
+
+    def epochs(self, total: int) -> Iterator[int]:
+        """Yields the numbers of the epochs that are left, as range(total) would yield all of them.
+
+        After a resumption, the first one is the epoch that was interrupted. When control returns, the epoch is
+        finished, and saved if a save is due.
+        """
+        if type(total) is not int or total < 1:
+            raise ConfigError(f"epochs({total!r}): the number of epochs must be a whole number above 0")
+        self._epochs = total
+        if self._epoch >= total:
+            say(
+                f"all {total} epochs were trained before, so no epoch is left: to train more, raise the number of"
+                " epochs, or name another directory to begin anew"
+            )
+        while self._epoch < total:
+            yield self._epoch
+            self._finish_epoch(last=self._epoch + 1 == total)
+
+    def batches(self) -> Iterator[Any]:
+        """Yields the batches of the loader that are left in the present epoch."""
+        self._saver.check_open()
+        if not self._has_loader:
+            raise ConfigError("batches() needs a loader: pass loader=… to Training")
+        batches_per_step = 0
+        for batch in self._loader.batches(self._epoch):
+            before, batches_per_step = self._step, batches_per_step + 1
+            yield batch
+            if self._step == before:
+                continue  # Gradients are being accumulated.
+            self._after_step()
+            if not self._total:
+                self._report_total(batches_per_step)
+
+    def step(self, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
+        """Notes that the optimizer has made a step. Takes a few microseconds, and never waits for a GPU.
+
+        Args:
+            loss: The loss of this rank: a number, or a tensor that holds one number.
+            metrics: Other numbers to report, by name.
+        """
+        self._step += 1
+        self._in_epoch += 1
+        if loss is not None:
+            self._loss = loss
+        reporting.report(step=self._step, epoch=self._epoch + 1)
+        if metrics:
+            reporting.measure(metrics)
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """A context in which the program evaluates its model: it may take longer than a step."""
+        return reporting.activity("evaluation")
+
+    def _resume(self, saved: Saved) -> None:
+        self.resumed = restore(self._named, saved, self._saver)
+        self._step, self._epoch = self.resumed.step, self.resumed.epoch
+        own = self._saver.own_state(saved) or saved.ranks[0]
+        self._in_epoch = own.get("steps_of_epoch", 0)
+        if self._has_loader and own.get("data") is not None:
+            self._loader.restore([each["data"] for each in saved.ranks])
+
+    def _own(self) -> StateDict:
+        return {
+            "epoch": self._epoch,
+            "steps_of_epoch": self._in_epoch,
+            "data": self._loader.state() if self._has_loader else None,
+        }
+
+    def _report_total(self, batches_per_step: int) -> None:
+        """Reports the number of the last step, if the number of batches per epoch is known."""
+        self._total = -1
+        if self._epochs and self._length:
+            steps = self._length // batches_per_step
+            self._total = self._step - self._in_epoch + (self._epochs - self._epoch) * steps
+            reporting.report(total=max(self._total, self._step))
+
+    def _after_step(self) -> None:
+        """Looks at what `step` has noted since the last batch, and saves or stops."""
+        self._look_at_loss()
+        self._reached((self._epoch << EPOCH_BITS) + self._in_epoch, epoch=self._epoch + 1)
+
+    def _finish_epoch(self, *, last: bool) -> None:
+        self._epoch, self._in_epoch = self._epoch + 1, 0
+        self._look_at_loss()
+        self._reached(self._epoch << EPOCH_BITS, epoch=self._epoch, ends=True, last=last)
+
+    def _reached(self, position: int, *, epoch: int, ends: bool = False, last: bool = False) -> None:
+        where = Where(self._step, epoch)
+        decision = self._saver.reached(position, where, self._named.state, self._own, ends=ends, last=last)
+        if decision is Wish.STOP and not last:
+            request.notice_stop()
+            if self._saver.world.leads:
+                say(f"stopped on request after step {self._step}{self._saver.last_words()}")
+            raise SystemExit(ExitCode.SAVED_AND_STOPPED)
+
+    def _look_at_loss(self) -> None:
+        known = self._losses.arrived() if self._loss is None else self._losses.note(self._step, self._loss)
+        self._loss = None
+        if known is None:
+            return
+        step, loss = known
+        reporting.report(loss=loss)
+        if self._stops_if_nonfinite and not math.isfinite(loss):
+            raise DivergedError(
+                f"training has diverged: the loss of step {step} is {loss}. Lower the learning rate, or pass"
+                ' on_nonfinite="ignore" if the program handles such losses itself'
+            )

@@ -1,0 +1,441 @@
+"""Lets all ranks of a process group act after the same step, such as stop or save, without a collective.
+
+    rank --wish--> leader --ask--> ranks --answer--> leader --order--> ranks --answer--> leader --decide--> ranks
+
+Each rank says in each step which position it has reached. If a rank wishes that all act, it tells the leader, which
+runs in a thread of rank 0. The leader asks all ranks for their positions, and orders them to act at a position that
+none of them has reached. A rank confirms the order, unless it has reached that position meanwhile. If all ranks
+confirm, the order counts. Otherwise the leader orders a later position. A rank that reaches the position before the
+leader has decided waits for the decision, so that either all ranks act or none does.
+
+A thread of each rank answers over TCP. So a step costs the thread that trains next to nothing, and it waits, if at
+all, only where all ranks act. The store with which the ranks formed their group tells them only the leader's address.
+"""
+
+import asyncio
+import atexit
+import json
+import math
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from . import agreement_wire as wire
+from .agreement_leader import (
+    CONTENT_BYTES,
+    CONTENTS_KEPT,
+    COUNTS_SECONDS,
+    MISMATCH_SECONDS,
+    PATIENCE_SECONDS,
+    Leader,
+    SentContents,
+    Tell,
+    Wish,
+    called_less_often,
+    given_up,
+    new_token,
+    not_called,
+    serve,
+)
+
+__all__ = ["Agreement", "Store", "Wish"]
+
+SILENT_LEADER_SECONDS = 5.0
+"""How much longer than the leader a rank waits before it gives up a wish."""
+
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 2.0
+"""How often a rank looks for the leader's address until rank 0 has published it: less and less often."""
+
+UNSENT_SECONDS = 30.0
+"""How long `close` waits for contents that have not been sent."""
+
+END_SECONDS = 2.0
+"""How long `close` waits for the thread, which is in a call of the store if this is too short."""
+
+
+class Store(Protocol):
+    """The part of torch.distributed.Store that is used here. All methods raise RuntimeError if the store is gone."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Sets a value."""
+
+    def get(self, key: str, /) -> bytes:
+        """Waits for a value, and returns it."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Whether all keys have values."""
+
+
+@dataclass(slots=True, eq=False)
+class _Order:
+    """What all ranks are to do at the first position from `position` on."""
+
+    number: int
+    position: int
+    wish: Wish
+    decided: threading.Event = field(default_factory=threading.Event)
+    counts: bool = False
+
+
+class Agreement:
+    """A rank's part in the agreement of all ranks of a group. In a world of one, each wish is fulfilled at once."""
+
+    def __init__(
+        self,
+        store: Store | None,
+        key: str,
+        *,
+        hosts: Sequence[str],
+        rank: int,
+        size: int,
+        warn: Callable[[str], None],
+        function: str = "training.step()",
+        address: str = "",
+    ) -> None:
+        """Starts a thread that takes part, in a group of more than one rank.
+
+        Args:
+            store: The store of the group; None only in a world of one.
+            key: Where the store has the leader's address. No other agreement uses this key in this store.
+            hosts: Names and addresses under which this rank may reach rank 0's machine. Those of rank 0 itself are
+                tried by the others after their own.
+            rank: This rank's number in the group.
+            size: The number of ranks of the group.
+            warn: Called, in any thread, with a sentence about ranks that do not take part.
+            function: What all ranks have to call equally often, for such sentences.
+            address: Where rank 0 listens; empty for all its addresses.
+        """
+        self._rank, self._size, self._function, self._warn = rank, size, function, warn
+        self._position = -1
+        self._due: float = math.inf
+        """The least position at which there is something to do."""
+        self._lock = threading.Lock()
+        """Guards the orders. Never taken in `wish`, which may interrupt the thread that holds it."""
+        self._orders: dict[int, _Order] = {}
+        self._wished: list[object] = [None] * len(Wish)
+        """For each wish that is not fulfilled yet an object of its own."""
+        self._apart = False
+        """Whether this rank follows its own wishes only."""
+        self._tell: Tell | None = None
+        self._unreachable = ""
+        """Why the leader cannot be reached, although rank 0 has published its address."""
+        self._unsent = deque[tuple[str, bytes]](maxlen=CONTENTS_KEPT)
+        self._sending: asyncio.Task[None] | None = None
+        self._closes = False
+        self._sent = SentContents(size) if rank == 0 else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if size == 1 or store is None:
+            self._part()
+        else:
+            self._start(store, key, hosts, address)
+
+    def wish(self, wish: Wish) -> None:
+        """Wishes that all ranks act. Returns immediately; for any thread, and for signal handlers."""
+        if wish and self._wished[wish] is None:
+            self._wished[wish] = object()
+            self._post(self._ask_for)
+
+    def reached(self, position: int) -> Wish:
+        """Returns what all ranks do at this position. Positions rise from call to call.
+
+        Waits only at a position for which there is an order, until the leader has decided whether it counts: usually
+        for less than a millisecond.
+        """
+        # First the position, then what is due; `_accept` does the opposite. So one of the two notices the other.
+        self._position = position
+        return Wish.NOTHING if position < self._due else self._act(position)
+
+    def send(self, name: str, content: bytes) -> None:
+        """Sends this rank's bytes to rank 0, in the background.
+
+        If rank 0 takes them too slowly, the oldest contents that have not been sent are dropped.
+
+        Raises:
+            ValueError: The content or its name is too long, or the name has a space.
+        """
+        if len(content) > CONTENT_BYTES or not 0 < len(name) <= wire.NAME_BYTES or not name.isascii() or " " in name:
+            raise ValueError(f"{name!r}, {len(content)} bytes: cannot be sent to rank 0")
+        if self._sent:
+            self._sent.put(self._rank, name, content)
+        elif self._loop:
+            self._unsent.append((name, content))
+            self._post(self._start_sending)
+
+    def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
+        """On rank 0: waits for what all ranks have sent under a name, and returns it by rank, once.
+
+        Raises:
+            TimeoutError: Something has not come within `seconds`. The message names the ranks.
+        """
+        assert self._sent, "only rank 0 gathers"
+        return self._sent.gathered(name, seconds)
+
+    def close(self) -> None:
+        """Takes part no more. Before that, waits until all contents have been sent, if rank 0 takes them."""
+        if self._loop:
+            self._post(self._finish)
+            self._thread.join(UNSENT_SECONDS + END_SECONDS if self._unsent or self._sending else END_SECONDS)
+
+    def forget(self) -> None:
+        """In a forked child, which has neither the thread nor the connections: parts from the others."""
+        self._lock = threading.Lock()  # The thread may have held the other.
+        self._loop = self._tell = None
+        self._part()
+
+    def _start(self, store: Store, key: str, hosts: Sequence[str], address: str) -> None:
+        # Not as the policy of asyncio has it, which may be uvloop's.
+        self._loop = asyncio.SelectorEventLoop()
+        if self._rank == 0:
+            listener, token = wire.listening(address, backlog=2 * self._size), new_token()
+            store.set(key, json.dumps({"hosts": [*hosts], "port": listener.getsockname()[1], "token": token}))
+            work = self._lead(listener, token)
+        else:
+            work = self._follow(store, key, hosts)
+        self._task = self._loop.create_task(self._take_part(work))
+        self._thread = threading.Thread(target=_run, args=(self._loop, self._task), name="agreement", daemon=True)
+        self._thread.start()
+        _taking_part.add(self)
+
+    async def _take_part(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except (OSError, RuntimeError, ValueError):
+            pass  # The store or the leader is gone, because rank 0 has ended.
+        finally:
+            self._tell = None
+            self._part()
+        pending = [order.wish for order in self._orders.values()]
+        if pending:
+            await asyncio.sleep(MISMATCH_SECONDS)
+            if self._orders:
+                self._warn(called_less_often([self._rank], self._function, max(pending)))
+
+    async def _lead(self, listener: socket.socket, token: str) -> None:
+        assert self._sent
+        leader = Leader(self._size, self._function, self._warn)
+        self._connect(lambda word, *numbers: leader.hear(0, word, [*numbers]))
+        leader.join(0, self._hear)
+        with listener:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(leader.lead())
+                both.create_task(serve(listener, token, self._size, leader, self._sent))
+
+    async def _follow(self, store: Store, key: str, hosts: Sequence[str]) -> None:
+        loop = asyncio.get_running_loop()
+        naming = loop.call_later(MISMATCH_SECONDS, self._name_leader)
+        try:
+            connection = await self._connected(store, key, hosts)
+        finally:
+            naming.cancel()
+            del store  # It may be what listens on the port that the script's next group needs.
+        try:
+            with connection:
+                self._connect(partial(wire.tell, connection))
+                self._start_sending()
+                async for word, numbers in wire.messages(connection):
+                    self._hear(word, *numbers)
+        finally:
+            self._part()
+            if self._sending:
+                self._sending.cancel()
+
+    async def _connected(self, store: Store, key: str, hosts: Sequence[str]) -> socket.socket:
+        """Connects to the leader, once rank 0 has published its address."""
+        pause = PAUSE_SECONDS
+        while True:
+            if store.check([key]):
+                place = json.loads(store.get(key))
+                self._greeting = f"{place['token']} {self._rank}"
+                try:
+                    connection = await wire.connected([*hosts, *place["hosts"]], place["port"], self._greeting)
+                except ConnectionError as error:
+                    self._unreachable = str(error)
+                else:
+                    self._leader = connection.getpeername()[0], place["port"]
+                    return connection
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _name_leader(self) -> None:
+        self._warn(
+            f"rank {self._rank} cannot connect: {self._unreachable}; allow connections between ranks on all ports"
+            if self._unreachable
+            else not_called([0], self._function, self._rank)
+        )
+
+    def _connect(self, tell: Tell) -> None:
+        self._tell = tell
+        self._ask_for()
+
+    def _ask_for(self) -> None:
+        """Tells the leader this rank's greatest wish, unless an order is about to fulfil it."""
+        wish = self._own()
+        if not wish or self._apart or self._ordered(wish):
+            return
+        if self._tell:
+            self._tell("wish", wish)
+        seconds = PATIENCE_SECONDS[wish] + SILENT_LEADER_SECONDS
+        asyncio.get_running_loop().call_later(seconds, self._lose_patience, wish, self._wished[wish])
+
+    def _lose_patience(self, wish: Wish, wished: object) -> None:
+        if self._wished[wish] is wished and not self._apart and not self._ordered(wish):
+            self._warn(given_up([0], wish, "" if self._tell or self._unreachable else self._function))
+            self._give_up(wish)
+
+    def _hear(self, word: str, *numbers: int) -> None:
+        """Answers the leader."""
+        assert self._tell
+        match word, numbers:
+            case "ask", (number,):
+                self._tell("answer", number, self._position)
+            case "order", (number, position, wish):
+                self._tell("answer", number, self._accept(_Order(number, position, Wish(wish))))
+            case "decide", (number, counts):
+                self._decide(number, counts=bool(counts))
+            case "give-up", (wish,):
+                self._give_up(Wish(wish))
+
+    def _accept(self, order: _Order) -> bool:
+        """Follows an order, unless this rank has reached its position already."""
+        with self._lock:
+            self._orders[order.number] = order
+            self._reckon()
+        in_time = self._position < order.position
+        if not in_time:
+            self._decide(order.number, counts=False)
+        return in_time
+
+    def _decide(self, number: int, *, counts: bool) -> None:
+        with self._lock:
+            if order := self._orders.get(number):
+                order.counts = counts
+                if not counts:
+                    del self._orders[number]
+                    self._reckon()
+                order.decided.set()
+
+    def _act(self, position: int) -> Wish:
+        """Returns what all ranks do at this position; after the ranks have parted, also what this rank wishes."""
+        if not self._orders and not any(self._wished):
+            return Wish.NOTHING
+        with self._lock:
+            due = [order for order in self._orders.values() if order.position <= position]
+        for order in due:
+            if not order.decided.wait(2 * COUNTS_SECONDS):
+                self._decide(order.number, counts=False)  # As the leader does, when it can.
+        with self._lock:
+            for order in due:
+                self._orders.pop(order.number, None)
+            self._reckon()
+        acts = max((order.wish for order in due if order.counts), default=Wish.NOTHING)
+        if self._apart:
+            acts = max(acts, self._own())
+        for wish in range(acts + 1):
+            self._wished[wish] = None
+        for order in due:
+            if order.counts:
+                self._post(partial(self._report, order))
+        return acts
+
+    def _report(self, order: _Order) -> None:
+        if self._tell:
+            self._tell("acted", order.number, order.wish)
+
+    def _give_up(self, wish: Wish) -> None:
+        if wish is Wish.STOP:
+            self._part()
+        else:
+            self._wished[wish] = None
+
+    def _part(self) -> None:
+        """From now on this rank follows its own wishes, and those orders that count already."""
+        with self._lock:
+            self._apart = True
+            undecided = [order for order in self._orders.values() if not order.counts]
+            self._orders = {number: order for number, order in self._orders.items() if order.counts}
+            self._reckon()
+        for order in undecided:
+            order.decided.set()
+
+    def _own(self) -> Wish:
+        return Wish.STOP if self._wished[Wish.STOP] else Wish.SAVE if self._wished[Wish.SAVE] else Wish.NOTHING
+
+    def _ordered(self, wish: Wish) -> bool:
+        with self._lock:
+            return any(order.wish >= wish for order in self._orders.values())
+
+    def _reckon(self) -> None:
+        self._due = (
+            -math.inf if self._apart else min((order.position for order in self._orders.values()), default=math.inf)
+        )
+
+    def _start_sending(self) -> None:
+        if self._tell and self._unsent and not self._sending:
+            self._sending = asyncio.ensure_future(self._send_contents())
+
+    async def _send_contents(self) -> None:
+        try:
+            while self._unsent:
+                name, content = self._unsent.popleft()
+                with suppress(OSError):  # Rank 0 has ended; or it names this rank when it waits for the content.
+                    host, port = self._leader
+                    greeting = f"{self._greeting} {name} {len(content)}"
+                    with await wire.connected([host], port, greeting) as connection:
+                        await asyncio.get_running_loop().sock_sendall(connection, content)
+                        await wire.content(connection, len(wire.WELCOME))
+        finally:
+            self._sending = None
+            if self._closes:
+                self._task.cancel()
+
+    def _finish(self) -> None:
+        """Ends the thread, once nothing is left to be sent."""
+        self._closes = True
+        if self._unsent or self._sending:
+            asyncio.get_running_loop().call_later(UNSENT_SECONDS, self._task.cancel)
+        else:
+            self._task.cancel()
+
+    def _post(self, callback: Callable[[], object]) -> None:
+        """Calls something in the thread's event loop."""
+        if self._loop:
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(callback)
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+    async def result() -> None:
+        await task
+
+    with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(result())
+
+
+_taking_part = WeakSet[Agreement]()
+
+
+def _close_all() -> None:
+    """Ends the threads before the interpreter does.
+
+    Python ends a thread that is in a call of the store by unwinding C++ frames, which abort the process.
+    """
+    for agreement in list(_taking_part):
+        agreement.close()
+
+
+def _leave_to_parent() -> None:
+    """A forked child takes no part: it has neither the thread nor the connections."""
+    for agreement in list(_taking_part):
+        agreement.forget()
+    _taking_part.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,166 @@
+"""How ranks and the leader of their agreement talk: lines and contents, over TCP.
+
+A connection begins with a greeting of fixed length: the leader's token, and the rank; for a content also its name and
+its size. The leader answers with WELCOME. So a rank notices if it has reached another program, and the leader reads
+no more than a greeting of a stranger. Then lines of a word and numbers follow, or the content.
+
+The sockets are used directly, not through asyncio's streams: a forked child can close its copies, and nothing is
+buffered for a peer that reads nothing.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from weakref import WeakSet
+
+GREETING_BYTES = 256
+NAME_BYTES = 128
+WELCOME = b"welcome\n"
+LINE_BYTES = 256
+PART_BYTES = 1 << 20
+"""How much of a content is read at once."""
+
+CONNECT_SECONDS = 5.0
+"""How long one address may take to answer, and a stranger to say who it is."""
+
+KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+"""A machine that has vanished is noticed after two minutes, and no router forgets a silent connection."""
+
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+"""A program may have restored SIGPIPE, which would end it."""
+
+_open = WeakSet[socket.socket]()
+
+
+def _close_copies() -> None:
+    """Closes a forked child's copies of all sockets, which would keep the connections of a dead rank open."""
+    for copy in list(_open):
+        if copy.fileno() >= 0:
+            os.close(copy.detach())
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+def listening(address: str, backlog: int) -> socket.socket:
+    """A socket that listens on a free port: on one address, or on all addresses if it is empty."""
+    dual = not address and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or ":" in address else socket.AF_INET
+    return _prepared(socket.create_server((address, 0), family=family, backlog=backlog, dualstack_ipv6=dual))
+
+
+async def accepted(listener: socket.socket) -> socket.socket:
+    """The next connection."""
+    while True:
+        try:
+            return _prepared((await asyncio.get_running_loop().sock_accept(listener))[0])
+        except OSError:  # The client has left already; or this process has no file descriptor left.
+            await asyncio.sleep(0.1)
+
+
+async def connected(hosts: Sequence[str], port: int, greeting: str) -> socket.socket:
+    """Connects to the first of these hosts on which the leader answers.
+
+    Raises:
+        ConnectionError: It answers on none.
+    """
+    for host in dict.fromkeys(hosts):
+        with suppress(OSError):
+            # Not by asyncio, which would resolve in a thread for which the end of the process waits.
+            for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                if connection := await _try(family, address, greeting):
+                    return connection
+    raise ConnectionError(f"rank 0 answers at none of {', '.join(hosts)}, port {port}")
+
+
+async def greeted(connection: socket.socket) -> list[str]:
+    """The words of the greeting of whoever has connected.
+
+    Raises:
+        OSError: There is none. TimeoutError is one of these.
+        ValueError: It is not text.
+    """
+    async with asyncio.timeout(CONNECT_SECONDS):
+        return (await content(connection, GREETING_BYTES)).decode("ascii").split()
+
+
+async def content(connection: socket.socket, size: int) -> bytearray:
+    """The next `size` bytes.
+
+    Raises:
+        OSError: The connection has ended before.
+    """
+    received, loop = bytearray(size), asyncio.get_running_loop()
+    with memoryview(received) as room:
+        start = 0
+        while start < size:
+            count = await loop.sock_recv_into(connection, room[start : start + PART_BYTES])
+            if not count:
+                raise ConnectionError("the connection has ended")
+            start += count
+    return received
+
+
+async def messages(connection: socket.socket) -> AsyncIterator[tuple[str, list[int]]]:
+    """The messages that come: a word and numbers each, until the connection ends.
+
+    Raises:
+        OSError: The connection was lost.
+        ValueError: It is no message.
+    """
+    rest, loop = b"", asyncio.get_running_loop()
+    while received := await loop.sock_recv(connection, LINE_BYTES):
+        *lines, rest = (rest + received).split(b"\n")
+        if len(rest) > LINE_BYTES:
+            raise ValueError("a line without an end")
+        for line in lines:
+            word, *numbers = line.decode("ascii").split()
+            yield word, [int(number) for number in numbers]
+
+
+def tell(connection: socket.socket, word: str, *numbers: int) -> None:
+    """Sends a message, without waiting. A peer that has not read hundreds of messages loses its connection."""
+    line = " ".join([word, *(f"{number:d}" for number in numbers)]).encode() + b"\n"
+    try:
+        sent = connection.send(line, _NO_SIGNAL)
+    except OSError:
+        sent = 0
+    if sent < len(line):
+        end(connection)
+
+
+def end(connection: socket.socket) -> None:
+    """Ends a connection, whose reader then reads its end. The reader closes it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+async def _try(family: int, address: object, greeting: str) -> socket.socket | None:
+    loop, connection = asyncio.get_running_loop(), _prepared(socket.socket(family, socket.SOCK_STREAM))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await loop.sock_connect(connection, address)  # type: ignore[arg-type]
+            await loop.sock_sendall(connection, greeting.encode().ljust(GREETING_BYTES))
+            if await content(connection, len(WELCOME)) == WELCOME:
+                return connection
+    except OSError:
+        pass
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return None
+
+
+def _prepared(connection: socket.socket) -> socket.socket:
+    connection.setblocking(False)
+    with suppress(OSError):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE:
+            if option := getattr(socket, name, None):
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    _open.add(connection)
+    return connection
