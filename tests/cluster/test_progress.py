@@ -3,14 +3,17 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from ddpjob_operator.cli.cluster.job_checkpoint import checkpoint
+from ddpjob_operator.client import Jobs, connect
 from ddpjob_operator.engine import fingerprint
 
 from tests.plant import Plant
-from tests.support.jobs import Team, condition
-from tests.support.waiting import patience
+from tests.support.jobs import Team, condition, writes
+from tests.support.waiting import patience, wait_for
 
 from .pages import NOON, Page, a_page, supervised
 
@@ -24,9 +27,11 @@ def page() -> Iterator[Page]:
         yield page
 
 
-def start(team: Team, page: Page, **spec: Any) -> None:
+def start(team: Team, page: Page, *command: str, **spec: Any) -> None:
     """A job runs, and its page knows whose it is."""
-    team.apply(supervised(page, **spec))
+    job = supervised(page, **spec)
+    job["spec"]["template"]["spec"]["containers"][0] |= {"command": [*command]} if command else {}
+    team.apply(job)
     page.shows(job=fingerprint((team.job() or {})["metadata"]["uid"]))
     team.wait("Running")
 
@@ -124,6 +129,33 @@ def test_another_operator_listens_again_and_counts_nothing_twice(unattended: Pla
 
 
 @pytest.mark.timeout(150)
+def test_a_requested_checkpoint_is_told_by_rank_0s_pod_and_comes_back_in_the_status(team: Team, page: Page) -> None:
+    page.says(requestedCheckpoint={"request": "", "state": ""})
+    start(team, page, "ddpjob-supervise", "train.py")
+    jobs = Jobs(connect(team.plant.kubeconfig, None, team.namespace))
+    waiting = checkpoint(jobs, "digits", wait=True)
+    assert callable(waiting)
+
+    def annotated(rank: int) -> str | None:
+        (pod,) = (pod for pod in team.pods() if pod["metadata"]["labels"]["ddpjob.dev/node"] == str(rank))
+        request: str | None = pod["metadata"].get("annotations", {}).get("ddpjob.dev/checkpoint-request")
+        return request
+
+    request = wait_for("a request in rank 0's pod", lambda: annotated(0))
+    assert team.status()["requestedCheckpoint"]["state"] == "Requested"
+    with ThreadPoolExecutor() as executor:
+        code = executor.submit(waiting)
+        page.says(
+            requestedCheckpoint={"request": request, "state": "Saved", "step": 121},
+            checkpoint={"step": 121, "time": datetime.now(UTC).isoformat()},
+        )
+        assert code.result(patience(10)) == 0, "an outcome is written at once"
+    status = team.status()
+    assert (status["requestedCheckpoint"]["step"], status["checkpoint"]["step"]) == (121, 121)
+    assert annotated(1) is None
+    assert writes(team.plant, team.namespace)["patch pods"] == 1
+
+
 def test_that_nobody_answers_any_more_is_a_condition_and_breaks_nothing(team: Team, page: Page) -> None:
     page.says(progress=PROGRESS)
     start(team, page)

@@ -217,3 +217,15 @@ def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_fail
         assert saver.wish() is Wish.SAVE
         saver.save(learner, Position(step=int(clock.now)), silent)
         saver.finish()
+
+
+def test_a_requested_save_is_wished_for_until_a_save_begins(tmp_path: Path) -> None:
+    saver, position, learner = a_saver(CheckpointConfig(directory=tmp_path)), Position(), a_learner()
+    assert saver.wish() is Wish.NOTHING
+    saver.request()
+    assert saver.wish() is saver.wish() is Wish.SAVE
+    saver.save(learner, position, silent)
+    assert saver.wish() is Wish.NOTHING
+    saver.request()
+    assert saver.wish() is Wish.SAVE, "the next request is another"
+    saver.finish()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting.report import activity, report
 from ddpjob_rank.reporting.request import stop_requested
+from ddpjob_rank.reporting.save_request import on_save_request
 
 if TYPE_CHECKING:
     from .training.checkpoints import Checkpoints
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .training.resumed import Resumed
     from .training.training import Training
 
-__all__ = ["Checkpoints", "Resumed", "Training", "activity", "newest", "report", "stop_requested"]
+__all__ = ["Checkpoints", "Resumed", "Training", "activity", "newest", "on_save_request", "report", "stop_requested"]
 
 HOMES = {"Checkpoints": "checkpoints", "Resumed": "resumed", "Training": "training", "newest": "newest"}
 """The modules of those names that need PyTorch."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.exit_codes import ExitCode
@@ -87,7 +88,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         if service is not None:
             service.on_beats = status.add
         if settings.in_a_job:
-            await _open_page(stack, settings, status, service)
+            await _open_page(stack, settings, status, service, heartbeats.path(0))
             status.curve = stack.enter_context(recording(directory_of(env)))
         port = 0
         if settings.listens:
@@ -107,14 +108,18 @@ def _kind_of_start(settings: Settings, program: Program, starter: Starter) -> st
 
 
 async def _open_page(
-    stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None
+    stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None, first: Path
 ) -> None:
+    """Serves the status page. `first` is the path of the first rank's heartbeat file."""
     look = None if service is None else status.stacks
     page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document, look))
     watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
     if service is not None:
         service.on_change = page.changed
+        if settings.checkpoint_request_file is not None:
+            requests = status.watch_requests(settings.checkpoint_request_file, first, page.changed)
+            stack.callback(asyncio.create_task(requests).cancel)
 
 
 async def _try_this_node(settings: Settings, starter: Starter, env: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ from ddpjob.random_state import seed_all
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting.agreement import Wish
+from ddpjob_rank.reporting.save_request import on_save_request
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
 from ddpjob_rank.world import World
 from torch import Tensor, nn
@@ -166,6 +167,7 @@ def equip(resumed: Resumed) -> "TrainingLoop":
         saver.restore(learner, resumed.saved, position.step, device)
     if saver:
         saver.check(learner)
+        on_save_request(saver.request)
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")

@@ -26,9 +26,12 @@ SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 """Where the job's Secret is mounted, only in the trainer container."""
 
-TOPOLOGY_DIRECTORY = "/var/run/ddpjob.dev"
+ANNOTATIONS_DIRECTORY = "/var/run/ddpjob.dev"
+"""Where annotations of the pod are shown to its supervisor, each in a file."""
 DOMAIN_FILE = "topology-domain"
-"""The file in TOPOLOGY_DIRECTORY with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
+"""The file there with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
+CHECKPOINT_REQUEST_FILE = "checkpoint-request"
+"""The file there, in rank 0's pod, with the value of the pod's annotation CHECKPOINT_REQUEST."""
 
 MAX_NODES = 4096
 """The largest value of `nodes`. It limits node numbers to four digits, because they are part of the names of pods,
@@ -69,6 +72,12 @@ ASKED = f"{GROUP}/asked"
 DOMAIN = f"{GROUP}/topology-domain"
 """Annotation of a pod whose ranks follow placement: its Kubernetes node's value of the label that
 `spec.scheduling.topology` names; empty if the node lacks the label."""
+
+CHECKPOINT_REQUEST = f"{GROUP}/checkpoint-request"
+"""Annotation of a job that requests a checkpoint: any word of at most 63 characters. Each new word is a new request.
+The operator copies it to rank 0's pod, where the supervisor reads it."""
+LONGEST_REQUEST = 63
+"""How many characters of CHECKPOINT_REQUEST count."""
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a job that Kueue must admit: the LocalQueue, in the job's namespace."""
@@ -179,6 +188,9 @@ class Env:
     TOPOLOGY_DOMAIN_FILE = "DDPJOB_TOPOLOGY_DOMAIN_FILE"
     """File with the value of the pod's annotation `ddpjob.dev/topology-domain`, by which supervisors order ranks. Set
     if the job has `spec.scheduling.topology` and a supervisor starts the ranks."""
+    CHECKPOINT_REQUEST_FILE = "DDPJOB_CHECKPOINT_REQUEST_FILE"
+    """File with the value of the pod's annotation `ddpjob.dev/checkpoint-request`. Set in rank 0's pod, if a
+    supervisor starts the ranks."""
     LISTEN_ADDR = "DDPJOB_LISTEN_ADDR"
     """Only in local mode: the address on which the supervisor listens, because all nodes share one machine."""
     RUN_DIR = "DDPJOB_RUN_DIR"
@@ -211,6 +223,7 @@ PACKED_VARIABLES = frozenset(
         Env.PREFLIGHT,
         Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,
+        Env.CHECKPOINT_REQUEST_FILE,
     }
 )
 """The variables that hardly any program except a supervisor reads. They are packed in SUPERVISOR, except those that

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
-from .contract import FORMER_VERSION, MAX_NODES, VERSION
+from .contract import FORMER_VERSION, LONGEST_REQUEST, MAX_NODES, VERSION
 from .inheritance import LONGEST_VALUE, MOST_INHERITED
 from .model import Model, is_empty
 from .restart import RestartAction
@@ -394,6 +394,36 @@ class CheckpointSeen(_Said):
     """When the checkpoint was saved."""
 
 
+class RequestState(StrEnum):
+    """What has come of a request for a checkpoint."""
+
+    REQUESTED = "Requested"
+    """The program has been asked to save, or will be."""
+    SAVED = "Saved"
+    """A checkpoint of the state at the request, or of a later state, is complete."""
+    NOT_SAVED = "NotSaved"
+    """The program did not save. The request is not repeated."""
+
+
+class RequestedCheckpoint(_Said):
+    """A request for a checkpoint, and its outcome."""
+
+    KEY = "request"
+
+    request: Annotated[str, Field(max_length=LONGEST_REQUEST)]
+    """The value of the annotation `ddpjob.dev/checkpoint-request`."""
+    state: Annotated[RequestState | str, _Open(RequestState)]
+    """What has come of the request."""
+    time: Time
+    """When the operator noticed the request."""
+    attempt: int
+    """The attempt that was to save."""
+    step: int | None = None
+    """The step after which the checkpoint was saved."""
+    message: Annotated[str, Field(max_length=512)] = ""
+    """Why nothing was saved, in a sentence."""
+
+
 class Straggler(_Said):
     """A node with a process that is slower than the others."""
 
@@ -523,6 +553,8 @@ class DDPJobStatus(_Said):
     """How far training has come; updated every ten seconds at most."""
     checkpoint: CheckpointSeen | None = None
     """The last checkpoint that is complete."""
+    requested_checkpoint: RequestedCheckpoint | None = None
+    """The last request for a checkpoint, by `ddpjob checkpoint` or by the annotation that it sets."""
     stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("node"))] = ()
     """Nodes that are slow, the slowest first."""
     restarts: int = 0

@@ -420,17 +420,20 @@ def _scale(command: argparse.ArgumentParser) -> None:
     _either(command)
 
 
+def _checkpoint(command: argparse.ArgumentParser) -> None:
+    _each_named(command, "a job (can be repeated)", completion.jobs)
+    _wait(command, "wait until the checkpoint is complete (default: true)")
+    _either(command)
+
+
 def _delete(command: argparse.ArgumentParser) -> None:
     _each_named(command, "a job (can be repeated)", completion.jobs)
-    command.add_argument(
-        "--wait",
-        choices=["true", "false"],
-        nargs="?",
-        const="true",
-        default="true",
-        help="wait until the job and all that it owns are gone (default: true)",
-    )
+    _wait(command, "wait until the job and all that it owns are gone (default: true)")
     _either(command)
+
+
+def _wait(command: argparse.ArgumentParser, text: str) -> None:
+    command.add_argument("--wait", choices=["true", "false"], nargs="?", const="true", default="true", help=text)
 
 
 def _version(command: argparse.ArgumentParser) -> None:
@@ -468,6 +471,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "submit": ("run a DDPJob on a cluster", _submit),
     "status": ("show what a job is doing and why", _status),
     "logs": ("print the ranks' output", _logs),
+    "checkpoint": ("let jobs save a checkpoint now, and go on", _checkpoint),
     "report": ("write a report of a run as one HTML page", _report),
     "ls": ("list the runs on this machine", _ls),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),

@@ -12,6 +12,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import Runs
 from ddpjob_operator.text import visible
 
+from .checkpoint import checkpoint
 from .completion import script
 from .counterparts import refuse
 from .init import init
@@ -135,6 +136,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "rm": lambda arguments, runs: remove(runs, arguments.name),
     "delete": lambda arguments, runs: remove(runs, arguments.name),
     "logs": _logs,
+    "checkpoint": lambda arguments, runs: checkpoint(runs, arguments.name, wait=arguments.wait == "true"),
     "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
 }
 """The functions that carry out commands on this machine; other commands are refused."""

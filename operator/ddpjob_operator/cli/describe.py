@@ -8,7 +8,16 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJob, DDPJobStatus, Incident, RestartAction, State
+from ddpjob_operator.api import (
+    AvoidedNodeName,
+    ConditionType,
+    DDPJob,
+    DDPJobStatus,
+    Incident,
+    RequestState,
+    RestartAction,
+    State,
+)
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
@@ -118,9 +127,21 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
+        "Request": _request(status, now),
         "Stragglers": "" if status.finished else ", ".join(slow),
     }
     return {name: line for name, line in lines.items() if line}
+
+
+def _request(status: DDPJobStatus, now: datetime) -> str:
+    """What has come of the last request for a checkpoint; empty if it was fulfilled, or there was none."""
+    asked = status.requested_checkpoint
+    if asked is None or asked.state == RequestState.SAVED:
+        return ""
+    when = f"{age(asked.time, now)} ago"
+    if asked.state == RequestState.NOT_SAVED:
+        return f"a checkpoint, {when}: not saved: {asked.message}"
+    return f"a checkpoint, {when}: not complete yet"
 
 
 def how_far(status: DDPJobStatus) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 PLACES = {
     "on this machine": ("run", "init", "validate", "ls", "report", "stop", "rm"),
     "on a cluster": ("submit", "suspend", "resume", "scale"),
-    "on this machine and on a cluster": ("status", "logs", "delete"),
+    "on this machine and on a cluster": ("status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
 }
 
@@ -17,6 +17,7 @@ EXAMPLES = {
     "submit": ("train.py --nodes 2 --gpus-per-node 8 -- --lr 0.1", "job.yaml --wait"),
     "status": ("train", "--namespace team --watch"),
     "logs": ("train --tail 20", "train --namespace team --follow"),
+    "checkpoint": ("train", "train train-2 --namespace team --wait=false"),
     "report": ("train", "checkpoints --output train.html"),
     "ls": ("", "--state Running -o wide"),
     "stop": ("train", "train train-2"),

@@ -17,6 +17,7 @@ from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
 from ddpjob_operator.api.job_file import read, written
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
+    REQUEST_SIGNAL,
     Lock,
     RunDirectory,
     Runner,
@@ -342,6 +343,7 @@ def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None
     tell = terminal.tell if terminal else display.tell
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: runner.interrupt())
+    signal.signal(REQUEST_SIGNAL, lambda *_: runner.look())
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), tell))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave it ignored.

@@ -21,7 +21,7 @@ from ddpjob_operator.text import visible
 
 from .invocation import called_by_kubectl
 
-CHANGES = frozenset({"suspend", "resume", "scale", "delete"})
+CHANGES = frozenset({"suspend", "resume", "scale", "checkpoint", "delete"})
 """Commands that are for a cluster if no run on this machine has the given name, even without a kubeconfig."""
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")

@@ -11,7 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.contract import API_VERSION, DEFAULT_STATUS_PORT, KIND, TRAINER_CONTAINER, Label
+from ddpjob_operator.api.contract import (
+    API_VERSION,
+    CHECKPOINT_REQUEST,
+    DEFAULT_STATUS_PORT,
+    KIND,
+    TRAINER_CONTAINER,
+    Label,
+)
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
@@ -149,10 +156,24 @@ class Jobs:
         """
         self._change(job, self._path(job["metadata"]["name"], "scale"), {}, replicas=nodes)
 
+    def request_checkpoint(self, job: Document, request: str) -> None:
+        """Requests a checkpoint of exactly this job. `request` is a word that differs from all former requests.
+
+        Raises:
+            BadInputError: the job no longer exists.
+            ClusterError: the job cannot be changed for another reason.
+        """
+        metadata = job["metadata"]
+        body = {"metadata": {"uid": metadata["uid"], "annotations": {CHECKPOINT_REQUEST: request}}}
+        self._patch(job, self._path(metadata["name"]), body)
+
     def _change(self, job: Document, path: str, precondition: Document, **spec: Any) -> None:
+        self._patch(job, path, {**precondition, "spec": spec})
+
+    def _patch(self, job: Document, path: str, body: Document) -> None:
         name = job["metadata"]["name"]
         try:
-            self._call("PATCH", path, {**precondition, "spec": spec}, {"fieldValidation": "Strict"})
+            self._call("PATCH", path, body, {"fieldValidation": "Strict"})
         except RefusedError as error:
             if error.missing or error.code == HTTPStatus.CONFLICT:
                 raise BadInputError(f"{name} no longer exists") from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ddpjob_operator.api import ownership
-from ddpjob_operator.api.contract import PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER
+from ddpjob_operator.api.contract import LONGEST_REQUEST, PRIORITY_LABEL, QUEUE_LABEL, TRAINER_CONTAINER
 from ddpjob_operator.api.ownership import Controller, JobRef
 from ddpjob_operator.engine import (
     POD_SET,
@@ -117,6 +117,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         told_by=_told_by(metadata),
         node_name=spec.node_name if len(spec.node_name or "") <= LONGEST_NAME else None,
         domain=metadata.annotations.domain,
+        checkpoint_request=metadata.annotations.checkpoint_request[: LONGEST_REQUEST + 1],
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
         # The address is set only while the trainer runs. Before that nobody connects to the pod, and a new address

@@ -451,6 +451,7 @@ class Reconciler:
             mark=stored.metadata.annotations.finished,
             labels=stored.metadata.labels,
             annotations=stored.metadata.annotations.others,
+            checkpoint_request=stored.metadata.annotations.checkpoint_request,
             keeper=stored.metadata.annotations.keeper or keeper(stored.metadata.labels),
             queue=queue_of(stored.metadata.labels),
         )

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from http import HTTPStatus
 from typing import Any
 
-from ddpjob_operator.api.contract import DOMAIN, FINISHED, SECRET_KEY
+from ddpjob_operator.api.contract import CHECKPOINT_REQUEST, DOMAIN, FINISHED, SECRET_KEY
 from ddpjob_operator.api.ownership import JobRef
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
@@ -25,6 +25,7 @@ from ddpjob_operator.engine import (
     MarkFinished,
     OwnedKind,
     Patch,
+    RequestCheckpoint,
     StopPod,
     Tell,
     TellDomain,
@@ -141,7 +142,9 @@ class Writer:
             case StopPod(name, uid):
                 await self._stop((namespace, name), uid)
             case TellDomain(name, uid, domain):
-                await self._tell_domain((namespace, name), uid, domain)
+                await self._annotate((namespace, name), uid, DOMAIN, domain)
+            case RequestCheckpoint(name, uid, request):
+                await self._annotate((namespace, name), uid, CHECKPOINT_REQUEST, request)
             case MarkFinished(mark):
                 await self._mark_finished(job, mark)
             case DeleteJob():
@@ -189,8 +192,9 @@ class Writer:
                 raise
             await self._delete(PODS, self._store.pods, key, uid, None)
 
-    async def _tell_domain(self, key: Key, uid: str, domain: str) -> None:
-        body = {"metadata": {"uid": uid, "annotations": {DOMAIN: domain}}}
+    async def _annotate(self, key: Key, uid: str, annotation: str, value: str) -> None:
+        """Sets an annotation of a pod, which the pod's supervisor reads."""
+        body = {"metadata": {"uid": uid, "annotations": {annotation: value}}}
         try:
             await self._merge(PODS, self._store.pods, key, uid, body)
         except ApiError as error:

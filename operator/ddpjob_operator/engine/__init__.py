@@ -14,6 +14,7 @@ from .decision import (
     InLine,
     MarkFinished,
     Patch,
+    RequestCheckpoint,
     Resize,
     StopPod,
     Tell,
@@ -27,7 +28,7 @@ from .manifests.env import by_name
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.kueue_workload import POD_SET
 from .manifests.names import pod_name, service_name
-from .manifests.topology import called, domain_key
+from .manifests.topology import ANNOTATIONS_VOLUME, called, domain_key
 from .manifests.volumes import lost_with_pods
 from .owned import (
     DISRUPTION_BUDGET,
@@ -81,6 +82,7 @@ from .snapshot import (
 )
 
 __all__ = [
+    "ANNOTATIONS_VOLUME",
     "CHECKPOINT_VOLUME",
     "DISRUPTION_BUDGET",
     "EFFECTS",
@@ -132,6 +134,7 @@ __all__ = [
     "Queue",
     "Refusal",
     "ReportedStraggler",
+    "RequestCheckpoint",
     "Resize",
     "Settings",
     "Snapshot",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ddpjob_operator.api import State
 
+from .checkpoint_requests import requested, requested_due
 from .conditions import completed
 from .decision import DeleteJob, DeletePod, MarkFinished, TellDomain
 from .manifests.names import digest_of_name
@@ -117,6 +118,7 @@ class Step:
 
 AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is in the status before anything is derived from it.", _silence_due),
+    Step(requested, "A request for a checkpoint may be answered by the last one that is reported.", requested_due),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "The report to a queue depends only on the status, which is complete by now.", queue_told_due),
     Step(protected, "Whether pods may be evicted depends only on the status, too.", protected_due),

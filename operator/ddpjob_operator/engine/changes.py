@@ -22,6 +22,7 @@ from ddpjob_operator.api import (
     NetworkStatus,
     PodSecurity,
     Progress,
+    RequestedCheckpoint,
     State,
     Steps,
     Straggler,
@@ -65,6 +66,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     pod_group: str | None
     progress: Progress | None
     checkpoint: CheckpointSeen | None
+    requested_checkpoint: RequestedCheckpoint | None
     stragglers: tuple[Straggler, ...]
     restarts: int
     disruptions: int

@@ -120,6 +120,15 @@ class TellDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestCheckpoint:
+    """Write a request for a checkpoint into a pod's annotation. If the pod is gone already, this has succeeded."""
+
+    name: str
+    uid: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkFinished:
     """Record in the job's metadata that it has finished, because a job restored from a backup may lack its status."""
 
@@ -132,7 +141,18 @@ class DeleteJob:
     """Delete the job itself, with everything that belongs to it, unless the job has changed since it was read."""
 
 
-Action = Create | Delete | Patch | CreatePod | DeletePod | StopPod | TellDomain | MarkFinished | DeleteJob
+Action = (
+    Create
+    | Delete
+    | Patch
+    | CreatePod
+    | DeletePod
+    | StopPod
+    | TellDomain
+    | RequestCheckpoint
+    | MarkFinished
+    | DeleteJob
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ddpjob_operator.api import Cause, CheckpointSeen, Progress
+from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
 
@@ -33,6 +33,7 @@ NOT_FINITE = {
 the status uses."""
 
 FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED = "FromCheckpoint", "AsAsked", "NothingSaved"
+ANSWERS = (RequestState.SAVED, RequestState.NOT_SAVED)
 ACTIVITIES = frozenset({"Evaluating", "Saving"})
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
 """The values by which a program reports how it chose its first step."""
@@ -89,6 +90,18 @@ class ReportedStraggler:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedRequest:
+    """What has come of the last request for a checkpoint that reached a supervisor."""
+
+    request: str
+    """The request, as the operator wrote it; empty if none has reached the supervisor."""
+    state: RequestState | None = None
+    """None if there is no answer yet."""
+    step: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorReport:
     """A supervisor's report, with the time at which it was read."""
 
@@ -108,6 +121,8 @@ class SupervisorReport:
     """The latest incidents that supervisors answered with a restart in place, the oldest first."""
     progress: Progress | None = None
     checkpoint: CheckpointSeen | None = None
+    requested: ReportedRequest | None = None
+    """None if the supervisor cannot receive requests."""
     stall: Stall | None = None
     delay: str = ""
     """Why the attempt's first step counts as late, in a sentence; empty if it does not."""
@@ -156,6 +171,7 @@ def parse_report(
         incidents=_incidents(document.get("incidents"), clock),
         progress=_progress(document.get("progress"), clock),
         checkpoint=_checkpoint(document.get("checkpoint"), clock),
+        requested=_requested(document.get("requestedCheckpoint")),
         stall=_stall(document.get("stall"), clock),
         delay=_message(document.get("firstStepDelay")),
         stopped=_message(document.get("stoppedRanks")),
@@ -296,6 +312,16 @@ def _progress(value: Any, clock: _Clock) -> Progress | None:
 def _checkpoint(value: Any, clock: _Clock) -> CheckpointSeen | None:
     step = count_of(value.get("step")) if isinstance(value, Mapping) else None
     return None if step is None else CheckpointSeen(step=step, time=clock.time(value.get("time")))
+
+
+def _requested(value: Any) -> ReportedRequest | None:
+    if not isinstance(value, Mapping):
+        return None
+    state = next((state for state in ANSWERS if state == value.get("state")), None)
+    step = count_of(value.get("step"))
+    # A checkpoint without a step is none.
+    state = None if state is RequestState.SAVED and step is None else state
+    return ReportedRequest(text_of(value.get("request")), state, step, text_of(value.get("message")))
 
 
 def _stall(value: Any, clock: _Clock) -> Stall | None:

@@ -78,6 +78,8 @@ class Pod:
     domain: str | None = None
     """The topology domain from the pod's annotation, which its supervisor reads; empty if its Kubernetes node is in
     no domain. None: the annotation is not written yet."""
+    checkpoint_request: str = ""
+    """The request for a checkpoint from the pod's annotation, which its supervisor reads; empty if there was none."""
     priority: int = 0
     """The value of the pod's priority class."""
     address: str | None = None
@@ -339,6 +341,8 @@ class Snapshot:
     """The labels of the job itself."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations of the job itself that its objects could inherit."""
+    checkpoint_request: str = ""
+    """The last request for a checkpoint, a word that differs from all others; empty if there was none."""
     keeper: str = ""
     """The GitOps tool that manages the job, such as Argo CD; empty if no such tool is known."""
     queue: Queue | None = None

@@ -6,11 +6,12 @@ from .local_spec import differences, spec_for_this_machine
 from .look import look, status_page
 from .machine import choose_backend, visible_gpus
 from .registry import Runs, all_runs, find_run, find_runs, known_runs, names_in_use, register, registered, unregister
-from .run_directory import RUNS, RunDirectory
+from .run_directory import REQUEST_SIGNAL, RUNS, RunDirectory
 from .runner import ASIDE, Runner, check_runs_here
 
 __all__ = [
     "ASIDE",
+    "REQUEST_SIGNAL",
     "RUNS",
     "Lock",
     "RunDirectory",

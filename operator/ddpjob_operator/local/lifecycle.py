@@ -142,6 +142,7 @@ def _forget(run: RunDirectory) -> None:
         shutil.rmtree(directory)
     shutil.rmtree(run.secrets, ignore_errors=True)
     run.service_file.unlink(missing_ok=True)
+    run.forget_request()
     run.job_file.unlink()
     run.create()
 
@@ -158,5 +159,6 @@ def _set_aside(run: RunDirectory, known: DDPJob) -> None:
     shutil.rmtree(run.pods)
     shutil.rmtree(run.secrets, ignore_errors=True)
     run.service_file.unlink(missing_ok=True)
+    run.forget_request()
     run.job_file.rename(aside / "job.json")
     run.create()

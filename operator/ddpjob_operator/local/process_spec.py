@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
-from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, Manifest, by_name
+from ddpjob_operator.engine import ANNOTATIONS_VOLUME, SECRET_VOLUME, WAIT_CONTAINER, Manifest, by_name
 
 from .run_directory import RunDirectory
 
@@ -227,6 +227,8 @@ def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
     name: str = volume["name"]
     if name == SECRET_VOLUME:
         return run.secrets
+    if name == ANNOTATIONS_VOLUME:
+        return annotations(pod_directory)
     if "emptyDir" in volume:
         return pod_directory / "volumes" / name
     source = volume.get("hostPath", {})
@@ -234,6 +236,11 @@ def _place(volume: Manifest, run: RunDirectory, pod_directory: Path) -> Path:
     if host.is_absolute() and (host.is_dir() or source.get("type") == "DirectoryOrCreate"):
         return host
     return run.volumes / str(volume.get("persistentVolumeClaim", {}).get("claimName", name))
+
+
+def annotations(pod_directory: Path) -> Path:
+    """The directory in which a pod's supervisor finds annotations of its pod."""
+    return pod_directory / "annotations"
 
 
 def _inside(path: str, mount: str) -> bool:
@@ -264,7 +271,7 @@ def _unused(spec: Manifest) -> Iterator[str]:
                 if field_name in container:
                     yield f"{field_name} of the trainer container is not used on this machine"
     for volume in spec.get("volumes", []):
-        if volume["name"] == SECRET_VOLUME:
+        if volume["name"] in {SECRET_VOLUME, ANNOTATIONS_VOLUME}:
             continue
         for kind in NOT_HERE:
             if kind in volume:

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 import psutil
 
-from ddpjob_operator.api.contract import Env, ExitCode, Label
+from ddpjob_operator.api.contract import CHECKPOINT_REQUEST_FILE, LONGEST_REQUEST, Env, ExitCode, Label
 from ddpjob_operator.engine import DeletePod, Exit, Manifest, Pod
 
 from . import container
-from .files import Lock, read_json, tail, write_json
+from .files import Lock, read_json, tail, write_json, write_whole
 from .machine import processes_of
-from .process_spec import TERMINATION_LOG, Machine, Ports, address_of, translate
+from .process_spec import TERMINATION_LOG, Machine, Ports, address_of, annotations, translate
 from .run_directory import RunDirectory
 
 MESSAGE_BYTES = 4096
@@ -118,7 +118,18 @@ class LocalPod:
             node_name=platform.node() or "this machine",
             created_at=datetime.fromtimestamp((self.directory / "pod.json").stat().st_mtime, UTC),
             address=address_of(manifest) if running else None,
+            checkpoint_request=self.checkpoint_request,
         )
+
+    @property
+    def checkpoint_request(self) -> str:
+        """The last request for a checkpoint that the pod's supervisor can read; empty if there was none."""
+        return tail(self.request_file, LONGEST_REQUEST)
+
+    @property
+    def request_file(self) -> Path:
+        """The file with that request."""
+        return annotations(self.directory) / CHECKPOINT_REQUEST_FILE
 
     def _exit(self) -> Exit | None:
         ended = read_json(self.directory / "exit.json")
@@ -243,6 +254,13 @@ class Pods:
         grace = pod.manifest["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
         write_json(pod.directory / "stop.json", {"gracePeriodSeconds": grace})
         self._signal(pod)
+
+    def request_checkpoint(self, name: str, request: str) -> None:
+        """Shows a pod's supervisor a request for a checkpoint."""
+        pod = LocalPod(self._run.pods / name)
+        if pod.directory.exists():
+            pod.request_file.parent.mkdir(exist_ok=True)
+            write_whole(pod.request_file, request)
 
     def terminate(self) -> None:
         """Asks every pod to end within the default grace period, without writing to disk."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import signal
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from ddpjob_operator.api.contract import SECRET_KEY
 from .files import Lock, read_json, write_json
 
 RUNS = "ddpjob-runs"
+REQUEST_SIGNAL = signal.SIGURG
+"""Makes `ddpjob run` look for a request. A process that expects none ignores this signal."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class RunDirectory:
     service.json        the master's Service
     begun.json          the program or the YAML file from which the run was started
     work.json           the ranks' working directory
+    request.json        the last request for a checkpoint
     attached.json       the rank that has the terminal, or had it last
     pods/<pod>/         a directory for each pod that was not removed
     logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n; restarts in place append to it
@@ -99,6 +103,20 @@ class RunDirectory:
         """The arguments with which `ddpjob` goes on with the run; the rank that had the terminal gets it again."""
         attached = self._known("attached.json")
         return f"run --resume {self.root.name}" + (f" --attach {attached['rank']}" if attached else "")
+
+    @property
+    def checkpoint_request(self) -> str:
+        """The last request for a checkpoint; empty if there was none since the job was created."""
+        return self._known("request.json").get("checkpoint", "")
+
+    def request_checkpoint(self, request: str) -> None:
+        """Requests a checkpoint from the process that runs the job."""
+        write_json(self.root / "request.json", {"checkpoint": request})
+        self.lock.signal(REQUEST_SIGNAL)
+
+    def forget_request(self) -> None:
+        """Deletes the request, which was made to an earlier job."""
+        (self.root / "request.json").unlink(missing_ok=True)
 
     def attach(self, rank: int | None) -> None:
         """Stores which rank has the terminal; None if no rank has."""

@@ -19,6 +19,7 @@ from ddpjob_operator.engine import (
     DeletePod,
     Event,
     Pod,
+    RequestCheckpoint,
     Settings,
     Snapshot,
     StopPod,
@@ -77,9 +78,16 @@ def _make(directory: Path) -> None:
 
 
 def _seen(
-    job: DDPJob, pods: tuple[Pod, ...] = (), services: tuple[str, ...] = (), *, attached: bool = False
+    job: DDPJob,
+    pods: tuple[Pod, ...] = (),
+    services: tuple[str, ...] = (),
+    *,
+    request: str = "",
+    attached: bool = False,
 ) -> Snapshot:
-    """The engine's snapshot of a job on this machine. `attached` tells whether a rank has a terminal.
+    """The engine's snapshot of a job on this machine.
+
+    `request` is the last request for a checkpoint, `attached` tells whether a rank has a terminal.
 
     Its settings turn off pod security and NetworkPolicies, because processes run as the user, in the user's home and
     behind the machine's own firewall.
@@ -93,7 +101,8 @@ def _seen(
         noun="node",
         no_restarts="nothing is restarted with --attach" if attached else "",
     )
-    return Snapshot(datetime.now(UTC), job, pods, settings=settings, owned={SERVICE: services})
+    owned = {SERVICE: services}
+    return Snapshot(datetime.now(UTC), job, pods, settings=settings, owned=owned, checkpoint_request=request)
 
 
 class Runner:
@@ -165,6 +174,10 @@ class Runner:
         self._stopping = True
         self._mark()
 
+    def look(self) -> None:
+        """Begins a round, because somebody may have requested a checkpoint. Signal handlers may call this."""
+        self._mark()
+
     @property
     def interrupted(self) -> bool:
         """Whether `stop` or `interrupt` was called."""
@@ -186,7 +199,8 @@ class Runner:
     def _round(self) -> Decision:
         self._heed_interrupts()
         pods = self._pods.observe()
-        decision = self._decision(_seen(self._job, pods, self._services(), attached=self._terminal is not None))
+        request, attached = self._run.checkpoint_request, self._terminal is not None
+        decision = self._decision(_seen(self._job, pods, self._services(), request=request, attached=attached))
         self._carry_out(decision)
         self._pods.remove_gone(pods)
         return decision
@@ -240,8 +254,10 @@ class Runner:
                 self._pods.delete(action)
             case StopPod(name):
                 self._pods.stop(name)
+            case RequestCheckpoint(name, request=request):
+                self._pods.request_checkpoint(name, request)
             case _:
-                pass  # There are no other actions: jobs on this machine do not expire and get no annotations.
+                pass  # There are no other actions: jobs on this machine do not expire and have no topology.
 
     def _replace(self, **changed: object) -> None:
         job = self._job.model_copy(update=changed)

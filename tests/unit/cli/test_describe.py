@@ -51,6 +51,7 @@ SIZE = {"nodes": 2, "procsPerNode": 1, "backend": "Gloo"}
 ACTIVE = {"startTime": moment(-60)}
 
 
+REQUESTED: dict[str, Any] = {"request": "a", "time": moment(-5), "attempt": 1}
 STARTING: dict[str, Any] = {
     "state": "Running",
     "attempt": 1,
@@ -131,6 +132,18 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             {},
             {"checkpoint": {"step": 100, "time": moment(-61)}},
             "Checkpoint: step 100, 61s ago",
+        ),
+        (
+            "that a checkpoint was requested",
+            {},
+            {"requestedCheckpoint": {**REQUESTED, "state": "Requested"}},
+            "Request: a checkpoint, 5s ago: not complete yet",
+        ),
+        (
+            "why it was not saved",
+            {},
+            {"requestedCheckpoint": {**REQUESTED, "state": "NotSaved", "message": "no step has finished yet"}},
+            "Request: a checkpoint, 5s ago: not saved: no step has finished yet",
         ),
         (
             "how fast it is, of a job whose ranks may follow placement",

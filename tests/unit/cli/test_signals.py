@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cli import run
 
-HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def what_follows(number: signal.Signals) -> list[str]:
         return SimpleNamespace(finished=True)
 
     def runner() -> Any:
-        asked = {name: partial(done.append, name) for name in ("stop", "interrupt")}
+        asked = {name: partial(done.append, name) for name in ("stop", "interrupt", "look")}
         return SimpleNamespace(run=train, interrupted=False, **asked)
 
     display: Any = SimpleNamespace(
@@ -48,6 +48,10 @@ def test_a_run_stops_when_its_terminal_is_closed() -> None:
 def test_a_run_under_nohup_goes_on_without_its_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert what_follows(signal.SIGHUP) == []
+
+
+def test_a_run_looks_for_a_request_when_it_is_told_of_one() -> None:
+    assert what_follows(signal.SIGURG) == ["look"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT], ids=lambda number: number.name)

@@ -282,6 +282,14 @@ SEEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, 
         *({"annotations": {"another's": "note"}}, {}, {}),
         {"domain": None},
     ),
+    "that a checkpoint was requested": (
+        *({"annotations": {"ddpjob.dev/checkpoint-request": "a"}}, {}, {}),
+        {"checkpoint_request": "a"},
+    ),
+    "of a request that is none only its beginning": (
+        *({"annotations": {"ddpjob.dev/checkpoint-request": "a" * 100_000}}, {}, {}),
+        {"checkpoint_request": "a" * 64},
+    ),
     "its priority": (
         *({}, {"priority": 1000}, {}),
         {"priority": 1000},

@@ -28,6 +28,7 @@ from ddpjob_operator.engine import (
     DeleteJob,
     DeletePod,
     MarkFinished,
+    RequestCheckpoint,
     Settings,
     StopPod,
     TellDomain,
@@ -481,6 +482,17 @@ def test_a_pod_is_told_its_domain_by_an_annotation_and_known_to_have_it_at_once(
     metadata = {"uid": "pod-0-1", "annotations": {"ddpjob.dev/topology-domain": "rack-1"}}
     assert api.changes == [("team", name_of(), {"metadata": metadata})]
     assert [pod.domain for pod in store.pods.owned_by(DIGITS)] == ["rack-1"]
+
+
+def test_a_request_for_a_checkpoint_is_written_into_an_annotation_of_its_pod() -> None:
+    answer = a_manifest(version=2)
+    answer["metadata"]["annotations"] = {"ddpjob.dev/checkpoint-request": "a"}
+    store, api = a_store(), Merging(answer)
+    identity = a_pod().metadata
+    asyncio.run(a_writer(api, store).carry_out((RequestCheckpoint(identity.name, identity.uid, "a"),), JOB))
+    metadata = {"uid": "pod-0-1", "annotations": {"ddpjob.dev/checkpoint-request": "a"}}
+    assert api.changes == [("team", name_of(), {"metadata": metadata})]
+    assert [pod.checkpoint_request for pod in store.pods.owned_by(DIGITS)] == ["a"]
 
 
 def test_one_that_is_gone_need_not_be_told() -> None:

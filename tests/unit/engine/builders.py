@@ -47,6 +47,7 @@ from ddpjob_operator.engine import (
     PodGroup,
     Queue,
     Refusal,
+    RequestCheckpoint,
     Resize,
     Settings,
     Snapshot,
@@ -472,6 +473,14 @@ class Moment:
         left = {kind: there for kind, there in self.snapshot.owned.items() if kind not in kinds}
         return Moment(replace(self.snapshot, owned=left))
 
+    def requests(self, request: str) -> "Moment":
+        """Somebody requests a checkpoint."""
+        return Moment(replace(self.snapshot, checkpoint_request=request))
+
+    def unrequested(self) -> "Moment":
+        """No pod has the request any more."""
+        return self._each((0,), lambda pod: replace(pod, checkpoint_request=""))
+
     def guarded(self, *, there: bool = False) -> "Moment":
         """The operator may make PodDisruptionBudgets, and the job has one or has none."""
         return self.has(DISRUPTION_BUDGET, *([name_beside(self.snapshot.job.ref)] if there else []))
@@ -572,6 +581,9 @@ class Moment:
     def _with_pods(self, pods: tuple[Pod, ...]) -> "Moment":
         return Moment(replace(self.snapshot, pods=pods))
 
+    def _with_pod(self, name: str, **new: Any) -> "Moment":
+        return self._with_pods(tuple(replace(pod, **new) if pod.name == name else pod for pod in self.pods))
+
     def _with_made(self, made: Iterable[CreatePod]) -> "Moment":
         """All at once: a large gang is thousands."""
         now, pods = self.snapshot.now, [*self.pods]
@@ -631,9 +643,8 @@ class Moment:
                 return Moment(replace(self.snapshot, mark=mark))
             case CreatePod():
                 return self._with_made((action,))
-            case StopPod(name) | TellDomain(name):
-                new = {"domain": action.domain} if isinstance(action, TellDomain) else {"stopped": True}
-                return self._with_pods(tuple(replace(pod, **new) if pod.name == name else pod for pod in self.pods))
+            case StopPod(name) | TellDomain(name) | RequestCheckpoint(name):
+                return self._with_pod(name, **_changed(action))
             case DeleteJob():
                 raise AssertionError("no moment comes after the job's deletion")
             case DeletePod(name, _, grace):
@@ -647,6 +658,17 @@ class Moment:
                 return self.has(kind, *(one for one in self.snapshot.owned[kind] if named(one) != name))
             case Patch(change=change):
                 return self._patched(change)
+
+
+def _changed(action: StopPod | TellDomain | RequestCheckpoint) -> dict[str, Any]:
+    """What an action changes of a pod."""
+    match action:
+        case StopPod():
+            return {"stopped": True}
+        case TellDomain(domain=domain):
+            return {"domain": domain}
+        case RequestCheckpoint(request=request):
+            return {"checkpoint_request": request}
 
 
 def named(one: Any) -> str:
@@ -693,8 +715,9 @@ def plan(moment: Moment) -> str:
     `queue=3`: the queue is asked for three nodes, `queue=2..3`: or for two at least; `queue:Finished`: it is told so;
     `queue:-quota`: its quota is given back; `+2.0`: rank 0 of incarnation 2 is created, `+2.0?`: as one that only
     looks out for a place; `-1.0/5`: that of incarnation 1 is deleted with 5 s of grace, `/full`: with its own;
-    `!1.0`: it is stopped and stays; `1.0@a`: it is told that it is in domain a; `Failed`: the job is so marked;
-    `-job`: the job itself is deleted. The Secret, which is made before any pod (`test_secret.py`), is left out.
+    `!1.0`: it is stopped and stays; `1.0@a`: it is told that it is in domain a; `1.0?a`: request a for a checkpoint
+    is passed on to it; `Failed`: the job is so marked; `-job`: the job itself is deleted. The Secret, which is made
+    before any pod (`test_secret.py`), is left out.
     """
     named = {pod.name: f"{pod.incarnation}.{pod.node}" for pod in moment.pods}
     said = []
@@ -706,6 +729,8 @@ def plan(moment: Moment) -> str:
                 said.append(f"!{named[name]}")
             case TellDomain(name, domain=domain):
                 said.append(f"{named[name]}@{domain}")
+            case RequestCheckpoint(name, request=request):
+                said.append(f"{named[name]}?{request}")
             case MarkFinished(mark):
                 said.append(mark.partition(" ")[0])
             case DeleteJob():

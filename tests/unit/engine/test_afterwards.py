@@ -1,5 +1,6 @@
 """Why the steps after the chain stand in this order: of each two neighbours a moment on which both do something."""
 
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 from ddpjob_operator.engine.afterwards import AFTERWARDS, Step
 from ddpjob_operator.engine.decide import decide
 
-from .builders import Moment, a_job
+from .builders import START, Moment, a_job
+
+SECOND = timedelta(seconds=1)
 
 queued = a_job(nodes=2).queues().decided().admitted().running().settled()
 gang = a_job(nodes=2).running().hears().settled()
@@ -18,17 +21,22 @@ over = once.marked("").running().fails(0).decided().overdue(1)
 careful = a_job(nodes=2, disruption="AfterCheckpoint").guarded()
 comes_up = careful.queues().decided().admitted().created().runs(0, 1)
 
-CLOSE: dict[str, Any] = {
-    "scheduling": {"topology": {"preferred": "example.com/rack"}},
+SUPERVISED: dict[str, Any] = {
     "template": {"spec": {"containers": [{"name": "trainer", "image": "trainer:1", "command": ["ddpjob-train"]}]}},
 }
+CLOSE: dict[str, Any] = {"scheduling": {"topology": {"preferred": "example.com/rack"}}, **SUPERVISED}
+requested = a_job(nodes=2, **SUPERVISED).running().requests("a").settled()
 careful_and_close = a_job(nodes=2, disruption="AfterCheckpoint", **CLOSE).guarded().created()
 close_and_lost = a_job(nodes=2, **CLOSE).running().node_dies(1).decided().overdue(1).after(60).settled()
 
 BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
-    "a gang of which a stall is reported is in the state that follows from it": (
-        *("reported", "derived"),
-        gang.hears("Stalled", stall={"node": 1, "message": "rank 1 is stopped"}),
+    "a request that outlives its gang is answered by the last checkpoint that is reported": (
+        *("reported", "requested"),
+        requested.after(5).hears(checkpoint={"step": 1, "time": (START + SECOND).isoformat()}).succeeds(0, 1),
+    ),
+    "a request changes nothing that is derived": (
+        *("requested", "derived"),
+        requested.after(5).succeeds(0, 1),
     ),
     "the queue is told of the end that was decided on": (
         *("derived", "queue_told"),
@@ -51,7 +59,7 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         over,
     ),
 }
-INDIFFERENT = set[tuple[str, str]]()
+INDIFFERENT = {("requested", "derived")}
 """Neighbours that could stand the other way round."""
 
 

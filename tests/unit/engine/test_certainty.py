@@ -91,6 +91,7 @@ ONLY_SAYS = {
     "children": "tries again what was refused",
     "reported": "says that a supervisor is silent",
     "derived": "says how many pods run",
+    "requested": "tries again what was refused",
     "queue_told": "tries again what was refused",
     "under_way": "says that pods are on a node that is avoided",
     "located": "tries again what was refused",

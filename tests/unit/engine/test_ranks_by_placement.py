@@ -95,8 +95,8 @@ def test_questions_about_domains_are_put_together() -> None:
 
 
 def trainer_of(job: Moment) -> tuple[Manifest, Manifest]:
-    """A pod's spec, and its trainer."""
-    pod = next(action.build() for action in job.decision.actions if isinstance(action, CreatePod))
+    """The spec of the last pod, and its trainer."""
+    *_, pod = (action.build() for action in job.decision.actions if isinstance(action, CreatePod))
     return pod["spec"], pod["spec"]["containers"][0]
 
 
@@ -104,8 +104,8 @@ def test_a_pod_whose_ranks_may_follow_placement_sees_the_annotation_in_a_file() 
     pod, trainer = trainer_of(a_job(nodes=2, **SUPERVISED))
     path = "metadata.annotations['ddpjob.dev/topology-domain']"
     items = [{"path": "topology-domain", "fieldRef": {"fieldPath": path}}]
-    assert {"name": "ddpjob-topology", "downwardAPI": {"items": items}} in pod["volumes"]
-    mount = {"name": "ddpjob-topology", "mountPath": "/var/run/ddpjob.dev", "readOnly": True}
+    assert {"name": "ddpjob-annotations", "downwardAPI": {"items": items}} in pod["volumes"]
+    mount = {"name": "ddpjob-annotations", "mountPath": "/var/run/ddpjob.dev", "readOnly": True}
     assert mount in trainer["volumeMounts"]
     assert variables_of(trainer)["DDPJOB_TOPOLOGY_DOMAIN_FILE"] == "/var/run/ddpjob.dev/topology-domain"
 

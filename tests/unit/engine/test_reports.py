@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, ConditionType
+from ddpjob_operator.api import Cause, ConditionType, RequestState
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Phase, ReportedStraggler, Stall, SupervisorReport, parse_report, with_read_error
 from ddpjob_operator.engine.foreign import document_of
 from ddpjob_operator.engine.incidents.facts import Facts
+from ddpjob_operator.engine.reports import ReportedRequest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -71,6 +72,7 @@ DOCUMENT: dict[str, Any] = {
         "slowestNode": 1,
     },
     "checkpoint": {"step": 100, "time": "2026-01-01T11:59:59.000Z"},
+    "requestedCheckpoint": {"request": "a", "state": "NotSaved", "message": "no step has finished", "step": None},
     "stall": {"since": "2026-01-01T11:59:30.000Z", "node": 1, "rank": 1, "message": "it is stopped (state T)"},
     "firstStepDelay": {"since": "2026-01-01T11:55:00.000Z", "message": "no step seen for 5 min"},
     "stoppedRanks": {"message": "rank 1 is stopped (SIGSTOP)"},
@@ -116,6 +118,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         ),
         progress=report().progress,
         checkpoint=report().checkpoint,
+        requested=ReportedRequest("a", RequestState.NOT_SAVED, None, "no step has finished"),
         stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
         delay="no step seen for 5 min",
         stopped="rank 1 is stopped (SIGSTOP)",

@@ -4,6 +4,7 @@ import torch.distributed as dist
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.group_agreement import Wish, agreement_of_group
+from ddpjob_rank.reporting.save_request import on_save_request
 
 from ddpjob.group.world import world_of_group
 
@@ -40,5 +41,6 @@ def opened(whose: str, named: Named, settings: Settings) -> Saver:
     request.stops_by(lambda: agreement.wish(Wish.STOP), always=settings.directory is not None)
     if settings.directory is None and world.leads:
         say(f"{whose}: nothing is saved, because no directory is named and this is no job that has one")
+    on_save_request((lambda: agreement.wish(Wish.SAVE)) if settings.directory is not None else None)
     _current = saver
     return saver

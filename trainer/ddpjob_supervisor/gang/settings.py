@@ -72,6 +72,8 @@ class Settings:
     domain_file: Path | None = None
     """The file for this node's topology domain, empty until the domain is known; None if ranks do not follow
     placement."""
+    checkpoint_request_file: Path | None = None
+    """The file with the last request for a checkpoint; None if nobody can make one."""
     secret: bytes = field(default=b"", repr=False)
     """The job's secret; empty if this is the only node."""
     secret_file: Path | None = None
@@ -142,7 +144,8 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
         preflight=env.get(Env.PREFLIGHT, DISABLED),
         grace=_number(env, Env.GRACE_PERIOD_SECONDS, GRACE_SECONDS),
-        domain_file=Path(env[Env.TOPOLOGY_DOMAIN_FILE]) if Env.TOPOLOGY_DOMAIN_FILE in env else None,
+        domain_file=_file(env, Env.TOPOLOGY_DOMAIN_FILE),
+        checkpoint_request_file=_file(env, Env.CHECKPOINT_REQUEST_FILE),
     )
 
 
@@ -190,6 +193,10 @@ def _interval(env: Mapping[str, str], name: str) -> int | None:
     """
     text = env.get(name, "")
     return int(text[:DIGITS]) if text.isascii() and text.isdecimal() else None
+
+
+def _file(env: Mapping[str, str], name: str) -> Path | None:
+    return Path(env[name]) if name in env else None
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

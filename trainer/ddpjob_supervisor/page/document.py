@@ -10,11 +10,13 @@ from typing import Any
 from ddpjob_rank.failure.failure_report import VERSION
 from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
+from msgspec import to_builtins
 
 from ddpjob_supervisor.gang.messages import Incident
 from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.watch.beat import BeatDocument, finite
 from ddpjob_supervisor.watch.blame import Observation, place_of
+from ddpjob_supervisor.watch.checkpoint_requests import RequestOutcome
 
 from .progress import Progress
 from .stragglers import Straggler
@@ -68,6 +70,8 @@ class Gang:
     """How many seconds the gang may go without finishing a step."""
     checkpoint: Mapping[str, Any] | None = None
     """The last checkpoint, with its `step` and `time` as in the beats."""
+    requested: RequestOutcome | None = None
+    """What has come of the last request for a checkpoint; None if nobody can make one."""
     stall: Stall | None = None
     delay: Delay | None = None
     stopped: str = ""
@@ -120,6 +124,7 @@ def _of_all(gang: Gang) -> Document:
         "incidents": [incident.to_document() for incident in gang.incidents[-INCIDENTS:]],
         "progress": _progress(gang),
         "checkpoint": gang.checkpoint and {name: gang.checkpoint[name] for name in ("step", "time")},
+        "requestedCheckpoint": gang.requested and to_builtins(gang.requested),
         "stall": _stall(gang.stall),
         "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
         "stoppedRanks": {"message": gang.stopped} if gang.stopped else None,
@@ -147,6 +152,7 @@ def mark(gang: Gang) -> str:
         gang.first_step_seen,
         gang.incidents[-1].attempt if gang.incidents else None,
         _of_progress(gang.progress),
+        gang.requested and to_builtins(gang.requested),
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
         gang.delay and gang.delay.message,
         gang.stopped,

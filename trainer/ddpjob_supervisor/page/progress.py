@@ -116,7 +116,7 @@ class GangProgress:
         if attempt != self._attempt:
             self._begin(attempt)
         for beat in beats:
-            self._note_checkpoint(beat)
+            self.note_checkpoint(beat)
             self._note_step(beat, now)
             if (age := beat.get("activityAge")) is not None:
                 self._went_on = max(self._went_on, now - age)
@@ -172,7 +172,8 @@ class GangProgress:
         first = beat.get("firstStep", None if beat.get("counted") else first_seen)
         self._processes[beat["rank"]] = _Process(beat, step, finished, first)
 
-    def _note_checkpoint(self, beat: BeatDocument) -> None:
+    def note_checkpoint(self, beat: BeatDocument) -> None:
+        """Takes the checkpoint from a beat, if it is newer than those that are known."""
         checkpoint = beat.get("checkpoint")
         if checkpoint and (self.checkpoint is None or checkpoint["time"] > self.checkpoint["time"]):
             self.checkpoint = checkpoint

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ddpjob_rank.console import warn
 
@@ -14,6 +15,7 @@ from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch.beat import BeatDocument
+from ddpjob_supervisor.watch.checkpoint_requests import REQUESTED, CheckpointRequests
 from ddpjob_supervisor.watch.procfs import proportional_set_size
 from ddpjob_supervisor.watch.threads import in_thread
 
@@ -24,6 +26,10 @@ from .starting_over import Beginnings, Interval
 from .stragglers import Comparison
 
 MEMORY_SECONDS = 30.0
+
+REQUEST_SECONDS, ANSWER_SECONDS = 0.5, 0.1
+"""Seconds between two looks for a request for a checkpoint, and for its outcome. A look takes some microseconds, and
+works on every file system and operating system, which a watch on the file does not."""
 
 
 class Status:
@@ -46,6 +52,7 @@ class Status:
         self._comparison = Comparison()
         self._memory = Memory()
         self._beginnings = Beginnings(Interval(settings.checkpoint_every_steps, settings.checkpoint_every_seconds))
+        self._requests: CheckpointRequests | None = None
         self.curve = Curve(lambda _: None)
         """The curve in which progress is recorded."""
 
@@ -73,6 +80,20 @@ class Status:
         while True:
             self._memory = await in_thread(self._measured)
             await asyncio.sleep(MEMORY_SECONDS)
+
+    async def watch_requests(self, file: Path, heartbeat: Path, changed: Callable[[], None]) -> None:
+        """Passes requests for a checkpoint on to rank 0 until canceled; for its arguments see CheckpointRequests.
+
+        `changed` is called when there is a request, and when it is answered.
+        """
+        follower = self._follower
+        self._requests = CheckpointRequests(file, heartbeat)
+        while True:
+            if self._requests.look(follower.attempt, running=follower.running, beats=follower.beats):
+                for beat in follower.beats():  # The beat that answers the request will arrive only later.
+                    self._progress.note_checkpoint(beat)
+                changed()
+            await asyncio.sleep(ANSWER_SECONDS if self._requests.last.state == REQUESTED else REQUEST_SECONDS)
 
     def document(self) -> Document:
         """The present document of GET /status."""
@@ -108,6 +129,7 @@ class Status:
             slowest_node=self._comparison.slowest,
             stall_limit=service.stall_limit,
             checkpoint=self._progress.checkpoint,
+            requested=None if self._requests is None else self._requests.last,
             stall=current.stall,
             delay=current.delay if coordinator.phase is Phase.RUNNING else None,
             stopped=current.stopped if coordinator.phase is Phase.RUNNING else "",

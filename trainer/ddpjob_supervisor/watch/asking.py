@@ -59,12 +59,13 @@ class Answer:
 async def ask_rank(pid: int, heartbeat: Path) -> Answer:
     """Asks a rank for its stacks and its collectives. Takes at most a second."""
     reply = _new_reply(heartbeat)
-    asked = _write(heartbeat, QUESTION)
+    pipe = Path(f"{heartbeat}{ASK}")
+    asked = write_to(pipe, QUESTION)
     answer = await ask_for_stacks(pid, heartbeat)
     begin = _size(heartbeat)
     if not answer.stacks:
         _new_reply(heartbeat)
-        _write(heartbeat, STACKS_TOO)
+        write_to(pipe, STACKS_TOO)
     await _until(lambda: END in _lines(reply), THREAD_SECONDS if asked else 0.0)
     stacks = answer.stacks or _text(heartbeat, begin)
     return Answer(asked or answer.asked, stacks, tuple(line for line in _lines(reply) if line != END))
@@ -88,15 +89,15 @@ def _new_reply(heartbeat: Path) -> Path:
     return reply
 
 
-def _write(heartbeat: Path, question: bytes) -> bool:
-    """Writes a question into the rank's pipe. Returns whether anything reads the pipe."""
+def write_to(pipe: Path, question: bytes) -> bool:
+    """Writes a question into a pipe of a rank. Returns whether anything reads the pipe."""
     try:
-        pipe = os.open(f"{heartbeat}{ASK}", os.O_WRONLY | os.O_NONBLOCK)
+        end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return False
     with contextlib.suppress(OSError):
-        os.write(pipe, question)
-    os.close(pipe)
+        os.write(end, question)
+    os.close(end)
     return True
 
 

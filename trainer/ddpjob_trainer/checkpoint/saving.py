@@ -75,6 +75,7 @@ class Saver:
         self._run = new_run()
         self.saved_step: int | None = None
         """The step of the last save; None if this process has not saved yet."""
+        self._requested = False
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
@@ -182,11 +183,18 @@ class Saver:
         """
         state.shared(learner)
 
+    def request(self) -> None:
+        """Makes `wish` return SAVE until the next save begins. Any thread may call this."""
+        self._requested = True
+
     def wish(self) -> Wish:
-        """Returns SAVE if the interval in seconds has passed; only on rank 0, so that a single clock decides."""
+        """Returns SAVE if a save was requested here, or the interval in seconds has passed.
+
+        Only rank 0 looks at the interval, so that a single clock decides.
+        """
         every = self._every_seconds()
         due = self._world.leads and every is not None and time.monotonic() - self._saved_at >= every
-        return Wish.SAVE if due else Wish.NOTHING
+        return Wish.SAVE if due or self._requested else Wish.NOTHING
 
     def due(self, step: int, *, epoch_ends: bool) -> bool:
         """Whether a checkpoint is due after this step, because of the step's number or because the epoch ends."""
@@ -216,6 +224,7 @@ class Saver:
             TrainerError: The previous save, which must end first, has failed; see `settle`.
         """
         began = time.monotonic()
+        self._requested = False
         if learner.compression:  # Each rank sends as many bytes as its gradients have, which takes time.
             begin("saving")
         of_ranks = gather(state.of_rank(learner), self._world)

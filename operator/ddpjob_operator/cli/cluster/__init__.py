@@ -17,6 +17,7 @@ from ddpjob_operator.text import visible
 from .change import resume, scale, suspend
 from .cluster_version import version
 from .delete import delete
+from .job_checkpoint import checkpoint
 from .job_logs import logs
 from .job_status import stacks, status, watch
 from .submit import submit
@@ -105,5 +106,6 @@ COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "suspend": lambda cluster, given: suspend(Jobs(cluster), given.name),
     "resume": lambda cluster, given: resume(Jobs(cluster), given.name),
     "scale": lambda cluster, given: scale(Jobs(cluster), given.name, given.nodes),
+    "checkpoint": lambda cluster, given: checkpoint(Jobs(cluster), given.name, wait=given.wait == "true"),
     "delete": lambda cluster, given: delete(Jobs(cluster), given.name, wait=given.wait == "true"),
 }

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ddpjob_operator.api.contract import ASKED, DOMAIN, FINISHED
+from ddpjob_operator.api.contract import ASKED, CHECKPOINT_REQUEST, DOMAIN, FINISHED, LONGEST_REQUEST
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.inheritance import LONGEST_VALUE, carried
 
@@ -93,13 +93,17 @@ _NOTHING = Packed(None)
 class JobAnnotations:
     """The annotations of a DDPJob that the operator sets or knows, and those that the job's objects could inherit."""
 
-    __slots__ = ("finished", "keeper", "others")
+    __slots__ = ("checkpoint_request", "finished", "keeper", "others")
 
     def __init__(self, what: Any = None) -> None:
         """Reads annotations. Reserved and long annotations, such as a copy of the whole job, are not kept."""
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
+        # What a kubelet writes into a file, and a supervisor reads, must come back as the same word.
+        self.checkpoint_request = (
+            texts.get(CHECKPOINT_REQUEST, "").encode("ascii", "ignore").decode().strip()[:LONGEST_REQUEST].strip()
+        )
         self.keeper = keeper(texts)
         self.others = {key: value for key, value in carried(texts).items() if len(value) <= LONGEST_VALUE}
 
@@ -200,6 +204,7 @@ class PodAnnotations(_Part, frozen=True):
     """The annotations of a pod that the operator sets."""
 
     domain: str | None = msgspec.field(default=None, name=DOMAIN)
+    checkpoint_request: str = msgspec.field(default="", name=CHECKPOINT_REQUEST)
 
 
 class PodMeta(ObjectMeta, frozen=True):

@@ -38,7 +38,7 @@ from .names import (
 )
 from .pod_groups import join
 from .pod_security import restrict
-from .topology import domain_key, show_domain
+from .topology import show_annotations, shown_annotations
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
@@ -156,8 +156,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     _tell_launcher(trainer, job)
     _mount(trainer, job.spec.checkpoint)
     _add_volumes(pod, trainer, job)
-    if domain_key(job):
-        show_domain(pod, trainer)
+    show_annotations(pod, trainer, shown_annotations(job, node))
     if job.status.pod_security not in {None, PodSecurity.NONE}:
         restrict(pod)
     # This comes after restrict(), because the wait container copies the trainer's security context but needs no home

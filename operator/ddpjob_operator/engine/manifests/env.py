@@ -5,20 +5,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpjob_operator.api import CheckpointInterval, DDPJob, DDPJobSpec, RestartMode
 from ddpjob_operator.api.contract import (
+    ANNOTATIONS_DIRECTORY,
+    CHECKPOINT_REQUEST_FILE,
     DOMAIN_FILE,
     PACKED_BEHIND_SUPERVISOR,
     PACKED_VARIABLES,
     SECRET_DIRECTORY,
     SECRET_KEY,
     TERMINATION_LOG_PATH,
-    TOPOLOGY_DIRECTORY,
     Env,
 )
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
 
 from .names import master_address
-from .topology import domain_key
+from .topology import shown_annotations
 
 
 def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
@@ -32,7 +33,7 @@ def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifes
         **_torchrun(job, node),
         **_identity(job, node),
         **_checkpoint(job),
-        **_supervisor(job, living),
+        **_supervisor(job, node, living),
     }
     values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
     return _listed(_packed(values, job.spec))
@@ -131,9 +132,10 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
     }
 
 
-def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
+def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, object]:
     restart, control_port = job.spec.restart, job.status.network.control_port
     in_place = restart.mode is RestartMode.IN_PLACE
+    shown = {file: f"{ANNOTATIONS_DIRECTORY}/{file}" for file in shown_annotations(job, node)}
     return {
         Env.STATUS_PORT: job.status.network.status_port,
         Env.CONTROL_PORT: control_port,
@@ -148,7 +150,8 @@ def _supervisor(job: DDPJob, living: tuple[str, ...]) -> dict[str, object]:
         Env.IMAGE: job.spec.trainer.get("image") or job.status.trainer_image,
         Env.PREFLIGHT: job.spec.preflight,
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
-        Env.TOPOLOGY_DOMAIN_FILE: f"{TOPOLOGY_DIRECTORY}/{DOMAIN_FILE}" if domain_key(job) else None,
+        Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),
+        Env.CHECKPOINT_REQUEST_FILE: shown.get(CHECKPOINT_REQUEST_FILE),
     }
 
 

@@ -1,14 +1,21 @@
-"""Shows each pod's supervisor the topology domain of the pod, so that ranks can follow placement.
+"""Shows supervisors annotations of their pods: the topology domain, by which ranks follow placement, and requests.
 
 A pod is created before it is placed. So the operator writes an annotation after the pod has been scheduled, and the
-kubelet shows the annotation in a file. (A variable could not change any more after the container has started.)
+kubelet shows the annotation in a file. (A variable could not change any more after the container has started.) A
+request for a checkpoint reaches rank 0's supervisor in the same way, long after the start.
 """
 
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.api.contract import DOMAIN, DOMAIN_FILE, TOPOLOGY_DIRECTORY
+from ddpjob_operator.api.contract import (
+    ANNOTATIONS_DIRECTORY,
+    CHECKPOINT_REQUEST,
+    CHECKPOINT_REQUEST_FILE,
+    DOMAIN,
+    DOMAIN_FILE,
+)
 from ddpjob_operator.engine.snapshot import Manifest
 
-TOPOLOGY_VOLUME = "ddpjob-topology"
+ANNOTATIONS_VOLUME = "ddpjob-annotations"
 
 
 def domain_key(job: DDPJob) -> str | None:
@@ -23,9 +30,20 @@ def called(job: DDPJob) -> str:
     return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
 
 
-def show_domain(pod: Manifest, trainer: Manifest) -> None:
-    """Mounts the file that shows the trainer the topology domain of its pod as soon as it is known."""
-    mount = {"name": TOPOLOGY_VOLUME, "mountPath": TOPOLOGY_DIRECTORY, "readOnly": True}
-    item = {"path": DOMAIN_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{DOMAIN}']"}}
+def shown_annotations(job: DDPJob, node: int) -> dict[str, str]:
+    """Returns the annotations that the supervisor in a node's pod needs, by the names of their files."""
+    domain = {DOMAIN_FILE: DOMAIN} if domain_key(job) else {}
+    return domain | ({CHECKPOINT_REQUEST_FILE: CHECKPOINT_REQUEST} if node == 0 and job.spec.supervisor else {})
+
+
+def show_annotations(pod: Manifest, trainer: Manifest, annotations: dict[str, str]) -> None:
+    """Mounts files that show the trainer annotations of its pod. A file is empty until its annotation is written."""
+    if not annotations:
+        return
+    mount = {"name": ANNOTATIONS_VOLUME, "mountPath": ANNOTATIONS_DIRECTORY, "readOnly": True}
+    items = [
+        {"path": file, "fieldRef": {"fieldPath": f"metadata.annotations['{name}']"}}
+        for file, name in annotations.items()
+    ]
     trainer["volumeMounts"].append(mount)
-    pod["volumes"].append({"name": TOPOLOGY_VOLUME, "downwardAPI": {"items": [item]}})
+    pod["volumes"].append({"name": ANNOTATIONS_VOLUME, "downwardAPI": {"items": items}})

@@ -48,5 +48,14 @@ def test_the_tool_that_keeps_a_job_as_its_repository_has_it_is_known(annotations
     assert read(a_job(annotations), JobObject).metadata.annotations.keeper == keeper
 
 
+@pytest.mark.parametrize(
+    ("value", "request_"),
+    [("a-1", "a-1"), (" a\n", "a"), ("a" * 100, "a" * 63), ("ä b", "b"), ("\ud800", ""), (7, ""), (None, "")],
+)
+def test_a_request_is_a_word_that_comes_back_unchanged_from_a_file(value: Any, request_: str) -> None:
+    job = read(a_job({"ddpjob.dev/checkpoint-request": value}), JobObject)
+    assert job.metadata.annotations.checkpoint_request == request_
+
+
 def test_a_job_without_annotations_has_none() -> None:
     assert read({"metadata": {"name": "digits"}}, JobObject).metadata.annotations.others == {}

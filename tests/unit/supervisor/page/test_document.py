@@ -11,6 +11,7 @@ from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.page.document import Gang, Memory, document, in_groups, mark
 from ddpjob_supervisor.page.stragglers import Straggler
 from ddpjob_supervisor.watch.blame import Observation
+from ddpjob_supervisor.watch.checkpoint_requests import RequestOutcome
 from msgspec import structs
 
 from .gangs import AT, AT_AS_TEXT, BEAT, GANG, KILLED, PROGRESS
@@ -83,6 +84,7 @@ def test_the_whole_document() -> None:
             "slowestNode": 1,
         },
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
+        "requestedCheckpoint": None,
         "stall": None,
         "firstStepDelay": None,
         "stoppedRanks": None,
@@ -115,6 +117,12 @@ def test_the_whole_document() -> None:
         ],
         "memory": {"zygotePssBytes": 1000, "supervisorPssBytes": 200},
     }
+
+
+def test_what_has_come_of_a_request_for_a_checkpoint_is_told() -> None:
+    answer = {"request": "a", "state": "Saved", "step": 120, "message": ""}
+    assert said(requested=RequestOutcome("a", "Saved", 120))["requestedCheckpoint"] == answer
+    assert said(requested=RequestOutcome())["requestedCheckpoint"]["request"] == ""
 
 
 def test_steps_that_are_counted_anew_are_not_taken_for_how_far_it_is() -> None:
@@ -209,6 +217,9 @@ STALL = Stall(AT)
         {"delay": Delay(AT, 300.0, "no step seen for 5 min")},
         {"delay": Delay(AT, 600.0, "no step seen for 10 min")},
         {"stopped": "rank 3 is stopped (SIGSTOP)"},
+        {"requested": RequestOutcome()},
+        {"requested": RequestOutcome("a", "Requested")},
+        {"requested": RequestOutcome("a", "Saved", 120)},
         {"stall": STALL},
         {"stall": Stall(AT, 1, 3, "rank 3 did not enter the collective")},
         {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},

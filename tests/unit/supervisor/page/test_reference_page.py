@@ -9,6 +9,7 @@ from ddpjob_supervisor.page.document import Document, Gang, Memory, document
 from ddpjob_supervisor.page.metrics import Metrics
 from ddpjob_supervisor.page.progress import Progress
 from ddpjob_supervisor.page.stragglers import Straggler
+from ddpjob_supervisor.watch.checkpoint_requests import RequestOutcome
 
 PAGE = Path(__file__).parents[4] / "docs/reference/status-page.md"
 
@@ -26,6 +27,7 @@ FULL = Gang(
     ],
     progress=Progress(3, 1, 10, 0.5, 1.0, 0.1, 5.0),
     checkpoint={"step": 2, "time": "2026-11-21T12:00:00.000Z"},
+    requested=RequestOutcome("a", "Saved", 2),
     stall=Stall(1.0, 1, 1, "it is stopped"),
     delay=Delay(1.0, 300.0, "no step seen for 5 min"),
     stopped="rank 1 is stopped (SIGSTOP)",
