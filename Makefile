@@ -157,8 +157,10 @@ audit: $(READY) ## Ask pip-audit's database about each locked version, and pip w
 bench-train: $(READY) ## Our trainer beside the smallest DDP script and other yardsticks (about 40 min; QUICK=1: to try it)
 	@$(BIN)/python -m bench.train $(if $(QUICK),--quick)
 
-bench-checkpoint: $(READY) ## What a save of 100 MB costs training
+bench-checkpoint: $(READY) ## What a save of 100 MB costs training, and one of 10 and 200 MB that are divided among ranks
 	@$(BIN)/python -m bench.checkpoint
+	$(BIN)/python -m bench.sharded_checkpoint --megabytes 10
+	$(BIN)/python -m bench.sharded_checkpoint --megabytes 200
 
 bench-recovery: $(READY) ## How soon training goes on after a fault, and what faults cost (about 50 min; QUICK=1: a few, to try it)
 	@$(BIN)/python -m bench.recovery $(if $(QUICK),--quick)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob.data.order import Order
 from ddpjob_examples.images.image import DEVIATION, MEAN, normalised
 from ddpjob_examples.images.layout import image_classes
 from ddpjob_trainer.data.loader import Loader
-from ddpjob.data.order import Order
 from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from ddpjob.data.order import Order
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.copying import moved, prefetch_one
 from ddpjob_trainer.data.loader import Loader, sample_count
-from ddpjob.data.order import Order
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 

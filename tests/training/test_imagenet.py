@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from ddpjob.data.order import Order
 from ddpjob_examples.imagenet import ImageNetTask
 from ddpjob_examples.images import tar_index
 from ddpjob_examples.images.files import ImageFiles
@@ -20,7 +21,6 @@ from ddpjob_operator.report.records import read
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.loader import Loader
-from ddpjob.data.order import Order
 from PIL import Image
 
 from tests.training import pictures

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+from ddpjob.data.order import Order
 from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.errors import ConfigError
-from ddpjob.data.order import Order
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 import torch
+from ddpjob.data.order import Order
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.data.feeding import check_sampler
-from ddpjob.data.order import Order
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 

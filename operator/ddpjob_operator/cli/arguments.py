@@ -136,6 +136,26 @@ def _init(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _export(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "directory",
+        type=_path,
+        metavar="CHECKPOINT_DIR",
+        help="the checkpoint directory of a training, whose newest checkpoint is read, or one checkpoint in it",
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        type=_path,
+        required=True,
+        metavar="FILE",
+        help="the file to write; an existing one is replaced",
+    )
+    command.add_argument(
+        "--thing", default="model", metavar="NAME", help="the name under which the weights are saved (default: model)"
+    )
+
+
 def _validate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "files", type=_path, nargs="+", metavar="FILE", help="YAML file with one DDPJob; - means standard input"
@@ -473,6 +493,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "logs": ("print the ranks' output", _logs),
     "checkpoint": ("let jobs save a checkpoint now, and go on", _checkpoint),
     "report": ("write a report of a run as one HTML page", _report),
+    "export": ("write the weights of a checkpoint into a safetensors file", _export),
     "ls": ("list the runs on this machine", _ls),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),

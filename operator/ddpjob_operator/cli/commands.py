@@ -15,6 +15,7 @@ from ddpjob_operator.text import visible
 from .checkpoint import checkpoint
 from .completion import script
 from .counterparts import refuse
+from .export import export
 from .init import init
 from .logs import logs, which_of
 from .ls import ls
@@ -37,7 +38,7 @@ FAILED = 1
 """Exit code if a command failed for one or more of its names. As in kubectl, the other names are still processed."""
 
 
-HERE_ALONE = frozenset({"run", "init", "validate", "report", "ls", "stop", "rm", "completion"})
+HERE_ALONE = frozenset({"run", "init", "validate", "report", "export", "ls", "stop", "rm", "completion"})
 """Commands that only work on this machine."""
 
 
@@ -131,6 +132,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "completion": lambda arguments, _: script(arguments.shell),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": _status,
+    "export": lambda arguments, _: export(arguments),
     "ls": lambda arguments, runs: ls(runs, arguments.output, arguments.state),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
     "rm": lambda arguments, runs: remove(runs, arguments.name),

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 
 PLACES = {
-    "on this machine": ("run", "init", "validate", "ls", "report", "stop", "rm"),
+    "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm"),
     "on a cluster": ("submit", "suspend", "resume", "scale"),
     "on this machine and on a cluster": ("status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
@@ -19,6 +19,10 @@ EXAMPLES = {
     "logs": ("train --tail 20", "train --namespace team --follow"),
     "checkpoint": ("train", "train train-2 --namespace team --wait=false"),
     "report": ("train", "checkpoints --output train.html"),
+    "export": (
+        "checkpoints --output model.safetensors",
+        "checkpoints/step-00000120 -o average.safetensors --thing ema",
+    ),
     "ls": ("", "--state Running -o wide"),
     "stop": ("train", "train train-2"),
     "rm": ("train", "train train-2"),

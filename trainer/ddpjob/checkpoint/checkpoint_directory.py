@@ -10,6 +10,7 @@ that they led to this run, or if they are broken.
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,14 +33,16 @@ from ddpjob_rank.manifests.manifest import (
     MANIFEST,
     NAME,
     NO_ATTEMPT,
+    SHARD,
     Manifest,
+    Shard,
     checkpoints_in,
     encoded,
     read_manifest,
 )
 from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
 
-from .content import Content, Sink, write_synced
+from .content import Content, Sink, sync, write_synced
 from .reading import (
     BROKEN,
     PATIENCE_SECONDS,
@@ -54,6 +57,9 @@ from .reading import (
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
 """The prefix of temporary directories, which are garbage when their writer has ended."""
+
+OURS = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(STATE)}|{SHARD.pattern}|\.metadata")
+"""The names of the files that a save of this program consists of."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """The errors of rename(2) if the new name of a directory is taken."""
@@ -127,7 +133,11 @@ class CheckpointDirectory:
         return int(self._newest_writer()[0])
 
     def write(
-        self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
+        self,
+        manifest: Manifest,
+        encode: Callable[[Sink], object],
+        check: Callable[[Path], object] = Path.exists,
+        shards: Callable[[Path], tuple[Shard, ...]] = lambda _: (),
     ) -> Path:
         """Writes a checkpoint, and only then removes the oldest checkpoints.
 
@@ -135,6 +145,7 @@ class CheckpointDirectory:
             manifest: The description of the checkpoint. This method adds its time, size and checksum.
             encode: Writes the state.
             check: Raises if the file with the state cannot be read back.
+            shards: Writes the tensors of a sharded state into the directory of the checkpoint. Called first.
 
         Raises:
             StorageFullError, ConfigError, StorageError: The checkpoint could not be written, because the storage is
@@ -144,14 +155,15 @@ class CheckpointDirectory:
         name, content = f"step-{manifest.step:08}", Content()
         try:
             self._refuse_if_late(manifest)
-            with self._workspace() as workspace:
+            with self.workspace() as workspace:
                 fresh = workspace / name
                 fresh.mkdir()
+                manifest = replace(manifest, shards=shards(fresh))
                 content.fill(fresh / STATE, encode)
                 check(fresh / STATE)
                 _write_manifest(fresh, manifest, content)
                 path = self._put_in_place(fresh, manifest)
-            _sync(self.directory)
+            sync(self.directory)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self.directory.is_dir():
                 raise self._superseded(manifest, "it has removed the checkpoint that this run was writing") from error
@@ -160,7 +172,7 @@ class CheckpointDirectory:
         return path
 
     @contextmanager
-    def _workspace(self) -> Iterator[Path]:
+    def workspace(self) -> Iterator[Path]:
         """Creates a temporary directory. Removes it afterwards or, if the process dies, at the next start."""
         with TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory, ignore_cleanup_errors=True) as name:
             yield Path(name)
@@ -249,7 +261,7 @@ class CheckpointDirectory:
         Raises:
             SupersededError: A writer later than the manifest's has put a checkpoint there. That checkpoint stays.
         """
-        with self._workspace() as workspace, suppress(FileNotFoundError):
+        with self.workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / path.name
             path.rename(aside)
             # Check after the rename, because no other writer can replace the checkpoint in the workspace.
@@ -328,7 +340,7 @@ def _is_torn(aside: Path) -> bool:
     try:
         read_manifest(aside)
     except BrokenError:
-        return {path.name for path in aside.iterdir()} <= {MANIFEST, STATE}
+        return all(OURS.fullmatch(path.name) for path in aside.iterdir())
     except UnusableError:
         pass
     return False
@@ -349,16 +361,7 @@ def _write_manifest(path: Path, manifest: Manifest, content: Content) -> None:
         sha256=content.sha256,
     )
     write_synced(path / MANIFEST, encoded(whole))
-    _sync(path)
-
-
-def _sync(directory: Path) -> None:
-    """Makes the names of the files in a directory durable, which fsync(2) of the files does not do."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path)
 
 
 def _named(writer: tuple[float, str]) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -50,8 +51,18 @@ class Content:
         Raises:
             OSError: The file could not be written.
         """
-        with path.open("wb") as self._file:
+        with self.opened(path):
             encode(self)
+
+    @contextmanager
+    def opened(self, path: Path) -> Iterator["Content"]:
+        """Creates the file, whose content is written while the context lasts, and makes it durable at the end.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        with path.open("wb") as self._file:
+            yield self
             if self._error is not None:
                 raise self._error
             self._sync()
@@ -83,6 +94,15 @@ class Content:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._unsynced = 0
+
+
+def sync(path: Path) -> None:
+    """Makes a file durable or, of a directory, the names of its files, which fsync(2) of the files does not do."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_synced(path: Path, content: bytes) -> None:

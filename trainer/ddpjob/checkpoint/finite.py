@@ -9,6 +9,8 @@ from ddpjob_rank.console import listed
 from ddpjob_rank.errors import DivergedError
 from torch import Tensor, nn
 
+from .shards import local
+
 NAMED_PARAMETERS = 3
 """The most parameters that a message names."""
 
@@ -17,12 +19,12 @@ NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
 
 
 def finite_parameters(model: nn.Module) -> frozenset[str]:
-    """The names of the trainable parameters that are finite now.
+    """The names of the trainable parameters that are finite now, as far as this rank has them.
 
     Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are.
     """
     parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
-    return frozenset(name for name, value in parameters if is_finite(value.detach().cpu()))
+    return frozenset(name for name, value in parameters if is_finite(local(value).cpu()))
 
 
 def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:

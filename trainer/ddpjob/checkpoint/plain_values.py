@@ -56,6 +56,13 @@ class NotPlainError(Exception):
         return "".join(keys if len(keys) <= SHOWN else [*keys[: SHOWN - 1], "[…]"]) + self._problem
 
 
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """Stands in a state for a tensor that is not in it, but in the files of a sharded state."""
+
+    name: str
+
+
 class UnknownFormError(Exception):
     """A value was written by a newer version of this program, or is damaged."""
 
@@ -79,11 +86,11 @@ def restored(value: Any) -> Any:
     """
     kind = type(value)
     if kind in SEQUENCES:
-        return _with_items(value, [restored(item) for item in value])
+        return with_items(value, [restored(item) for item in value])
     if kind not in MAPPINGS:
         return value
     if TAG not in value:
-        return _with_values(value, {key: restored(item) for key, item in value.items()})
+        return with_values(value, {key: restored(item) for key, item in value.items()})
     name = value[TAG]
     if not isinstance(name, str) or name not in FORMS:
         raise UnknownFormError(f"it holds a value of type {name!r}, which this version does not know")
@@ -102,9 +109,9 @@ def _plain(value: Any, depth: int) -> Any:
     if depth == 0:
         raise NotPlainError(f" is nested more than {DEEPEST} levels deep, or contains itself")
     if kind in SEQUENCES:
-        return _with_items(value, _each(enumerate(value), depth))
+        return with_items(value, _each(enumerate(value), depth))
     if kind in MAPPINGS and TAG not in value and all(type(key) in ATOMS for key in value):
-        return _with_values(value, dict(zip(value, _each(value.items(), depth), strict=True)))
+        return with_values(value, dict(zip(value, _each(value.items(), depth), strict=True)))
     if kind is set and all(type(item) in ATOMS for item in value):
         return value
     name = "numpy.generic" if isinstance(value, np.generic) else NAMES.get(kind)
@@ -124,11 +131,13 @@ def _each(items: Iterable[tuple[object, Any]], depth: int) -> list[Any]:
     return forms
 
 
-def _with_items(sequence: Any, items: list[Any]) -> Any:
+def with_items(sequence: Any, items: list[Any]) -> Any:
+    """A list or a tuple with other items; itself if they are the same."""
     return sequence if all(map(_same, sequence, items)) else type(sequence)(items)
 
 
-def _with_values(mapping: Any, items: dict[Any, Any]) -> Any:
+def with_values(mapping: Any, items: dict[Any, Any]) -> Any:
+    """A mapping with other values for its keys; itself if they are the same."""
     if all(map(_same, mapping.values(), items.values())):
         return mapping
     changed = copy(mapping)  # With its attributes: a module's state has `_metadata`.
@@ -209,6 +218,7 @@ FORMS: Mapping[str, _Form] = {
     "timedelta": _Form(lambda value: [value.days, value.seconds, value.microseconds], lambda form: timedelta(*form)),
     "Decimal": _Form(str, Decimal),
     "Path": _Form(str, Path),
+    "sharded": _Form(lambda value: value.name, Sharded),
     "numpy.generic": _Form(
         lambda value: {"dtype": _numbers(value), "bytes": value.tobytes()},
         lambda form: np.ndarray((), _dtype(form["dtype"]), form["bytes"])[()],
@@ -228,5 +238,6 @@ NAMES: Mapping[type, str] = {
     **{kind: kind.__name__ for kind in (datetime, date, time, timedelta, Decimal)},
     **dict.fromkeys((Path, type(Path())), "Path"),
     np.ndarray: "numpy.ndarray",
+    Sharded: "sharded",
 }
 """The form of each type."""

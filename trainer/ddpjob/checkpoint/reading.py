@@ -1,6 +1,7 @@
 """Finds the newest checkpoint that can be used. Changes no files, because training may be writing to the directory.
 
     step-00000120/state.pt         the state, which this module does not interpret
+    step-00000120/__1_0.distcp     tensors of a sharded state, written by rank 1
     step-00000120/manifest.json    the description, with size and checksum of the state; written last
     step-00000120-2                a checkpoint whose name without `-2` was taken
     step-00000120.broken           a broken checkpoint that was set aside
@@ -14,7 +15,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -23,7 +25,7 @@ from ddpjob_rank.console import counted, warn
 from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, StorageUnavailableError, TrainerError
 from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, open_regular
 from ddpjob_rank.machine.storage import forbids
-from ddpjob_rank.manifests.manifest import NAME, Manifest, read_manifest
+from ddpjob_rank.manifests.manifest import NAME, Manifest, Shard, read_manifest
 from ddpjob_rank.manifests.unusable import BrokenError, NewerError, UnavailableError, UnusableError, VanishedError
 
 from ddpjob.group.shared_file import SharedFile
@@ -34,6 +36,9 @@ BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 PATIENCE_SECONDS = 30.0
 """How long to keep trying if a checkpoint cannot be read."""
 PAUSE_SECONDS = 0.2
+
+MOST_AT_ONCE = 8
+"""How many shards are read at the same time: a core reads and hashes 1 to 2 GB/s, a file server gives more."""
 
 READABLE = (
     "Allow the user that runs the training to read the checkpoint (in a pod: securityContext.fsGroup), or run the"
@@ -145,23 +150,45 @@ def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFil
         UnusableError: The checkpoint cannot be used.
     """
     manifest = read_manifest(path)
+    return manifest, _read_intact(path / STATE, manifest.size, manifest.sha256, afresh)
+
+
+def check_shards(path: Path, shards: Sequence[Shard], *, afresh: bool = False) -> None:
+    """Checks that the files with a sharded state are those that were written, by their sizes and checksums.
+
+    Args:
+        path: The checkpoint.
+        shards: The files. Several are read at the same time.
+        afresh: As for `read_whole`.
+
+    Raises:
+        UnusableError: A file is missing, differs, or cannot be read.
+    """
+    if not shards:
+        return
+    with ThreadPoolExecutor(min(len(shards), MOST_AT_ONCE), "checksum") as threads:
+        list(threads.map(lambda shard: _read_intact(path / shard.name, shard.size, shard.sha256, afresh), shards))
+
+
+def _read_intact(file: Path, size: int, sha256: str, afresh: bool) -> SharedFile:  # noqa: FBT001
+    """Reads a file, and compares it with the size and the checksum in its manifest."""
     try:
-        content, checksum = SharedFile(open_regular(path / STATE)), hashlib.sha256()
-        if content.size != manifest.size:
-            raise BrokenError(f"{STATE} has {counted(content.size, 'byte')}, its manifest says {manifest.size}")
+        content, checksum = SharedFile(open_regular(file)), hashlib.sha256()
+        if content.size != size:
+            raise BrokenError(f"{file.name} has {counted(content.size, 'byte')}, its manifest says {size}")
         if afresh:
             content.drop_page_cache()
         for portion in content.portions():
             checksum.update(portion)
     except NotRegularError:
-        raise BrokenError(f"{STATE} is not a regular file") from None
+        raise BrokenError(f"{file.name} is not a regular file") from None
     except OSError as error:
         if error.errno in ABSENT:
-            raise BrokenError(f"it has no {STATE}") from error
-        raise UnavailableError(f"{path / STATE} cannot be read: {error.strerror}") from error
-    if checksum.hexdigest() != manifest.sha256:
-        raise BrokenError(f"the checksum of {STATE} differs from its manifest's")
-    return manifest, content
+            raise BrokenError(f"it has no {file.name}") from error
+        raise UnavailableError(f"{file} cannot be read: {error.strerror}") from error
+    if checksum.hexdigest() != sha256:
+        raise BrokenError(f"the checksum of {file.name} differs from its manifest's")
+    return content
 
 
 def _listed(paths: Callable[[], list[Path]]) -> list[Path]:
@@ -191,6 +218,7 @@ def _newest(paths: list[Path], decode: Decode[Decoded]) -> Search[Decoded]:
 
 def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
     manifest, content = read_whole(path)
+    check_shards(path, manifest.shards)
     try:
         return Found(path, manifest, content, decode(content.path))
     except (MemoryError, UnusableError):

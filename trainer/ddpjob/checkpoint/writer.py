@@ -96,8 +96,7 @@ class Writer:
     def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> Written:
         began = time.monotonic()
         self._check_finite(shared)
-        position = manifest.step, manifest.epoch, manifest.samples
-        state = {"shared": shared, "ranks": ranks(), "position": position}
+        state = {"shared": shared, "ranks": ranks(), "position": manifest.position}
         path = self._files.write(manifest, lambda file: encode(state, file), self._check)
         return Written(path, manifest, time.monotonic() - began)
 

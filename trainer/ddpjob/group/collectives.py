@@ -18,13 +18,13 @@ from .shared_file import PORTION_BYTES, SharedFile
 T = TypeVar("T")
 
 
-def gather(value: T, world: World) -> list[T]:
+def gather(value: T, world: World, group: dist.ProcessGroup | None = None) -> list[T]:
     """On rank 0, the values of all ranks, by rank; on others, an empty list. For the allowed types see `values`."""
     if world.alone:
         return [value]
-    mine, sizes = _padded(value, world)
+    mine, sizes = _padded(value, world, group)
     gathered = [torch.empty_like(mine) for _ in sizes] if world.leads else None
-    dist.gather(mine, gathered)
+    dist.gather(mine, gathered, group=group)
     return _values(gathered or [], sizes)
 
 

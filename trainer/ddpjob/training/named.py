@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.finite import check_parameters, finite_parameters
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
+from ddpjob.checkpoint.sharded import sharded_names, state_of
 
 NAMED_DIFFERENCES = 3
 """The most differences that a message names."""
@@ -47,27 +48,29 @@ class Named:
         Raises:
             ConfigError: An object has no state, or its state cannot be saved.
         """
-        self._objects = dict(_flat(objects))
-        for name, value in self._objects.items():
+        self.objects: dict[str, Stateful] = {}
+        """The objects by name; the names of a model's parameters are those without wrappers."""
+        self.divided: list[str] = []
+        """The names of the objects whose state is divided among the ranks, such as that of fully_shard."""
+        self._sound: dict[str, frozenset[str]] = {}
+        for name, value in _flat(objects):
             if not isinstance(value, Stateful):
                 raise ConfigError(
                     f"{name}: a {type(value).__name__} has no state_dict() and load_state_dict(), so its state cannot"
                     " be saved and restored"
                 )
-        self._sound = {name: finite_parameters(model) for name, model in self._models()}
+            self.divided += sharded_names({name: value})
+            self.objects[name] = Model(value) if isinstance(value, nn.Module) else value
+            if isinstance(value, nn.Module) and name not in self.divided:
+                self._sound[name] = finite_parameters(value)
         try:
-            self.state()
+            plain({name: value for name, value in self.state().items() if name not in self.divided})
         except NotPlainError as error:
             raise ConfigError(f"the state of {error.keys.pop()} cannot be saved: {error}. {PLAIN}") from error
 
     def state(self) -> StateDict:
-        """The state of each object, in its plain form. The tensors are not copies: training changes them.
-
-        Raises:
-            NotPlainError: A value could not be read back without running code from the checkpoint.
-        """
-        states: StateDict = plain({name: _state_of(value) for name, value in self._objects.items()})
-        return states
+        """The state of each object. The tensors are not copies: training changes them."""
+        return {name: state_of(value) for name, value in self.objects.items()}
 
     def check_finite(self, states: StateDict) -> None:
         """Checks that those parameters are finite that were finite at the beginning.
@@ -87,16 +90,30 @@ class Named:
             ConfigError: A state does not fit its object.
         """
         remarks = []
-        for name, value in self._objects.items():
+        for name, value in self.objects.items():
             if name in states:
                 _load(name, value, states[name])
             else:
                 remarks.append(f"the checkpoint has no state of {name}: it stays as it is")
-        unused = [name for name in states if name not in self._objects]
+        unused = [name for name in states if name not in self.objects]
         return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
 
-    def _models(self) -> Iterator[tuple[str, nn.Module]]:
-        return ((name, value) for name, value in self._objects.items() if isinstance(value, nn.Module))
+
+class Model:
+    """A model whose parameters have the names that they have without wrappers."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def state_dict(self) -> StateDict:
+        """The state, by the names without wrappers."""
+        state = self._module.state_dict()
+        return {plain_name: state[name] for name, plain_name in plain_names(self._module, state).items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Restores the state."""
+        names = plain_names(self._module, self._module.state_dict())
+        self._module.load_state_dict({name: state[plain_name] for name, plain_name in names.items()})
 
 
 def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -107,20 +124,11 @@ def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{name}", value
 
 
-def _state_of(value: Stateful) -> Mapping[str, Any]:
-    state = value.state_dict()
-    if not isinstance(value, nn.Module):
-        return state
-    names = plain_names(value, state)
-    return state if all(map(str.__eq__, names, names.values())) else {names[name]: state[name] for name in state}
-
-
 def _load(name: str, value: Stateful, state: StateDict) -> None:
     try:
-        if isinstance(value, nn.Module):
-            names = plain_names(value, present := value.state_dict())
-            _check_fits(name, {names[key]: item for key, item in present.items()}, state)
-            value.load_state_dict({key: state[plain_name] for key, plain_name in names.items()})
+        if isinstance(value, Model):
+            _check_fits(name, value.state_dict(), state)
+            value.load_state_dict(state)
         else:
             # Most objects keep the tensors that they are given, which would keep the whole checkpoint in memory.
             value.load_state_dict(pytree.tree_map_only(Tensor, torch.clone, state))

@@ -37,7 +37,7 @@ def opened(whose: str, named: Named, settings: Settings) -> Saver:
     _opened += 1
     agreement = agreement_of_group(f"training-{_opened}", whose)
     group = None if world.alone else dist.new_group(backend="gloo")
-    saver = Saver(settings, world, agreement, group, check_finite=named.check_finite)
+    saver = Saver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
     request.stops_by(lambda: agreement.wish(Wish.STOP), always=settings.directory is not None)
     if settings.directory is None and world.leads:
         say(f"{whose}: nothing is saved, because no directory is named and this is no job that has one")

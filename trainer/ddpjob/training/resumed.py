@@ -28,7 +28,7 @@ def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
     Raises:
         ConfigError: A state does not fit its object.
     """
-    changes = tuple(named.load(saved.state["shared"]))
+    changes = tuple(named.load(saver.shared_state(saved, named.objects)))
     if saver.world.leads:
         for change in changes:
             say(f"resumed: {change}")

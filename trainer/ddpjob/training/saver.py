@@ -8,7 +8,7 @@ Rank 0 reads and writes; it writes in a thread, while training goes on. The othe
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode, from_bytes, to_
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
+from ddpjob.checkpoint.sharded import TENSORS, ShardedSaver, fitted
 from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.group.collectives import broadcast_file
 
@@ -84,6 +85,7 @@ class Saver:
         *,
         check_finite: Callable[[StateDict], object],
         check_found: Callable[[Found[StateDict]], object] = lambda _: None,
+        divided: Collection[str] = (),
         saved: Callable[[Written], object] = lambda _: None,
         **facts: Any,
     ) -> None:
@@ -96,6 +98,7 @@ class Saver:
             group: A process group with gloo, of all ranks; not needed in a world of one.
             check_finite: Raises DivergedError if a shared state has a parameter that must not be saved.
             check_found: Raises if training must not go on from this checkpoint. Called on rank 0.
+            divided: The names of the objects whose state is divided among the ranks. If any is, all ranks write.
             saved: Called on rank 0 with each save that is durable.
             facts: Further fields of the manifests.
 
@@ -110,10 +113,12 @@ class Saver:
         self._group = group
         self._check_finite, self._check_found, self._saved = check_finite, check_found, saved
         self._files: CheckpointDirectory | None = None
-        self._writer: Writer | None = None
+        self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
             self._files = CheckpointDirectory(Path(settings.directory), settings.keep)
             self._writer = Writer(self._files, check_finite)
+        if settings.directory is not None and divided:
+            self._writer = ShardedSaver(Path(settings.directory), self._files, world, divided)
         self._manifest = Manifest(
             **{"globalBatchSize": 0, **facts},
             step=0,
@@ -157,6 +162,24 @@ class Saver:
         reporting.report(resumed=saved.step)
         return saved
 
+    def shared_state(self, saved: Saved, objects: Mapping[str, Any]) -> StateDict:
+        """The states of the objects in a checkpoint, ready for their `load_state_dict`.
+
+        Raises:
+            ConfigError, CheckpointUnusableError: Tensors that are divided do not fit, or cannot be read.
+        """
+        if TENSORS not in saved.state:
+            shared: StateDict = saved.state["shared"]
+            return shared
+        if isinstance(self._writer, ShardedSaver):
+            return self._writer.restore(saved.path, saved.state, objects)
+        if not self.world.alone or saved.path is None:
+            raise ConfigError(
+                "the state in the checkpoint is divided among ranks, and this training's is not: divide it in the"
+                " same way, as by fully_shard, or export the checkpoint"
+            )
+        return fitted(saved.state, saved.path, objects)
+
     def own_state(self, saved: Saved) -> StateDict | None:
         """This rank's own state in a checkpoint; None if the number of ranks has changed."""
         return saved.ranks[self.world.rank] if len(saved.ranks) == self.world.world_size else None
@@ -188,7 +211,7 @@ class Saver:
         Args:
             position: A number that rises with each call, and is the same on all ranks at the same point of training.
             where: How far training has come.
-            shared: Returns the state that is the same on all ranks, in its plain form. Called only on rank 0.
+            shared: Returns the state that is the same on all ranks, or divided among them. Called only to save.
             own: Returns this rank's own state, without its random generators. Called only to save.
             ends: Whether an epoch ends here.
             last: Whether training ends here.
@@ -307,6 +330,11 @@ class Saver:
 
     def _begin(self, where: Where, shared: Callable[[], StateDict], own: StateDict, *, waits: bool) -> None:
         name = f"state-{self._number}"
+        manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
+        if isinstance(self._writer, ShardedSaver):
+            self._settle(wait=True)  # No rank may skip a save in which others take part.
+            self._writer.begin(manifest, shared(), own)
+            return
         self._agreement.send(name, to_bytes(plain(own)))
         if not self._writer:
             return
@@ -314,8 +342,7 @@ class Saver:
             self._skip(where.step)
             return
         self._settle(wait=True)
-        manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
-        self._writer.begin(manifest, shared(), lambda: self._ranks(name))
+        self._writer.begin(manifest, plain(shared()), lambda: self._ranks(name))
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
@@ -349,8 +376,10 @@ class Saver:
                 raise
             warn(f"{error}. Training goes on, and saves when the next save is due")
             return
-        if written:
-            self._good_at, self._writing = time.monotonic(), written.seconds
+        if not written:
+            return
+        self._good_at, self._writing = time.monotonic(), written.seconds
+        if self.world.leads:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.path)
             reporting.report(checkpoint=written.manifest.step)
             self._saved(written)

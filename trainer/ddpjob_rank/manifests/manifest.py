@@ -33,6 +33,9 @@ NO_ATTEMPT = -1
 GREATEST = 2**63 - 1
 """All numbers in a manifest are smaller than this."""
 
+SHARD = re.compile(r"__\d+_\d+\.distcp")
+"""The names of the files that hold the tensors of a sharded state. They are those of torch.distributed.checkpoint."""
+
 Writer = tuple[int, str]
 """The attempt and the run that write a checkpoint. The greater of two writers has taken over from the other."""
 
@@ -40,6 +43,19 @@ Writer = tuple[int, str]
 def new_run() -> str:
     """A unique name for a run that begins now. Later runs have greater names."""
     return f"{datetime.now(UTC).isoformat(timespec='microseconds')}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A file beside the state, with the tensors that one rank has written."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not SHARD.fullmatch(self.name) or not 0 <= self.size < GREATEST:
+            raise ValueError("it names a shard that cannot be one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,8 @@ class Manifest:
     savedAt: str = ""  # noqa: N815
     size: int = 0
     sha256: str = ""
+    shards: tuple[Shard, ...] = ()
+    """The files with the tensors of a sharded state."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -85,6 +103,11 @@ class Manifest:
     def attempt(self) -> int:
         """The attempt that wrote the checkpoint."""
         return self.lineage[-1]
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Step, epoch and samples."""
+        return self.step, self.epoch, self.samples
 
     @property
     def writer(self) -> Writer:

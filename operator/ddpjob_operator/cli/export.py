@@ -1,0 +1,27 @@
+"""`ddpjob export CHECKPOINT_DIR -o FILE`: has the library that saves checkpoints write the weights into a file."""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+
+from ddpjob_operator.api import BadInputError
+
+PROGRAM = "ddpjob.checkpoint.export"
+"""A program, not an import: it needs torch, which this command does not."""
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Runs the library's program, and returns its exit code.
+
+    Raises:
+        BadInputError: This Python lacks torch.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise BadInputError(
+            f"{sys.executable} lacks torch, with which checkpoints are read: install ddpjob in the environment that "
+            "has your torch, or torch in this one"
+        )
+    words = (arguments.directory, "--output", arguments.output, "--thing", arguments.thing)
+    # -P: a file called torch.py in the working directory is not imported.
+    return subprocess.run([sys.executable, "-P", "-m", PROGRAM, *map(str, words)], check=False).returncode

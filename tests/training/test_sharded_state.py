@@ -1,0 +1,340 @@
+"""State that is divided among ranks: saved by all of them, and restored on any number of ranks."""
+
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from ddpjob.checkpoint import shards
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import decode
+from ddpjob.checkpoint.export import export
+from ddpjob.checkpoint.plain_values import plain
+from ddpjob.checkpoint.reading import STATE, find_newest
+from ddpjob.checkpoint.sharded import SHARED, TENSORS, ShardedSaver, fitted, sharded_names, state_of
+from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, TrainerError
+from ddpjob_rank.manifests.manifest import MANIFEST, Manifest, checkpoints_in
+from ddpjob_rank.world import World
+from torch import nn
+
+from tests.training import dividing
+from tests.training.dividing import Things, on_ranks, resume, save, saver, step, train
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    return all(map(same, left, right)) if isinstance(left, list) else bool(left == right)
+
+
+@pytest.mark.parametrize(
+    ("before", "ranks_before", "after", "ranks_after"),
+    [
+        (dividing.fsdp, 4, dividing.fsdp, 2),
+        (dividing.fsdp, 2, dividing.replicated, 1),
+        (dividing.replicated, 1, dividing.fsdp, 2),
+        (dividing.zero, 2, dividing.zero, 3),
+        (dividing.two_models, 2, dividing.two_models, 2),
+        (dividing.factored, 2, dividing.factored, 2),
+        (dividing.tensor_parallel, 4, dividing.tensor_parallel, 4),
+        (dividing.both, 4, dividing.both, 4),
+        (dividing.hybrid, 4, dividing.fsdp, 2),
+    ],
+)
+def test_training_resumes_with_the_same_bits_however_its_state_is_divided(
+    tmp_path: Path, before: Any, ranks_before: int, after: Any, ranks_after: int
+) -> None:
+    undisturbed, *_ = on_ranks(ranks_before, tmp_path, train, before, 5, 3)
+    resumed, *_ = on_ranks(ranks_after, tmp_path, train, after, 5, 0)
+    assert not isinstance(undisturbed, str), undisturbed
+    assert not isinstance(resumed, str), resumed
+    assert undisturbed["optimizer"]
+    assert same(resumed, undisturbed)
+    assert not list(tmp_path.glob(".step*"))
+
+
+def alone(directory: Path, steps: int = 1) -> Things:
+    """A training in this process, which has saved its last two steps as those save whose state is divided."""
+    things, files = dividing.replicated(World()), CheckpointDirectory(directory, 2)
+    mine = ShardedSaver(directory, files, World(), things)
+    for number in range(1, steps + 1):
+        step(things, number)
+        save(mine, things, number, 0)
+        assert mine.finished(wait=True)
+    return things
+
+
+def loaded(directory: Path) -> Any:
+    """The state of the newest checkpoint that can be used, and its path."""
+    found = find_newest(lambda: checkpoints_in(directory), decode).found
+    assert found
+    return found.path, fitted(found.state, found.path, dividing.replicated(World()))
+
+
+class Runs:
+    """Unpickling it runs a command."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self._mark}",)
+
+
+def rewrite(checkpoint: Path, change: Callable[[Any], None]) -> None:
+    """Changes the state and the files as somebody who can write to the directory does: the manifest agrees."""
+    state = decode(checkpoint / STATE)
+    change(state)
+    torch.save(plain(state), checkpoint / STATE)
+    manifest = json.loads((checkpoint / MANIFEST).read_text())
+    for entry, file in [(manifest, STATE), *((shard, shard["name"]) for shard in manifest["shards"])]:
+        content = (checkpoint / file).read_bytes()
+        entry |= {"size": len(content), "sha256": sha256(content).hexdigest()}
+    (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_what_is_crafted_to_run_code_runs_none(tmp_path: Path) -> None:
+    alone(tmp_path)
+    checkpoint, mark = tmp_path / "step-00000001", tmp_path / "it-ran"
+    (checkpoint / ".metadata").write_bytes(pickle.dumps(Runs(mark)))
+    _, state = loaded(tmp_path)
+    assert state["model"]["0.weight"].shape == (10, 6)
+    assert not mark.exists()
+    pickle.loads((checkpoint / ".metadata").read_bytes())
+    assert mark.exists(), "it would have run"
+
+
+@pytest.mark.parametrize(
+    "kind", ["a tensor's file", "an item of bytes", "a place outside", "a foreign file", "too much"]
+)
+def test_what_is_crafted_gets_one_clear_error(tmp_path: Path, kind: str) -> None:
+    alone(tmp_path)
+    checkpoint, mark = tmp_path / "step-00000001", tmp_path / "it-ran"
+    (file,) = checkpoint.glob("*.distcp")
+
+    def change(state: Any) -> None:
+        form = state[TENSORS]["model.0.weight"]
+        part = form[3][0]
+        if kind == "a tensor's file":
+            torch.save(Runs(mark), file)
+            state[TENSORS] = {
+                "model.0.weight": [torch.float32, [1], False, [[[0], [1], file.name, 0, file.stat().st_size]]]
+            }
+            state[SHARED]["model"] = {"0.weight": state[SHARED]["model"]["0.weight"]}
+            state[SHARED]["optimizer"] = {}
+        elif kind == "an item of bytes":
+            torch.save(Runs(mark), file)
+            state[TENSORS]["model.0.weight"] = ["bytes", file.name, 0, file.stat().st_size]
+        elif kind == "a place outside":
+            part[3] = 10**12
+        elif kind == "a foreign file":
+            part[2] = "../../../etc/passwd"
+        else:
+            form[1] = part[1] = [10**6, 10**6]
+
+    rewrite(checkpoint, change)
+    found = find_newest(lambda: checkpoints_in(tmp_path), decode).found
+    assert found
+    with pytest.raises(CheckpointUnusableError, match=rf"^checkpoint {found.path} cannot be used: its ") as error:
+        fitted(found.state, found.path, {"model": None, "optimizer": None})
+    assert "\n" not in str(error.value)
+    assert not mark.exists()
+
+
+def test_a_shard_that_is_damaged_or_missing_makes_its_checkpoint_broken(tmp_path: Path) -> None:
+    alone(tmp_path, 2)
+    newest = tmp_path / "step-00000002"
+    (file,) = newest.glob("*.distcp")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    search = find_newest(lambda: checkpoints_in(tmp_path), decode)
+    assert str(search.passed_over[newest]) == f"the checksum of {file.name} differs from its manifest's"
+    assert search.found
+    assert search.found.manifest.step == 1
+    file.unlink()
+    assert str(find_newest(lambda: checkpoints_in(tmp_path), decode).passed_over[newest]) == f"it has no {file.name}"
+
+
+def test_old_checkpoints_are_removed_with_all_their_files(tmp_path: Path) -> None:
+    alone(tmp_path, 4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_others_load_the_tensors_with_dcp(tmp_path: Path) -> None:
+    things = alone(tmp_path)
+    there = {"model": nn.Module.state_dict(dividing.a_model())}
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.load(there, checkpoint_id=tmp_path / "step-00000001")
+    assert same(there["model"], dict(things["model"].state_dict()))
+
+
+def test_weights_are_exported_for_everybody(tmp_path: Path) -> None:
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    things, output = alone(tmp_path), tmp_path / "weights.safetensors"
+    (tmp_path / "torch.py").write_text("raise SystemExit('this is not torch')")
+    ddpjob = [str(Path(sys.executable).with_name("ddpjob")), "export", str(tmp_path), "-o", str(output)]
+    done = subprocess.run(ddpjob, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.startswith(f"exported step=1 checkpoint={tmp_path}/step-00000001 tensors=9 file={output}")
+    assert same(load_file(output), dict(things["model"].state_dict()))
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/step-00000001 has no ema: it has model, optimizer$"):
+        export(tmp_path, output, "ema")
+
+
+def test_fully_sharded_data_parallel_is_refused_by_name() -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: PLC0415
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = FullyShardedDataParallel.__new__(FullyShardedDataParallel)
+            nn.Module.__init__(self.inner)
+
+    with pytest.raises(ConfigError, match=r"^model\.g is wrapped by FullyShardedDataParallel, .* use .*fully_shard$"):
+        sharded_names({"model": {"g": Wrapped()}})
+
+
+def test_a_model_of_other_sizes_is_refused_with_the_first_three(tmp_path: Path) -> None:
+    told = (
+        f"ConfigError: checkpoint {tmp_path}/step-00000001 does not fit: model.0.weight ([10, 6] in the checkpoint, "
+        "[12, 6] now), model.0.bias ([10] in the checkpoint, [12] now), model.2.weight ([10] in the checkpoint, [12] "
+        "now), …"
+    )
+    assert on_ranks(2, tmp_path, other_sizes) == [told, told]
+
+
+def other_sizes(directory: Path, world: World) -> None:
+    things = dividing.fsdp(world)
+    mine = saver(directory, world, things)
+    save(mine, things, 1, world.rank)
+    mine.finished(wait=True)
+    resume(mine, directory, world, dividing.fsdp(world, 12))
+
+
+def test_nodes_that_do_not_share_the_directory_are_refused_at_the_start(tmp_path: Path) -> None:
+    for node in ("a", "b"):
+        (tmp_path / node).mkdir()
+    told = on_ranks(3, tmp_path, unshared)
+    assert told[0] == (
+        f"ConfigError: these ranks cannot write to the directory that rank 0 has made in {tmp_path}/a: rank 1 (No "
+        "such file or directory), rank 2 (No such file or directory). State that is divided among ranks is written "
+        "by all of them, so all nodes need the same directory: in a pod, a volume with the access mode ReadWriteMany"
+    )
+    assert all("ConfigError" in one for one in told)
+    assert not list(tmp_path.glob("*/.step*"))
+
+
+def unshared(directory: Path, world: World) -> None:
+    saver(directory / ("b" if world.rank else "a"), world, {})
+
+
+def test_a_save_that_fails_on_one_rank_fails_on_all_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    told = on_ranks(3, tmp_path, failing)
+    for full, not_plain, apart, diverged, path in told:
+        assert full == (
+            "StorageFullError: rank 1: its part of the checkpoint could not be saved: No space left on device; free "
+            "some space, or name another directory"
+        )
+        assert not_plain.startswith("ConfigError: rank 1: the state cannot be saved: ['own'] is of type ")
+        assert apart.startswith(
+            "ConfigError: the state cannot be saved: rank 1 and rank 0 do not have tensors of the "
+        )
+        assert diverged == (
+            "DivergedError: rank 1: training has diverged: these parameters of the model are not finite numbers: "
+            "model.0.weight"
+        )
+        assert path == f"{tmp_path}/step-00000005"
+    assert [path.name for path in tmp_path.glob("*step*")] == ["step-00000005"]
+
+
+def failing(directory: Path, world: World) -> list[str]:
+    things = dividing.fsdp(world)
+    mine, write = saver(directory, world, things), shards.write
+    told = []
+    weight = things["model"][0].weight.to_local()
+    for number in range(1, 6):
+        state = {name: state_of(thing) for name, thing in things.items()}
+        own: Any = None
+        if world.rank == 1:
+            shards.write = full_disk if number == 1 else write  # type: ignore[assignment]
+            own = object() if number == 2 else None
+            if number == 3:
+                state["model"]["another"] = torch.ones(1)
+            weight.detach()[0, 0] = float("nan") if number == 4 else 1.0
+        mine.begin(Manifest(number, 0, 0, 1, 1, "uid", (1,)), state, own)
+        try:
+            written = mine.finished(wait=True)
+            assert written
+            told.append(str(written.path))
+        except TrainerError as error:
+            told.append(f"{type(error).__name__}: {error}")
+    return told
+
+
+def full_disk(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_training_goes_on_while_others_have_not_come_to_the_save(tmp_path: Path) -> None:
+    assert on_ranks(2, tmp_path, at_different_times) == [True, True]
+
+
+def at_different_times(directory: Path, world: World) -> bool:
+    """Rank 1 comes to the save only after a collective of the script's group, for which rank 0 must train on."""
+    things = dividing.fsdp(world)
+    mine = saver(directory, world, things)
+    if world.leads:
+        save(mine, things, 1, 0)
+        unfinished = mine.finished(wait=False) is None
+    dist.barrier()
+    if not world.leads:
+        save(mine, things, 1, 1)
+        unfinished = True
+    written = mine.finished(wait=True)
+    return unfinished and bool(written) and mine.finished(wait=True) is None
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_after_a_kill_in_the_middle_of_a_save_the_one_before_is_resumed(tmp_path: Path, victim: int) -> None:
+    told = on_ranks(2, tmp_path, killed, victim)
+    assert told[1 - victim].startswith("PeerLostError: a rank was lost before its part of a checkpoint was durable: ")
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["step-00000001"]
+    assert on_ranks(2, tmp_path, resumed_step) == [1, 1]
+    assert not list(tmp_path.glob(".step*")), "the leftovers of the killed are removed"
+
+
+def killed(directory: Path, world: World, victim: int) -> None:
+    things = dividing.fsdp(world)
+    mine = saver(directory, world, things)
+    save(mine, things, 1, world.rank)
+    assert mine.finished(wait=True)
+    if world.rank == victim:
+        if victim == 0:  # When all have written, before there is a manifest.
+            shards.write_metadata = die
+        else:
+            shards.write = die  # type: ignore[assignment]
+    save(mine, things, 2, world.rank)
+    mine.finished(wait=True)
+
+
+def die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def resumed_step(directory: Path, world: World) -> int:
+    things = dividing.fsdp(world)
+    return resume(saver(directory, world, things), directory, world, things)

@@ -1,0 +1,110 @@
+"""Writes the weights of a checkpoint into a safetensors file, which programs can read without DDPJob or PyTorch."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ddpjob_rank.console import complain, listed, record
+from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
+from torch import Tensor
+
+from .content import sync
+from .encoding import StateDict, decode
+from .reading import Found, find_newest
+from .sharded import SHARED, fitted
+
+NAMED_THINGS = 8
+"""The most names that a message lists."""
+
+
+def export(directory: Path, output: Path, thing: str = "model") -> None:
+    """Writes the tensors of one thing in a directory's newest checkpoint, by their names in its `state_dict()`.
+
+    Args:
+        directory: The checkpoint directory, or one checkpoint in it. It may be read while training goes on.
+        output: The file to write. An existing file is replaced.
+        thing: The name under which the thing is saved. The names of a dict's things are joined by dots.
+
+    Raises:
+        ConfigError: There is no valid checkpoint, it has no tensors of this name, the file cannot be written, or
+            the package safetensors is missing.
+        CheckpointUnusableError: The newest checkpoint needs another version, or is not what its manifest says.
+        StorageUnavailableError: A checkpoint cannot be read now.
+    """
+    try:
+        from safetensors import SafetensorError  # noqa: PLC0415
+        from safetensors.torch import save_file  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError("the package safetensors is missing: install it beside torch") from error
+    found = _newest(directory)
+    tensors = {name: _own(tensor) for name, tensor in _named(_state(found, thing), "")}
+    if not tensors:
+        raise ConfigError(f"{thing} in {found.path} has no tensors")
+    try:
+        with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
+            fresh = Path(workspace, output.name)
+            save_file(tensors, fresh, {"format": "pt"})
+            sync(fresh)
+            fresh.replace(output)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{output} cannot be written: {getattr(error, 'strerror', error)}") from error
+    record("exported", step=found.manifest.step, checkpoint=found.path, tensors=len(tensors), file=output)
+
+
+def _newest(directory: Path) -> Found[StateDict]:
+    single = os.path.lexists(directory / MANIFEST)
+    try:
+        search = find_newest(
+            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode
+        ).warn_passed_over()
+    except OSError as error:
+        raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
+    search.refuse_newer("Use the version that wrote it, or name another checkpoint by its own path")
+    if search.found is None:
+        raise ConfigError(f"{directory} has no valid checkpoint: name the directory in which a training saves")
+    return search.found
+
+
+def _state(found: Found[StateDict], thing: str) -> Any:
+    """The state of a thing, with whole tensors."""
+    saved = found.state if SHARED in found.state else {SHARED: found.state}
+    if thing not in saved[SHARED]:
+        known = [str(name) for name in saved[SHARED]]
+        raise ConfigError(f"{found.path} has no {thing}: it has {listed(known, NAMED_THINGS)}")
+    return fitted(saved, found.path, {thing: None})[thing]
+
+
+def _named(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named(item, f"{name}.{key}" if name else str(key))
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy in memory of its own: tensors of a file may not overlap, as tied weights do."""
+    return tensor.detach().clone().contiguous()
+
+
+def main() -> None:
+    """Runs `ddpjob export`."""
+    parser = argparse.ArgumentParser(prog="ddpjob export", allow_abbrev=False)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--output", "-o", type=Path, required=True)
+    parser.add_argument("--thing", default="model")
+    flags = parser.parse_args()
+    try:
+        export(flags.directory, flags.output, flags.thing)
+    except TrainerError as error:
+        complain(str(error))
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
