@@ -141,6 +141,8 @@ lock: $(READY) ## Resolve the dependencies again, into requirements/
 	# Not in the environment: the tests that want it install it beside that. The older one is the oldest that gets our callback.
 	compile --constraint requirements/dev.txt --output-file requirements/transformers.txt - <<< 'transformers>=5'
 	compile --output-file requirements/transformers-4.41.txt - <<< 'transformers==4.41.0'
+	# An S3 server for tests, likewise: it wants an older python-dateutil than the rest.
+	compile --output-file requirements/s3-server.txt - <<< $$'moto[s3]>=5.1\nflask\nflask-cors'
 	# Old ones, likewise: without what of CUDA they can do without to be imported and to compute on CPUs.
 	for torch in $(OLD_TORCHES); do
 	  compile $(addprefix --no-emit-package ,$(NOT_ON_CPUS)) --output-file requirements/torch-$${torch%.*}.txt - <<< "torch==$$torch"

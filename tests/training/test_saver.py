@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from ddpjob.checkpoint import writer
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
-from ddpjob_rank.errors import ConfigError, SupersededError
+from ddpjob_rank.errors import CheckpointMissedError, ConfigError, SupersededError
 from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving
@@ -23,6 +25,8 @@ from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
+from obstore.exceptions import GenericError
+from obstore.store import MemoryStore
 from torch import nn
 from torch.optim import SGD
 
@@ -229,3 +233,60 @@ def test_a_requested_save_is_wished_for_until_a_save_begins(tmp_path: Path) -> N
     saver.request()
     assert saver.wish() is Wish.SAVE, "the next request is another"
     saver.finish()
+
+
+@pytest.fixture
+def in_store(monkeypatch: pytest.MonkeyPatch) -> Saver:
+    """It saves to an object store."""
+    store = MemoryStore()
+    monkeypatch.setattr(saving, "open_storage", lambda address, keep: ObjectStore(address, keep, store))
+    return a_saver(CheckpointConfig(directory="memory://digits"))
+
+
+def away(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    def refuse(*_: object, **__: object) -> None:
+        raise GenericError("Server returned non-2xx status code: 503")
+
+    monkeypatch.setattr(obstore, "put", refuse)
+    return monkeypatch
+
+
+def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(
+    in_store: Saver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        away(patch)
+        in_store.save(a_learner(), Position(step=7), silent)
+        in_store._writer._thread.submit(lambda: None).result()  # type: ignore[union-attr]
+        in_store.settle()
+    missed = capsys.readouterr()
+    assert missed.out == ""
+    assert "warning: checkpoint memory://digits/step-00000007-" in missed.err
+    assert "the server answers 503. The checkpoints before it are intact; training goes on, and tries" in missed.err
+    in_store.save(a_learner(), Position(step=8), silent)
+    in_store.finish()
+    assert "saved step=8 epoch=1 checkpoint=memory://digits/step-00000008-" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["it was noticed before", "it is noticed only then"])
+def test_a_run_does_not_end_as_saved_if_the_store_did_not_take_the_last_checkpoint(
+    in_store: Saver, monkeypatch: pytest.MonkeyPatch, *, noticed: bool
+) -> None:
+    away(monkeypatch)
+    in_store.save(a_learner(), Position(step=7), silent)
+    if noticed:
+        in_store._writer._thread.submit(lambda: None).result()  # type: ignore[union-attr]
+        in_store.settle()
+    with pytest.raises(CheckpointMissedError, match="the server answers 503"):
+        in_store.finish()
+
+
+def test_what_cannot_be_read_back_is_refused_before_it_is_sent_to_a_store(
+    in_store: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = saving.state.shared
+    monkeypatch.setattr(saving.state, "shared", lambda learner: {**shared(learner), "another": Clock()})
+    monkeypatch.setattr(obstore, "put", pytest.fail)
+    in_store.save(a_learner(), Position(step=7), silent)
+    with pytest.raises(ConfigError, match="the state of the model, the optimizer or the scheduler cannot be saved"):
+        in_store.finish()

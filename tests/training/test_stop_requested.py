@@ -15,7 +15,7 @@ import ddpjob
 import pytest
 import torch
 import torch.distributed as dist
-from ddpjob_rank.reporting import agreement_leader
+from ddpjob_rank.reporting import agreement_rules
 
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
@@ -103,8 +103,8 @@ def go_alone(directory: Path, rank: int, *, told: dict[int, int], killed: dict[i
     """Takes steps without collectives, until the rank stops, or is killed in a step. The rank `silent` never asks."""
     os.environ["DDPJOB_NAME"] = "any"
     sys.stderr = (directory / f"{rank}.err").open("w", buffering=1)
-    for wish in agreement_leader.Wish:
-        agreement_leader.PATIENCE_SECONDS[wish] = 1.0
+    for wish in agreement_rules.PATIENCE_SECONDS:
+        agreement_rules.PATIENCE_SECONDS[wish] = 1.0
     join(rank, f"{directory}/store")
     step, stops = 0, False
     while not stops:

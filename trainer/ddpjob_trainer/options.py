@@ -13,6 +13,7 @@ from typing import Final, Literal, get_args
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.limits import JOINING_SECONDS, longest
+from ddpjob_rank.machine.storage import directory_of, is_url
 from ddpjob_rank.parsing import (
     below_one,
     config_from_flags,
@@ -346,9 +347,14 @@ def _interval(text: str) -> Seconds:
 class CheckpointConfig:
     """Where and when to save checkpoints. The end of training is always saved."""
 
-    directory: Path = option(
-        MISSING, "where to save and resume; without it nothing is saved", "--checkpoint-dir", type=Path, default=None
+    directory: Path | str = option(
+        MISSING,
+        "where to save and resume: a directory, or the URL of an object store, such as s3://BUCKET/PATH; without it"
+        " nothing is saved",
+        "--checkpoint-dir",
+        default=None,
     )
+    """A path, or a URL."""
     every_steps: int | None = option(
         None,
         "steps between two saves (default: save at the end of each epoch)",
@@ -403,7 +409,7 @@ def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointCo
     return config_from_flags(
         CheckpointConfig,
         flags,
-        directory=Path(directory),
+        directory=directory if is_url(directory) else Path(directory),
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=flags.checkpoint_keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
@@ -430,7 +436,7 @@ class RecordingConfig:
 
     directory: Path | None = option(
         None,
-        f"where rank 0 writes metrics.jsonl (default: {METRICS} in --checkpoint-dir, where that is given)",
+        f"where rank 0 writes metrics.jsonl (default: {METRICS} in --checkpoint-dir, where that is a directory)",
         "--log-dir",
         type=Path,
     )
@@ -439,5 +445,5 @@ class RecordingConfig:
 
 def read_recording(flags: argparse.Namespace, env: Environment) -> RecordingConfig:
     """Where metrics are recorded: in `--log-dir` or, by default, in a subdirectory of the checkpoint directory."""
-    checkpoints = flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR)
-    return RecordingConfig(directory=flags.log_dir or (Path(checkpoints) / METRICS if checkpoints else None))
+    checkpoints = directory_of(flags.checkpoint_dir or env.get(Env.CHECKPOINT_DIR))
+    return RecordingConfig(directory=flags.log_dir or (checkpoints / METRICS if checkpoints else None))

@@ -18,8 +18,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 import pytest
-from ddpjob_rank.reporting import agreement as module
-from ddpjob_rank.reporting import agreement_leader, agreement_wire
+from ddpjob_rank.reporting import agreement_rules, agreement_wire
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 
 from tests.support.waiting import patience, wait_for
@@ -129,12 +128,10 @@ def gang() -> Iterator[Callable[..., Gang]]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes a minute takes less than a second."""
-    for name, seconds in {"MISMATCH_SECONDS": 0.5, "ORDER_SECONDS": 0.2}.items():
-        for changed in (module, agreement_leader):
-            monkeypatch.setattr(changed, name, seconds, raising=False)
-    monkeypatch.setattr(module, "SILENT_LEADER_SECONDS", 0.5)
-    for wish in Wish:
-        monkeypatch.setitem(agreement_leader.PATIENCE_SECONDS, wish, 0.5)
+    for name, seconds in {"MISMATCH_SECONDS": 0.5, "ORDER_SECONDS": 0.2, "SILENT_LEADER_SECONDS": 0.5}.items():
+        monkeypatch.setattr(agreement_rules, name, seconds)
+    for wish in agreement_rules.PATIENCE_SECONDS:
+        monkeypatch.setitem(agreement_rules.PATIENCE_SECONDS, wish, 0.5)
 
 
 def free_running(rank: Agreement, seconds: Callable[[], float]) -> tuple[int, Wish]:
@@ -179,6 +176,24 @@ def test_a_wish_can_be_granted_again_and_the_greatest_counts(gang: Callable[...,
         rank.wish(wish)
     made.until_all(Wish.STOP)
     assert made.warnings == []
+
+
+def test_a_signal_handler_may_wish_whatever_it_interrupts(gang: Callable[..., Gang]) -> None:
+    made = gang(2)
+    former = signal.signal(signal.SIGALRM, lambda *_: made.ranks[0].wish(Wish.SAVE))
+    acts: list[list[int]] = [[], []]
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        with ThreadPoolExecutor(1) as pool:
+            other = pool.submit(lambda: [step for step in range(100_000) if made.ranks[1].reached(step)])
+            acts[0] = [step for step in range(100_000) if made.ranks[0].reached(step)]
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            acts[1] = other.result(patience(SOON))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    assert acts[0] == acts[1]
+    assert acts[0], "some wishes were granted"
 
 
 def test_a_rank_that_skips_positions_acts_at_the_first_after_the_order(gang: Callable[..., Gang]) -> None:
@@ -300,7 +315,7 @@ def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_drop
 
 def test_what_cannot_be_sent_is_refused(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
     made = gang(1)
-    monkeypatch.setattr(module, "CONTENT_BYTES", 3)
+    monkeypatch.setattr(agreement_rules, "CONTENT_BYTES", 3)
     for name, content in [("a b", b""), ("", b""), ("a" * 200, b""), ("a", b"four")]:
         with pytest.raises(ValueError, match="cannot be sent"):
             made.ranks[0].send(name, content)
@@ -372,10 +387,11 @@ def test_rank_0_is_reached_by_ipv6_and_by_ipv4(gang: Callable[..., Gang]) -> Non
     made.until_all(Wish.STOP)
 
 
+IN_A_CHILD = "if not os.fork(): part.wish(Wish.STOP), sys.exit(part.reached(1) - Wish.STOP)\nassert os.wait()[1] == 0"
 ENDS = {
     "before rank 0 has called": ("{}", "part.wish(Wish.STOP)"),
     "while connected": (None, "connected()"),
-    "in a forked child too": (None, "connected()\nif os.fork() == 0: part.reached(1), sys.exit()\nos.wait()"),
+    "in a forked child too": (None, f"connected()\n{IN_A_CHILD}"),
     "with bytes to send": (None, "part.send('state', bytes(1 << 26))"),
     "after rank 0": (
         None,

@@ -81,6 +81,7 @@ def test_a_month_of_steps_is_some_thousands_of_points(curve: Curve, kept: list[E
     [
         ({}, None),
         ({"DDPJOB_CHECKPOINT_DIR": "/checkpoints"}, "/checkpoints/metrics"),
+        ({"DDPJOB_CHECKPOINT_DIR": "s3://bucket/checkpoints"}, None),
         ({"DDPJOB_CHECKPOINT_DIR": "/checkpoints", "DDPJOB_RUN_DIR": "/run"}, "/run/metrics"),
     ],
 )

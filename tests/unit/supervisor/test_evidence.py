@@ -21,6 +21,7 @@ def test_beside_no_checkpoints_it_is_kept_where_nobody_else_can_lay_anything_in_
     assert stat.S_IMODE(directory.stat().st_mode) == stat.S_IRWXU
     assert list(directories({})) == [directory], "the attempts of one supervisor stand beside each other"
     assert list(directories({"DDPJOB_CHECKPOINT_DIR": "/saved"})) == [Path("/saved/stalls"), directory]
+    assert list(directories({"DDPJOB_CHECKPOINT_DIR": "s3://bucket/saved"})) == [directory]
     assert list(directories({"DDPJOB_RUN_DIR": "/run"})) == [Path("/run/stalls"), directory]
 
 

@@ -160,6 +160,15 @@ def test_a_look_leaves_nothing_but_the_checkpoint_directory(tmp_path: Path) -> N
     assert facts.newest_checkpoint is None
 
 
+def test_no_directory_is_made_for_checkpoints_in_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts = inspect_machine({"DDPJOB_CHECKPOINT_DIR": "s3://bucket/saved"})
+    assert (facts.checkpoints, facts.newest_checkpoint) == (None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_open_files_that_are_looked_at_are_the_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "FOUND", (256, 4096))
     assert inspect_machine({}).open_files == 256, "and not what the supervisor has taken for itself"

@@ -22,7 +22,7 @@ import pytest
 from ddpjob.checkpoint import content
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.content import Sink
-from ddpjob.checkpoint.reading import find_newest
+from ddpjob.checkpoint.reading import FILES, find_newest
 from ddpjob_rank.errors import (
     CheckpointUnusableError,
     ConfigError,
@@ -49,6 +49,7 @@ while True:
     print(step, flush=True)
 """
 KILLS = 8
+TRACED = ("/content.py", "/checkpoint_directory.py", "/checkpoint_storage.py")
 
 
 def manifest(step: int) -> Manifest:
@@ -79,7 +80,7 @@ def test_what_is_written_is_found(tmp_path: Path) -> None:
     path = write(tmp_path, 120)
     found = path.newest(decode=Path.read_bytes)
     assert found
-    assert (found.path.name, found.state) == ("step-00000120", b"state 120")
+    assert (Path(found.location).name, found.state) == ("step-00000120", b"state 120")
     assert (found.manifest.step, found.manifest.samples, found.manifest.lineage) == (120, 7680, (1, 2))
 
 
@@ -89,7 +90,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     assert list(written) == [
         *("program", "step", "epoch", "samples", "worldSize", "globalBatchSize", "uid"),
         *("lineage", "arguments", "run", "ancestors", "seed", "dataLength", "dataFingerprint"),
-        *("savedAt", "size", "sha256", "format"),
+        *("savedAt", "size", "sha256", "shards", "format"),
     ]
 
 
@@ -325,7 +326,7 @@ def test_a_reader_finds_one_though_all_that_it_has_listed_are_replaced_meanwhile
         next(listings)()
         return paths
 
-    found = find_newest(listed, Path.read_bytes).found
+    found = find_newest(listed, Path.read_bytes, reader=FILES).found
     assert found
     assert found.manifest.step == 80
 
@@ -404,7 +405,7 @@ def dies_at(line: int, act: Callable[[], object]) -> bool:
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
-            if not frame.f_code.co_filename.endswith(("/content.py", "/checkpoint_directory.py")):
+            if not frame.f_code.co_filename.endswith(TRACED):
                 return None
             left -= event == "line"
             if left < 0:
@@ -426,7 +427,7 @@ def test_whichever_line_of_a_save_is_the_last_of_a_process_the_next_goes_on_and_
     def resume() -> int:
         checkpoints = CheckpointDirectory(tmp_path, keep)
         if found := checkpoints.newest(Path.read_bytes):
-            checkpoints.tidy(found.manifest, found.path)
+            checkpoints.tidy(found.manifest, found.location)
         return found.manifest.step if found else 0
 
     while dies_at(kills, lambda: write(tmp_path, resume() + 10, keep=keep)):
@@ -453,7 +454,7 @@ def test_the_one_that_was_read_stays_though_a_later_attempts_broken_one_counts_a
     found = checkpoints.newest(Path.read_bytes)
     assert found
     assert found.manifest.step == 60
-    checkpoints.tidy(replace(found.manifest, lineage=(1, 2, 4)), found.path)
+    checkpoints.tidy(replace(found.manifest, lineage=(1, 2, 4)), found.location)
     assert newest_step(tmp_path) == 60
 
 

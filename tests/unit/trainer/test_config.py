@@ -32,6 +32,13 @@ def test_a_pods_environment_says_where_and_when_to_save() -> None:
     )
 
 
+def test_checkpoints_in_an_object_store_are_named_by_its_url_and_metrics_are_not_recorded_there() -> None:
+    url = "s3://bucket/digits"
+    for config in (read_config(["--checkpoint-dir", url], {}), read_config([], {"DDPJOB_CHECKPOINT_DIR": url})):
+        assert config.checkpoint
+        assert (config.checkpoint.directory, config.recording.directory) == (url, None)
+
+
 @pytest.mark.parametrize(
     ("env", "attempt"),
     [({}, 0), ({"DDPJOB_INCARNATION": "2"}, 2), ({"DDPJOB_INCARNATION": "2", "DDPJOB_ATTEMPT": "5"}, 5)],

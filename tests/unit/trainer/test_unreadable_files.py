@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
-from ddpjob.checkpoint.reading import find_newest
+from ddpjob.checkpoint.reading import FILES, find_newest
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 
 # A disk in trouble: reads of some files fail with this errno for as long as another file is there.
@@ -137,7 +137,7 @@ def test_beside_a_writer_that_keeps_one_a_reader_always_finds_one(tmp_path: Path
     newest = int(writer.stdout.readline())
     until = time.monotonic() + 1
     while time.monotonic() < until:
-        search = find_newest(lambda: checkpoints_in(tmp_path), Path.read_bytes)
+        search = find_newest(lambda: checkpoints_in(tmp_path), Path.read_bytes, reader=FILES)
         assert search.found, search.passed_over
         assert search.found.manifest.step >= newest
         newest = search.found.manifest.step

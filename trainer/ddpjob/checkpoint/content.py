@@ -1,7 +1,8 @@
-"""Hashes and measures a file, and makes it durable, while it is being written."""
+"""Hashes and measures a content while it is being written; makes files durable."""
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,28 +23,68 @@ class Sink(Protocol):
         """Writes all of `data`, and returns its size in bytes."""
 
     def flush(self) -> None:
-        """Does nothing: `Content` itself flushes its file."""
+        """Does nothing: who gives the sink flushes it."""
 
 
-class Content:
-    """The content of one file while it is being written.
+class Measured(ABC):
+    """A content while it is being written.
 
-    If writing to the file fails, the error is raised only at the end, because torch's writer, which calls `write`,
-    would hide it. Therefore `size` is complete even if the disk is full.
+    If writing fails, the error is raised only at the end, because torch's writer, which calls `write`, would hide it.
+    Therefore `size` is complete even if the disk is full.
     """
+
+    ERRORS: tuple[type[Exception], ...] = (OSError,)
+    """The errors of writing."""
 
     def __init__(self) -> None:
         self.size = 0
-        """Size of the whole content in bytes, including bytes that did not fit on the disk."""
+        """Size of the whole content in bytes, including bytes that could not be written."""
         self._hash = hashlib.sha256()
-        self._unsynced = 0
-        self._error: OSError | None = None
-        self._file: BinaryIO
+        self._error: Exception | None = None
 
     @property
     def sha256(self) -> str:
         """The checksum, in hexadecimal digits."""
         return self._hash.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Appends `data`, and returns its size in bytes."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PORTION_BYTES):
+            self._add(view[start : start + PORTION_BYTES])
+        return len(view)
+
+    def flush(self) -> None:  # noqa: B027  (does nothing in any of the classes)
+        """Does nothing."""
+
+    @abstractmethod
+    def _append(self, portion: memoryview) -> None:
+        """Writes a portion."""
+
+    def _encode(self, encode: Callable[[Sink], object]) -> None:
+        """Has `encode` write the content, and raises the error that writing has met."""
+        encode(self)
+        if self._error is not None:
+            raise self._error
+
+    def _add(self, portion: memoryview) -> None:
+        self.size += len(portion)
+        if self._error is not None:
+            return
+        try:
+            self._hash.update(portion)
+            self._append(portion)
+        except self.ERRORS as error:
+            self._error = error
+
+
+class Content(Measured):
+    """The content of one file while it is being written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unsynced = 0
+        self._file: BinaryIO
 
     def fill(self, path: Path, encode: Callable[[Sink], object]) -> None:
         """Creates the file, has `encode` write its content, and makes it durable.
@@ -67,28 +108,11 @@ class Content:
                 raise self._error
             self._sync()
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Appends `data` to the file, and returns its size in bytes."""
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), PORTION_BYTES):
-            self._add(view[start : start + PORTION_BYTES])
-        return len(view)
-
-    def flush(self) -> None:
-        """Does nothing."""
-
-    def _add(self, portion: memoryview) -> None:
-        self.size += len(portion)
-        if self._error is not None:
-            return
-        try:
-            self._hash.update(portion)
-            self._file.write(portion)
-            self._unsynced += len(portion)
-            if self._unsynced >= PORTION_BYTES:
-                self._sync()
-        except OSError as error:
-            self._error = error
+    def _append(self, portion: memoryview) -> None:
+        self._file.write(portion)
+        self._unsynced += len(portion)
+        if self._unsynced >= PORTION_BYTES:
+            self._sync()
 
     def _sync(self) -> None:
         self._file.flush()

@@ -6,8 +6,11 @@
 In format 1, the objects' names were at the top, and for each name of a rank's state there was a list, by rank.
 """
 
+import io
 import pickle
-from io import BytesIO
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, cast
@@ -49,14 +52,14 @@ def _from_format_1(state: StateDict) -> StateDict:
 
 def to_bytes(state: StateDict) -> bytes:
     """A small state, in its plain form, as bytes."""
-    content = BytesIO()
+    content = io.BytesIO()
     torch.save(state, content)
     return content.getvalue()
 
 
 def from_bytes(content: bytes) -> StateDict:
     """The plain form of the state that `to_bytes` has encoded. Runs no code from it."""
-    form: StateDict = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
+    form: StateDict = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return form
 
 
@@ -68,8 +71,37 @@ def check_loadable(file: Path) -> None:
     Raises:
         ConfigError: The state contains something other than tensors and plain values.
     """
-    try:
+    with _refusing_code():
         decode(file)
+
+
+def check_encodable(state: StateDict) -> None:
+    """Like `check_loadable`, for a state that is not encoded yet. The tensors in it are replaced by empty ones.
+
+    Raises:
+        ConfigError: The state contains something other than tensors and plain values.
+    """
+    encoded = io.BytesIO()
+    torch.save(_without_numbers(state), encoded)
+    with _refusing_code():
+        torch.load(io.BytesIO(encoded.getvalue()), weights_only=True)
+
+
+def _without_numbers(value: Any) -> Any:
+    """A copy of a state without the numbers in its tensors."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty(0, dtype=value.dtype)
+    if type(value) in {dict, OrderedDict}:
+        return {key: _without_numbers(item) for key, item in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(_without_numbers(item) for item in value)
+    return value
+
+
+@contextmanager
+def _refusing_code() -> Iterator[None]:
+    try:
+        yield
     except pickle.UnpicklingError as error:
         raise ConfigError(
             f"the state of the model, the optimizer or the scheduler cannot be saved ({first_lines(error)}). {PLAIN}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .content import sync
 from .encoding import StateDict, decode
-from .reading import Found, find_newest
+from .reading import FILES, Found, find_newest
 from .sharded import SHARED, fitted
 
 NAMED_THINGS = 8
@@ -44,7 +44,7 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
     found = _newest(directory)
     tensors = {name: _own(tensor) for name, tensor in _named(_state(found, thing), "")}
     if not tensors:
-        raise ConfigError(f"{thing} in {found.path} has no tensors")
+        raise ConfigError(f"{thing} in {found.location} has no tensors")
     try:
         with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
             fresh = Path(workspace, output.name)
@@ -53,14 +53,14 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
             fresh.replace(output)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{output} cannot be written: {getattr(error, 'strerror', error)}") from error
-    record("exported", step=found.manifest.step, checkpoint=found.path, tensors=len(tensors), file=output)
+    record("exported", step=found.manifest.step, checkpoint=found.location, tensors=len(tensors), file=output)
 
 
 def _newest(directory: Path) -> Found[StateDict]:
     single = os.path.lexists(directory / MANIFEST)
     try:
         search = find_newest(
-            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode
+            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode, reader=FILES
         ).warn_passed_over()
     except OSError as error:
         raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
@@ -75,8 +75,8 @@ def _state(found: Found[StateDict], thing: str) -> Any:
     saved = found.state if SHARED in found.state else {SHARED: found.state}
     if thing not in saved[SHARED]:
         known = [str(name) for name in saved[SHARED]]
-        raise ConfigError(f"{found.path} has no {thing}: it has {listed(known, NAMED_THINGS)}")
-    return fitted(saved, found.path, {thing: None})[thing]
+        raise ConfigError(f"{found.location} has no {thing}: it has {listed(known, NAMED_THINGS)}")
+    return fitted(saved, Path(found.location), {thing: None})[thing]
 
 
 def _named(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:

@@ -1,10 +1,12 @@
-"""Finds the newest checkpoint that can be used. Changes no files, because training may be writing to the directory.
+"""Finds the newest checkpoint that can be used. Changes nothing, because training may be writing to the same storage.
 
     step-00000120/state.pt         the state, which this module does not interpret
     step-00000120/__1_0.distcp     tensors of a sharded state, written by rank 1
     step-00000120/manifest.json    the description, with size and checksum of the state; written last
     step-00000120-2                a checkpoint whose name without `-2` was taken
     step-00000120.broken           a broken checkpoint that was set aside
+
+A `Reader` says how checkpoints are read: here those in directories, in `object_store` those in a bucket.
 
 `manifests.unusable` defines the four reasons why a checkpoint cannot be used. For three of them, the search passes
 over the checkpoint. For the fourth, that the checkpoint is unavailable, the search fails.
@@ -15,6 +17,7 @@ import math
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,17 +48,94 @@ READABLE = (
     " training as the checkpoint's owner (securityContext.runAsUser)"
 )
 
+Entry = TypeVar("Entry")
+"""What stands for a checkpoint in code: its path or, in an object store, its URL."""
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
 """A function that reads a state from its file. It raises an error if this version cannot read an intact file."""
-SortKey = tuple[tuple[float, str], int]
+SortKey = tuple[tuple[float, str], int, str]
+
+
+class Reader(ABC, Generic[Entry]):
+    """Reads checkpoints of one kind of storage."""
+
+    @abstractmethod
+    def manifest(self, checkpoint: Entry) -> Manifest:
+        """The manifest of a checkpoint.
+
+        Raises:
+            UnusableError: There is no manifest, or it cannot be used.
+        """
+
+    @abstractmethod
+    def whole(self, checkpoint: Entry) -> tuple[Manifest, SharedFile]:
+        """The manifest of a checkpoint and its state, whose size and checksum agree with the manifest.
+
+        Raises:
+            UnusableError: The checkpoint cannot be used.
+        """
+
+    @abstractmethod
+    def identity(self, checkpoint: Entry) -> object | None:
+        """A value that changes if the checkpoint is replaced; None if the checkpoint does not exist."""
+
+    @abstractmethod
+    def given_up(self, error: UnavailableError) -> tuple[type[TrainerError], str]:
+        """The class of the error for a checkpoint that stayed unavailable, and a sentence that says what to do."""
+
+    def sort_key(self, checkpoint: Entry, unknown: float) -> SortKey:
+        """The key that sorts checkpoints from the oldest to the newest.
+
+        If the manifest cannot be read, the key contains `unknown` as the attempt, and the step in the checkpoint's
+        name.
+        """
+        try:
+            return self.manifest(checkpoint).order
+        except UnusableError:
+            return (unknown, ""), _step_of(str(checkpoint)), ""
+
+
+class FileReader(Reader[Path]):
+    """Reads checkpoints that are directories."""
+
+    def manifest(self, checkpoint: Path) -> Manifest:
+        """As `Reader.manifest`."""
+        return read_manifest(checkpoint)
+
+    def whole(self, checkpoint: Path) -> tuple[Manifest, SharedFile]:
+        """As `Reader.whole`."""
+        manifest, content = read_whole(checkpoint)
+        check_shards(checkpoint, manifest.shards)
+        return manifest, content
+
+    def identity(self, checkpoint: Path) -> tuple[int, int] | None:
+        """Device and inode."""
+        try:
+            known = os.lstat(checkpoint)
+        except OSError:
+            return None
+        return known.st_dev, known.st_ino
+
+    def given_up(self, error: UnavailableError) -> tuple[type[TrainerError], str]:
+        """As `Reader.given_up`. If owners and modes forbid reading, waiting does not help."""
+        cause = error.__cause__
+        if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
+            return ConfigError, f"{why}. {READABLE}"
+        return StorageUnavailableError, (
+            f"make the checkpoint readable for this user ({os.geteuid()}), or have the disk or the file server looked"
+            " at"
+        )
+
+
+FILES = FileReader()
 
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[Decoded]):
     """A valid checkpoint that has been read."""
 
-    path: Path
+    location: str
+    """The checkpoint's path or URL."""
     manifest: Manifest
     content: SharedFile
     state: Decoded
@@ -63,21 +143,21 @@ class Found(Generic[Decoded]):
 
 
 @dataclass(frozen=True, slots=True)
-class Search(Generic[Decoded]):
+class Search(Generic[Entry, Decoded]):
     """The newest checkpoint that can be used, and the newer checkpoints that were passed over."""
 
     found: Found[Decoded] | None
-    passed_over: dict[Path, UnusableError]
+    passed_over: dict[Entry, UnusableError]
 
-    def warn_passed_over(self) -> "Search[Decoded]":
+    def warn_passed_over(self) -> "Search[Entry, Decoded]":
         """Prints a warning for each checkpoint that was passed over; returns this search."""
-        for path, why in self.passed_over.items():
-            warn(f"checkpoint {path} is passed over: {why}")
+        for checkpoint, why in self.passed_over.items():
+            warn(f"checkpoint {checkpoint} is passed over: {why}")
         return self
 
-    def of_kind(self, kind: type[UnusableError]) -> list[Path]:
+    def of_kind(self, kind: type[UnusableError]) -> list[Entry]:
         """The checkpoints that were passed over with an error of this class."""
-        return [path for path, why in self.passed_over.items() if isinstance(why, kind)]
+        return [checkpoint for checkpoint, why in self.passed_over.items() if isinstance(why, kind)]
 
     def refuse_newer(self, remedy: str) -> None:
         """Refuses to use an older checkpoint if a newer one needs another version of this program.
@@ -85,19 +165,24 @@ class Search(Generic[Decoded]):
         Raises:
             CheckpointUnusableError: A checkpoint that needs another version was passed over.
         """
-        for path in self.of_kind(NewerError):
-            raise CheckpointUnusableError(f"checkpoint {path} cannot be used: {self.passed_over[path]}. {remedy}")
+        for newer in self.of_kind(NewerError):
+            raise CheckpointUnusableError(f"checkpoint {newer} cannot be used: {self.passed_over[newer]}. {remedy}")
 
 
 def find_newest(
-    paths: Callable[[], list[Path]], decode: Decode[Decoded], retry_seconds: float = PATIENCE_SECONDS
-) -> Search[Decoded]:
+    listed: Callable[[], list[Entry]],
+    decode: Decode[Decoded],
+    retry_seconds: float = PATIENCE_SECONDS,
+    *,
+    reader: Reader[Entry],
+) -> Search[Entry, Decoded]:
     """Finds the newest valid checkpoint. If a checkpoint cannot be read now, tries again for a while.
 
     Args:
-        paths: Lists the checkpoints. Called again if a checkpoint has vanished, as can happen during training.
+        listed: Lists the checkpoints. Called again if a checkpoint has vanished, as can happen during training.
         decode: Reads a state.
         retry_seconds: How many seconds to keep trying.
+        reader: How they are read.
 
     Raises:
         StorageUnavailableError: A checkpoint that may be the newest cannot be read. An older one is not used instead.
@@ -107,36 +192,17 @@ def find_newest(
     until, warned = time.monotonic() + retry_seconds, False
     while True:
         try:
-            return _newest(_listed(paths), decode)
+            return _newest(_list(listed), decode, reader)
         except UnavailableError as error:
             if time.monotonic() >= until:
-                raise _given_up(error, retry_seconds) from error
+                kind, remedy = reader.given_up(error)
+                raise kind(
+                    f"{error}. Retried for {retry_seconds:g} s. Training does not start over: {remedy}"
+                ) from error
             if not warned and not isinstance(error, VanishedError):
                 warned = True
                 warn(f"{error}; retrying for {retry_seconds:g} s")
             time.sleep(PAUSE_SECONDS)
-
-
-def _given_up(error: UnavailableError, retry_seconds: float) -> TrainerError:
-    refusal = f"{error}. Retried for {retry_seconds:g} s. Training does not start over: "
-    cause = error.__cause__
-    if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
-        return ConfigError(f"{refusal}{why}. {READABLE}")
-    return StorageUnavailableError(
-        f"{refusal}make the checkpoint readable for this user ({os.geteuid()}), or have the disk or the file server"
-        " looked at"
-    )
-
-
-def sort_key(path: Path, unknown: float) -> SortKey:
-    """The key that sorts checkpoints from the oldest to the newest.
-
-    If the manifest cannot be read, the key contains `unknown` as the attempt, and the step in the checkpoint's name.
-    """
-    try:
-        return read_manifest(path).order
-    except UnusableError:
-        return (unknown, ""), _step_of(path)
 
 
 def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFile]:
@@ -191,53 +257,44 @@ def _read_intact(file: Path, size: int, sha256: str, afresh: bool) -> SharedFile
     return content
 
 
-def _listed(paths: Callable[[], list[Path]]) -> list[Path]:
+def _list(listed: Callable[[], list[Entry]]) -> list[Entry]:
     try:
-        return paths()
+        return listed()
     except OSError as error:
         if error.errno in ABSENT:
             raise
         raise UnavailableError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _newest(paths: list[Path], decode: Decode[Decoded]) -> Search[Decoded]:
-    passed_over: dict[Path, UnusableError] = {}
-    known = {path: _identity(path) for path in paths}
+def _newest(checkpoints: list[Entry], decode: Decode[Decoded], reader: Reader[Entry]) -> Search[Entry, Decoded]:
+    passed_over: dict[Entry, UnusableError] = {}
+    known = [(checkpoint, reader.identity(checkpoint)) for checkpoint in checkpoints]
     # If a manifest is unreadable, its checkpoint may be the newest, so it comes first.
-    for path in sorted(paths, key=lambda path: sort_key(path, unknown=math.inf), reverse=True):
+    known.sort(key=lambda pair: reader.sort_key(pair[0], unknown=math.inf), reverse=True)
+    for checkpoint, identity in known:
         try:
-            return Search(_read(path, decode), passed_over)
+            return Search(_read(checkpoint, decode, reader), passed_over)
         except UnavailableError:
             raise
         except UnusableError as why:
-            if known[path] is None or _identity(path) != known[path]:
-                raise VanishedError(f"checkpoint {path} has been removed while it was read") from why
-            passed_over[path] = why
+            if identity is None or reader.identity(checkpoint) != identity:
+                raise VanishedError(f"checkpoint {checkpoint} has been removed while it was read") from why
+            passed_over[checkpoint] = why
     return Search(None, passed_over)
 
 
-def _read(path: Path, decode: Decode[Decoded]) -> Found[Decoded]:
-    manifest, content = read_whole(path)
-    check_shards(path, manifest.shards)
+def _read(checkpoint: Entry, decode: Decode[Decoded], reader: Reader[Entry]) -> Found[Decoded]:
+    manifest, content = reader.whole(checkpoint)
     try:
-        return Found(path, manifest, content, decode(content.path))
+        return Found(str(checkpoint), manifest, content, decode(content.path))
     except (MemoryError, UnusableError):
         raise
     except OSError as error:
-        raise UnavailableError(f"{path / STATE} cannot be read: {error.strerror or error}") from error
+        raise UnavailableError(f"{checkpoint}/{STATE} cannot be read: {error.strerror or error}") from error
     except Exception as error:
         raise NewerError(f"{STATE} is whole, but this version cannot read it: {error}") from error
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode, which change if the path is replaced; None if the path does not exist."""
-    try:
-        known = os.lstat(path)
-    except OSError:
-        return None
-    return known.st_dev, known.st_ino
-
-
-def _step_of(path: Path) -> int:
-    named = NAME.match(path.name)
+def _step_of(checkpoint: str) -> int:
+    named = NAME.match(checkpoint.rpartition("/")[2])
     return int(named[1]) if named else 0

@@ -251,7 +251,7 @@ class ShardedSaver:
         began = time.monotonic()
         try:
             path = self._lead(manifest, taken) if self._files else self._follow(taken)
-            writing.set_result(Written(path, manifest, time.monotonic() - began))
+            writing.set_result(Written(str(path), manifest, time.monotonic() - began))
         except BaseException as error:  # noqa: BLE001  (`finished` raises it)
             writing.set_exception(error)
 

@@ -9,20 +9,22 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from ddpjob_rank.manifests.manifest import Manifest
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-from .checkpoint_directory import CheckpointDirectory
-from .encoding import StateDict, check_loadable, encode
+from .checkpoint_storage import CheckpointStorage
+from .encoding import StateDict, check_encodable, check_loadable, encode
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """A save that is durable."""
 
-    path: Path
+    location: str
+    """The checkpoint's path or URL."""
     manifest: Manifest
     seconds: float
     """Seconds that it took to check and to write the save."""
@@ -53,9 +55,9 @@ class Snapshots:
 class Writer:
     """Writes one save at a time. Its methods are called by the thread that trains."""
 
-    def __init__(self, files: CheckpointDirectory, check_finite: Callable[[StateDict], object]) -> None:
+    def __init__(self, storage: CheckpointStorage[Any], check_finite: Callable[[StateDict], object]) -> None:
         """`check_finite` raises DivergedError if the shared state has a parameter that must not be saved."""
-        self._files = files
+        self._storage = storage
         self._check_finite = check_finite
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._snapshots: Snapshots | None = None
@@ -83,7 +85,8 @@ class Writer:
         Returns None if there is no such save, or if `wait` is false and the save is not durable yet.
 
         Raises:
-            StorageFullError, StorageError: The save could not be written.
+            StorageFullError, StorageError: The save could not be written. After CheckpointMissedError, a kind of
+                StorageError, training may go on: the next save may succeed.
             SupersededError: A later run has taken over.
             ConfigError: This user may not write to the directory, or the save could not be read back.
             DivergedError: A parameter is not finite.
@@ -97,8 +100,11 @@ class Writer:
         began = time.monotonic()
         self._check_finite(shared)
         state = {"shared": shared, "ranks": ranks(), "position": manifest.position}
-        path = self._files.write(manifest, lambda file: encode(state, file), self._check)
-        return Written(path, manifest, time.monotonic() - began)
+        if not self._storage.checks_files and not self._proved:
+            check_encodable(state)
+            self._proved = True
+        checkpoint = self._storage.write(manifest, lambda file: encode(state, file), self._check)
+        return Written(str(checkpoint), manifest, time.monotonic() - began)
 
     def _check(self, file: Path) -> None:
         """Checks only the first save of a run, because later saves differ only in their numbers."""

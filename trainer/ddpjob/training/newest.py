@@ -6,7 +6,7 @@ from pathlib import Path
 from ddpjob_rank.manifests.manifest import checkpoints_in
 
 from ddpjob.checkpoint.encoding import decode
-from ddpjob.checkpoint.reading import find_newest
+from ddpjob.checkpoint.reading import FILES, find_newest
 
 
 def newest(directory: str | os.PathLike[str]) -> Path | None:
@@ -18,6 +18,6 @@ def newest(directory: str | os.PathLike[str]) -> Path | None:
         OSError: The directory cannot be read.
     """
     path = Path(directory)
-    search = find_newest(lambda: checkpoints_in(path), decode).warn_passed_over()
+    search = find_newest(lambda: checkpoints_in(path), decode, reader=FILES).warn_passed_over()
     search.refuse_newer("Use the version that wrote it")
-    return search.found.path if search.found else None
+    return Path(search.found.location) if search.found else None

@@ -34,4 +34,4 @@ def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
             say(f"resumed: {change}")
     saver.restore_random(saved)
     epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
-    return Resumed(saved.step, epoch, str(saved.path or ""), changes)
+    return Resumed(saved.step, epoch, saved.location, changes)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.console import record, say, warn
+from ddpjob_rank.console import listed, record, say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageError, StorageUnavailableError
+from ddpjob_rank.machine.storage import is_url
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
@@ -23,8 +24,10 @@ from ddpjob_rank.world import World
 
 from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode, from_bytes, to_bytes
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
+from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
 from ddpjob.checkpoint.sharded import TENSORS, ShardedSaver, fitted
@@ -46,8 +49,8 @@ class Saved:
 
     state: StateDict
     """The decoded state; see `encoding` for its keys."""
-    path: Path | None
-    """The checkpoint; None on ranks other than 0, which have received it from rank 0."""
+    location: str
+    """The checkpoint's path or URL. Empty on ranks other than 0, which have received it from rank 0."""
 
     @property
     def step(self) -> int:
@@ -112,13 +115,19 @@ class Saver:
         self._agreement = agreement
         self._group = group
         self._check_finite, self._check_found, self._saved = check_finite, check_found, saved
-        self._files: CheckpointDirectory | None = None
+        self._storage: CheckpointStorage[Any] | None = None
         self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
-            self._files = CheckpointDirectory(Path(settings.directory), settings.keep)
-            self._writer = Writer(self._files, check_finite)
+            self._storage = open_storage(settings.directory, settings.keep)
+            self._writer = Writer(self._storage, check_finite)
         if settings.directory is not None and divided:
-            self._writer = ShardedSaver(Path(settings.directory), self._files, world, divided)
+            if is_url(settings.directory):
+                raise ConfigError(
+                    f"{settings.directory}: the state of {listed([*divided], 3)} is divided among the ranks, which"
+                    " needs a directory that all nodes share"
+                )
+            files = self._storage if isinstance(self._storage, CheckpointDirectory) else None
+            self._writer = ShardedSaver(Path(settings.directory), files, world, divided)
         self._manifest = Manifest(
             **{"globalBatchSize": 0, **facts},
             step=0,
@@ -146,19 +155,19 @@ class Saver:
         """
         if self._settings.directory is None:
             return None
-        found = self._find(self._files) if self._files else None
+        found = self._find(self._storage) if self._storage else None
         try:
             content = broadcast_file(found.content if found else None, self.world, self._group)
         except OSError as error:
-            raise StorageUnavailableError(f"{found and found.path} cannot be read: {error.strerror}") from error
+            raise StorageUnavailableError(f"{found and found.location} cannot be read: {error.strerror}") from error
         if content is None:
             reporting.report(resumed=0)
             if self._settings.start_over:
                 reporting.starts_over()
             return None
-        saved = Saved(found.state, found.path) if found else Saved(decode(content.path), None)
+        saved = Saved(found.state, found.location) if found else Saved(decode(content.path), "")
         if found:
-            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
+            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
         reporting.report(resumed=saved.step)
         return saved
 
@@ -172,13 +181,13 @@ class Saver:
             shared: StateDict = saved.state["shared"]
             return shared
         if isinstance(self._writer, ShardedSaver):
-            return self._writer.restore(saved.path, saved.state, objects)
-        if not self.world.alone or saved.path is None:
+            return self._writer.restore(Path(saved.location) if saved.location else None, saved.state, objects)
+        if not self.world.alone or not saved.location:
             raise ConfigError(
                 "the state in the checkpoint is divided among ranks, and this training's is not: divide it in the"
                 " same way, as by fully_shard, or export the checkpoint"
             )
-        return fitted(saved.state, saved.path, objects)
+        return fitted(saved.state, Path(saved.location), objects)
 
     def own_state(self, saved: Saved) -> StateDict | None:
         """This rank's own state in a checkpoint; None if the number of ranks has changed."""
@@ -262,12 +271,12 @@ class Saver:
         """
         self._settle(wait=True, tolerant=False)
 
-    def _find(self, files: CheckpointDirectory) -> Found[StateDict] | None:
-        found = files.newest(
+    def _find(self, storage: CheckpointStorage[Any]) -> Found[StateDict] | None:
+        found = storage.newest(
             self._decode, start_over=self._settings.start_over, retry_seconds=self._settings.retry_seconds
         )
         uid, before = self._settings.uid, found.manifest.lineage if found else ()
-        lineage = extended_lineage(before, self._settings.attempt, files.newest_attempt())
+        lineage = extended_lineage(before, self._settings.attempt, storage.newest_attempt())
         self._manifest = replace(self._manifest, lineage=lineage)
         if found:
             self._check_found(found)
@@ -275,11 +284,10 @@ class Saver:
             ancestors = tuple(former for former in led_here if former != uid)
             self._manifest = replace(self._manifest, ancestors=ancestors)
             if found.manifest.uid == uid:
-                files.tidy(replace(self._manifest, step=found.manifest.step), found.path)
+                storage.tidy(replace(self._manifest, step=found.manifest.step), found.location)
             else:
-                say(
-                    f"{found.path} is from another job (uid {found.manifest.uid or 'none'}): this job resumes from it"
-                )
+                former = found.manifest.uid or "none"
+                say(f"{found.location} is from another job (uid {former}): this job resumes from it")
         return found
 
     def _decode(self, file: Path) -> StateDict:
@@ -380,6 +388,6 @@ class Saver:
             return
         self._good_at, self._writing = time.monotonic(), written.seconds
         if self.world.leads:
-            record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.path)
+            record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)
             reporting.report(checkpoint=written.manifest.step)
             self._saved(written)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 import tempfile
 from contextlib import suppress
@@ -23,6 +24,19 @@ ADVICE: dict[type[TrainerError], str] = {
     ConfigError: "it must be a directory that this user may read and write",
     StorageError: "if this happens again, have the disk or the file server looked at",
 }
+
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://")
+
+
+def is_url(address: str) -> bool:
+    """Whether an address is the URL of an object store, and not the path of a directory."""
+    return URL.match(address) is not None
+
+
+def directory_of(address: str | None) -> Path | None:
+    """The directory that an address names; None if it names none, or an object store."""
+    return Path(address) if address and not is_url(address) else None
 
 
 def kind_of(number: int | None) -> type[TrainerError]:

@@ -119,13 +119,16 @@ class Manifest:
         return other.uid == self.uid or other.uid in self.ancestors
 
     @property
-    def order(self) -> tuple[Writer, int]:
+    def order(self) -> tuple[Writer, int, str]:
         """A sort key. A later writer's checkpoints are newer; if the writer is the same, the later step is newer.
+
+        A writer saves the same step again if an epoch ends there: after that, a scheduler may have made a step. Then
+        the later save is newer.
 
         The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write the
         checkpoint of a step after a later attempt has resumed from a lower step.
         """
-        return self.writer, self.step
+        return self.writer, self.step, self.savedAt
 
 
 def checkpoints_in(directory: Path) -> list[Path]:
@@ -163,10 +166,15 @@ def read_manifest(checkpoint: Path) -> Manifest:
         raise UnavailableError(f"{checkpoint / MANIFEST} cannot be read: {error.strerror}") from error
     if len(written) > MANIFEST_BYTES:
         raise ForeignError(f"{MANIFEST} has more than {MANIFEST_BYTES} bytes")
-    return _manifest_of(written)
+    return decoded(written)
 
 
-def _manifest_of(written: bytes) -> Manifest:
+def decoded(written: bytes) -> Manifest:
+    """The manifest that a manifest.json with this content describes. Ignores fields that this version does not know.
+
+    Raises:
+        ForeignError, NewerError, BrokenError: It is not a manifest of this program and version.
+    """
     try:
         fields = json.loads(written)
     except (ValueError, RecursionError) as error:

@@ -27,28 +27,14 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from . import agreement_rules as rules
 from . import agreement_wire as wire
-from .agreement_leader import (
-    CONTENT_BYTES,
-    CONTENTS_KEPT,
-    COUNTS_SECONDS,
-    MISMATCH_SECONDS,
-    PATIENCE_SECONDS,
-    Leader,
-    SentContents,
-    Tell,
-    Wish,
-    called_less_often,
-    given_up,
-    new_token,
-    not_called,
-    serve,
-)
+from .agreement_leader import Leader, Tell
+from .agreement_rules import Wish
+from .agreement_server import SentContents, new_token, serve
+from .agreement_warnings import called_less_often, given_up, not_called
 
 __all__ = ["Agreement", "Store", "Wish"]
-
-SILENT_LEADER_SECONDS = 5.0
-"""How much longer than the leader a rank waits before it gives up a wish."""
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 2.0
 """How often a rank looks for the leader's address until rank 0 has published it: less and less often."""
@@ -126,7 +112,7 @@ class Agreement:
         self._tell: Tell | None = None
         self._unreachable = ""
         """Why the leader cannot be reached, although rank 0 has published its address."""
-        self._unsent = deque[tuple[str, bytes]](maxlen=CONTENTS_KEPT)
+        self._unsent = deque[tuple[str, bytes]](maxlen=rules.CONTENTS_KEPT)
         self._sending: asyncio.Task[None] | None = None
         self._closes = False
         self._sent = SentContents(size) if rank == 0 else None
@@ -160,7 +146,8 @@ class Agreement:
         Raises:
             ValueError: The content or its name is too long, or the name has a space.
         """
-        if len(content) > CONTENT_BYTES or not 0 < len(name) <= wire.NAME_BYTES or not name.isascii() or " " in name:
+        fits = len(content) <= rules.CONTENT_BYTES and 0 < len(name) <= wire.NAME_BYTES
+        if not fits or not name.isascii() or " " in name:
             raise ValueError(f"{name!r}, {len(content)} bytes: cannot be sent to rank 0")
         if self._sent:
             self._sent.put(self._rank, name, content)
@@ -213,7 +200,7 @@ class Agreement:
             self._part()
         pending = [order.wish for order in self._orders.values()]
         if pending:
-            await asyncio.sleep(MISMATCH_SECONDS)
+            await asyncio.sleep(rules.MISMATCH_SECONDS)
             if self._orders:
                 self._warn(called_less_often([self._rank], self._function, max(pending)))
 
@@ -229,7 +216,7 @@ class Agreement:
 
     async def _follow(self, store: Store, key: str, hosts: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
-        naming = loop.call_later(MISMATCH_SECONDS, self._name_leader)
+        naming = loop.call_later(rules.MISMATCH_SECONDS, self._name_leader)
         try:
             connection = await self._connected(store, key, hosts)
         finally:
@@ -281,7 +268,7 @@ class Agreement:
             return
         if self._tell:
             self._tell("wish", wish)
-        seconds = PATIENCE_SECONDS[wish] + SILENT_LEADER_SECONDS
+        seconds = rules.PATIENCE_SECONDS[wish] + rules.SILENT_LEADER_SECONDS
         asyncio.get_running_loop().call_later(seconds, self._lose_patience, wish, self._wished[wish])
 
     def _lose_patience(self, wish: Wish, wished: object) -> None:
@@ -328,7 +315,7 @@ class Agreement:
         with self._lock:
             due = [order for order in self._orders.values() if order.position <= position]
         for order in due:
-            if not order.decided.wait(2 * COUNTS_SECONDS):
+            if not order.decided.wait(2 * rules.COUNTS_SECONDS):
                 self._decide(order.number, counts=False)  # As the leader does, when it can.
         with self._lock:
             for order in due:

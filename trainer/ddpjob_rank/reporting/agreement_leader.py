@@ -1,53 +1,14 @@
-"""The leader of an agreement: on rank 0, it fulfils the ranks' wishes, and gathers what they send."""
+"""The leader of an agreement: on rank 0, it fulfils the ranks' wishes."""
 
 import asyncio
-import hmac
-import secrets
-import socket
-import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import closing, suppress
-from enum import IntEnum
-from functools import partial
+from contextlib import suppress
 from typing import Protocol
 
-from ddpjob_rank.console import listed
-
-from . import agreement_wire as wire
-
-ORDER_SECONDS = 2.0
-"""How long the leader waits for the ranks' answers to an order. Meanwhile a rank may be waiting for the decision."""
-
-COUNTS_SECONDS = 5.0
-"""How long after an order the leader may decide that it counts. A rank waits twice as long for that."""
-
-MISMATCH_SECONDS = 45.0
-"""How long the leader waits for ranks that have not connected, or not yet acted as the others have."""
-
-FARTHER = 4
-"""By which factor an order is farther ahead than the previous order, for which a rank was late."""
-
-CONTENT_BYTES = 1 << 30
-CONTENTS_KEPT = 4
-"""How many names have contents at the same time. A save that was abandoned leaves contents that nobody gathers."""
-
-MOST_NAMED = 8
-
-
-class Wish(IntEnum):
-    """What a rank may want all ranks to do. The greatest wish counts."""
-
-    NOTHING = 0
-    SAVE = 1
-    STOP = 2
-
-
-PATIENCE_SECONDS = {Wish.NOTHING: 45.0, Wish.SAVE: 45.0, Wish.STOP: 10.0}
-"""How long all ranks together may take to answer. Their threads answer within milliseconds, whatever the ranks are
-doing. Whoever stops has a grace period."""
-
-IN_WORDS = {Wish.SAVE: "saved", Wish.STOP: "stopped"}
+from . import agreement_rules as rules
+from .agreement_rules import Wish
+from .agreement_warnings import called_less_often, given_up, not_called
 
 
 class Tell(Protocol):
@@ -87,7 +48,8 @@ class Leader:
 
     def hear(self, rank: int, word: str, numbers: list[int]) -> None:
         """Takes a message of a rank."""
-        self._heard.put_nowait((rank, word, numbers))
+        if not self._apart:
+            self._heard.put_nowait((rank, word, numbers))
 
     def leave(self, rank: int, tell: Tell) -> None:
         """The connection of a rank has ended."""
@@ -97,7 +59,7 @@ class Leader:
 
     async def lead(self) -> None:
         """Fulfils wishes, until the ranks have parted because some do not answer."""
-        naming = asyncio.get_running_loop().call_later(MISMATCH_SECONDS, self._name_absent)
+        naming = asyncio.get_running_loop().call_later(rules.MISMATCH_SECONDS, self._name_absent)
         try:
             while not self._apart:
                 if self._wished:
@@ -112,7 +74,7 @@ class Leader:
         begun, ahead = time.monotonic(), 1
 
         def seconds_left() -> float:
-            return begun + PATIENCE_SECONDS[self._wished] - time.monotonic()
+            return begun + rules.PATIENCE_SECONDS[self._wished] - time.monotonic()
 
         while True:
             await self._until(lambda: not self._absent(), seconds_left)
@@ -120,24 +82,25 @@ class Leader:
             if missing := self._absent() | self._silent(positions):
                 self._give_up(missing)
                 return
-            if await self._order(self._wished, max(positions.values()) + ahead):
+            counts, late = await self._order(self._wished, max(positions.values()) + ahead)
+            if counts:
                 return
-            ahead *= FARTHER
+            ahead *= rules.FARTHER if late else 1
 
-    async def _order(self, wish: Wish, position: int) -> bool:
-        """Orders all ranks to act, and decides whether the order counts."""
+    async def _order(self, wish: Wish, position: int) -> tuple[bool, bool]:
+        """Orders all ranks to act. Returns whether the order counts, and whether a rank was late."""
         ordered = time.monotonic()
         answers = await self._answers(
-            "order", position, wish, seconds_left=lambda: ordered + ORDER_SECONDS - time.monotonic()
+            "order", position, wish, seconds_left=lambda: ordered + rules.ORDER_SECONDS - time.monotonic()
         )
-        in_time = time.monotonic() - ordered < COUNTS_SECONDS
-        counts = in_time and not self._silent(answers) and all(answers.values())
+        late = not all(answers.values())
+        counts = not late and not self._silent(answers) and time.monotonic() - ordered < rules.COUNTS_SECONDS
         self._tell_all("decide", self._number, counts)
         if counts:
             self._acted[self._number] = set()
             if self._wished <= wish:
                 self._wished = Wish.NOTHING
-        return counts
+        return counts, late
 
     async def _answers(self, word: str, *numbers: int, seconds_left: Callable[[], float]) -> dict[int, int]:
         """Asks all ranks, and returns their answers, by rank."""
@@ -181,7 +144,7 @@ class Leader:
             case "acted", [number, 1 | 2 as wish] if number in self._acted:
                 if not self._acted[number]:
                     loop = asyncio.get_running_loop()
-                    loop.call_later(MISMATCH_SECONDS, self._name_late, number, Wish(wish))
+                    loop.call_later(rules.MISMATCH_SECONDS, self._name_late, number, Wish(wish))
                 self._acted[number].add(rank)
         return rank, word, numbers
 
@@ -203,115 +166,3 @@ class Leader:
     def _name_late(self, number: int, wish: Wish) -> None:
         if late := self._ranks.keys() - self._acted.pop(number):
             self._warn(called_less_often(late, self._function, wish))
-
-
-class SentContents:
-    """What the ranks have sent, by name and rank, for any thread."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._changed = threading.Condition()
-        self._contents: dict[str, dict[int, bytes]] = {}
-
-    def put(self, rank: int, name: str, content: bytes) -> None:
-        """Keeps a content, and forgets those of the oldest name if there are too many names."""
-        with self._changed:
-            self._contents.setdefault(name, {})[rank] = content
-            if len(self._contents) > CONTENTS_KEPT:
-                del self._contents[next(iter(self._contents))]
-            self._changed.notify_all()
-
-    def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
-        """Waits for the contents of all ranks, and hands them out.
-
-        Raises:
-            TimeoutError: Some have not come within `seconds`. The message names their ranks.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._contents.get(name, ())) == self._size, seconds)
-            contents = self._contents.pop(name, {})
-        if missing := sorted({*range(self._size)} - contents.keys()):
-            raise TimeoutError(f"{ranks(missing, 'has')} sent nothing within {seconds:.0f} s")
-        return dict(sorted(contents.items()))
-
-
-async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
-    """Serves the ranks that connect; a stranger is dismissed."""
-    served = set[asyncio.Task[None]]()
-    try:
-        while True:
-            connection = await wire.accepted(listener)
-            if len(served) > 4 * size + 256:  # Strangers: a rank has two connections at most.
-                connection.close()
-                continue
-            task = asyncio.ensure_future(_attend(connection, token, size, leader, sent))
-            served.add(task)
-            task.add_done_callback(served.discard)
-    finally:
-        for task in served:
-            task.cancel()
-
-
-async def _attend(connection: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
-    # A ValueError: it is no rank. Cancelled: the leader ends.
-    with suppress(OSError, ValueError, asyncio.CancelledError), closing(connection):
-        given, number, *rest = await wire.greeted(connection)
-        rank = int(number)
-        if not hmac.compare_digest(given.encode(), token.encode()) or not 0 < rank < size:
-            return
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(connection, wire.WELCOME)
-        if rest:
-            name, length = rest[0], int(rest[1])
-            if not 0 <= length <= CONTENT_BYTES:
-                return
-            sent.put(rank, name, bytes(await wire.content(connection, length)))
-            await loop.sock_sendall(connection, wire.WELCOME)
-            return
-        tell = partial(wire.tell, connection)
-        leader.join(rank, tell)
-        try:
-            async for word, numbers in wire.messages(connection):
-                leader.hear(rank, word, numbers)
-        finally:
-            leader.leave(rank, tell)
-
-
-def new_token() -> str:
-    """What ranks prove themselves by."""
-    return secrets.token_hex(16)
-
-
-def ranks(numbers: Collection[int], verb: str) -> str:
-    """Ranks as the subject of a sentence: `rank 2 has`, `ranks 2, 5 have`."""
-    if verb == "has" and len(numbers) > 1:
-        verb = "have"
-    return f"rank{'s' if len(numbers) > 1 else ''} {listed(sorted(numbers), MOST_NAMED)} {verb}"
-
-
-def not_called(absent: Collection[int], function: str, rank: int) -> str:
-    """Warns that some ranks have never called a function that another rank has called."""
-    return (
-        f"{ranks(absent, 'has')} not called {function} in the {MISMATCH_SECONDS:.0f} s since rank {rank} called it,"
-        " or cannot connect to rank 0: call it equally often on all ranks, which otherwise stop after different steps"
-    )
-
-
-def given_up(missing: Collection[int], wish: Wish, never_called: str) -> str:
-    """Warns that a wish was given up, because some ranks did not answer, or never called the function."""
-    why = ranks(missing, f"never called {never_called}" if never_called else "did not answer")
-    cure = "call it on all ranks" if never_called else "find out whether it is stopped, or too busy to answer"
-    result = (
-        "so the ranks cannot stop after the same step, and each stops when it is told to itself"
-        if wish is Wish.STOP
-        else "so the ranks cannot save now, and try again when the next save is due"
-    )
-    return f"{why}, {result}: {cure}"
-
-
-def called_less_often(late: Collection[int], function: str, wish: Wish) -> str:
-    """Warns that some ranks have not come to the call in which the others have acted."""
-    return (
-        f"{ranks(late, 'has')} not come as far as the others, which {IN_WORDS[wish]} {MISMATCH_SECONDS:.0f} s ago:"
-        f" call {function} equally often on all ranks"
-    )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ddpjob_rank.environment import Env
+from ddpjob_rank.machine import storage
 from ddpjob_rank.recording.event import Event
 from ddpjob_rank.recording.event_file import EventFile
 from ddpjob_rank.recording.json_lines import JsonLines
@@ -23,7 +24,7 @@ CLOSING_SECONDS = 0.5
 
 def directory_of(env: Mapping[str, str]) -> Path | None:
     """The directory for the curve: in a local run's directory or beside the checkpoints, or None without either."""
-    parent = env.get(Env.RUN_DIR) or env.get(Env.CHECKPOINT_DIR)
+    parent = env.get(Env.RUN_DIR) or storage.directory_of(env.get(Env.CHECKPOINT_DIR))
     return Path(parent) / "metrics" if parent else None
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.machine import memory
+from ddpjob_rank.machine.storage import directory_of
 from ddpjob_rank.manifests.manifest import checkpoints_in, read_manifest
 from ddpjob_rank.manifests.unusable import UnusableError
 
@@ -50,12 +51,12 @@ class Facts:
 
 def inspect_machine(env: Mapping[str, str]) -> Facts:
     """Inspects this machine. This may take as long as the checkpoints' file system takes to answer."""
-    checkpoints = env.get(Env.CHECKPOINT_DIR)
+    checkpoints = directory_of(env.get(Env.CHECKPOINT_DIR))
     return Facts(
         shared_memory=directory(Path(SHARED_MEMORY)) if sys.platform == "linux" else None,
         open_files=_open_files(),
-        checkpoints=directory(Path(checkpoints), make=True) if checkpoints else None,
-        newest_checkpoint=_newest(Path(checkpoints)) if checkpoints else None,
+        checkpoints=directory(checkpoints, make=True) if checkpoints else None,
+        newest_checkpoint=_newest(checkpoints) if checkpoints else None,
         killed_together=memory.kills_together(),
     )
 

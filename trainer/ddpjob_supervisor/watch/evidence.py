@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
+from ddpjob_rank.machine.storage import directory_of
 
 from .threads import in_thread
 
@@ -49,8 +50,8 @@ def directories(env: Mapping[str, str]) -> Iterator[Path]:
 
 def lasting_directories(env: Mapping[str, str]) -> Iterator[Path]:
     """The directories for evidence that outlive the pod."""
-    if checkpoints := env.get(Env.CHECKPOINT_DIR):
-        yield Path(checkpoints) / "stalls"
+    if checkpoints := directory_of(env.get(Env.CHECKPOINT_DIR)):
+        yield checkpoints / "stalls"
     if run := env.get(Env.RUN_DIR):
         yield Path(run) / "stalls"
 

@@ -1,25 +1,27 @@
 """Saves and resumes a run: decides when a checkpoint is due, and does each rank's part of saving and resuming.
 
-Only rank 0 reads and writes files; it writes them while training goes on. The other ranks send the states of their
-random generators to rank 0, and receive a checkpoint's bytes from it, so they need no access to the directory. Each
-node has one copy of these bytes.
+Only rank 0 reads and writes checkpoints; it writes them while training goes on. The other ranks send the states of
+their random generators to rank 0, and receive a checkpoint's bytes from it, so they need no access to the storage.
+Each node has one copy of these bytes.
 """
 
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import torch
 from ddpjob import random_state
-from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
 from ddpjob.checkpoint.encoding import StateDict, decode
 from ddpjob.checkpoint.finite import check_parameters
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
+from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.reading import PATIENCE_SECONDS, Found
 from ddpjob.checkpoint.writer import Writer
 from ddpjob.group.collectives import broadcast_file, gather
 from ddpjob_rank.console import record, say, warn
-from ddpjob_rank.errors import ConfigError, DivergedError, StorageUnavailableError
+from ddpjob_rank.errors import CheckpointMissedError, ConfigError, DivergedError, StorageUnavailableError
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
@@ -68,8 +70,9 @@ class Saver:
         self._settings = settings
         self._world = world
         self._global_batch = global_batch
-        self._files = CheckpointDirectory(settings.directory, settings.keep) if world.leads else None
-        self._writer = Writer(self._files, self._check_finite) if self._files else None
+        self._storage = open_storage(settings.directory, settings.keep) if world.leads else None
+        self._writer = Writer(self._storage, self._check_finite) if self._storage else None
+        self._missed: CheckpointMissedError | None = None
         self._lineage: tuple[int, ...] = ()
         self._ancestors: tuple[str, ...] = ()
         self._run = new_run()
@@ -90,13 +93,13 @@ class Saver:
             CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
             ConfigError: The checkpoint was saved with other data.
         """
-        found = self._find(self._files) if self._files else None
+        found = self._find(self._storage) if self._storage else None
         try:
             content = broadcast_file(found.content if found else None, self._world)
         except OSError as error:
-            raise StorageUnavailableError(f"{found and found.path} cannot be read: {error.strerror}") from error
+            raise StorageUnavailableError(f"{found and found.location} cannot be read: {error.strerror}") from error
         if found:
-            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.path)
+            record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
         if content is None:
             reporting.report(resumed=0)
             if self._settings.start_over:
@@ -107,21 +110,22 @@ class Saver:
         reporting.report(resumed=position.step)
         return decoded
 
-    def _find(self, files: CheckpointDirectory) -> Found[StateDict] | None:
+    def _find(self, storage: CheckpointStorage[Any]) -> Found[StateDict] | None:
         # The others wait in a collective. If it timed out, one of them would seem to be the rank that failed.
         retry_seconds = min(PATIENCE_SECONDS, self._config.group.collective_seconds * PATIENCE_SHARE)
-        found = files.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
+        found = storage.newest(self._decode, start_over=self._settings.start_over, retry_seconds=retry_seconds)
         before = found.manifest.lineage if found else ()
-        self._lineage = extended_lineage(before, self._config.attempt, files.newest_attempt())
+        self._lineage = extended_lineage(before, self._config.attempt, storage.newest_attempt())
         if found:
             self._compare(found)
             led_here = dict.fromkeys((*found.manifest.ancestors, found.manifest.uid))
             self._ancestors = tuple(uid for uid in led_here if uid != self._config.uid)
             if found.manifest.uid == self._config.uid:
-                files.tidy(self._manifest(Position(step=found.manifest.step)), found.path)
+                storage.tidy(self._manifest(Position(step=found.manifest.step)), found.location)
             else:
                 say(
-                    f"{found.path} is from another job (uid {found.manifest.uid or 'none'}): this job resumes from it"
+                    f"{found.location} is from another job (uid {found.manifest.uid or 'none'}): this job resumes"
+                    " from it"
                 )
         return found
 
@@ -134,13 +138,13 @@ class Saver:
         then, now = found.manifest, self._data
         within_epoch = now.within_epoch(then.samples, self._global_batch)
         if differences := _data_of(then).differences(now):
-            problem = f"checkpoint {found.path} was saved with other data: {'; '.join(differences)}"
+            problem = f"checkpoint {found.location} was saved with other data: {'; '.join(differences)}"
             if not self._settings.allow_other_data:
                 raise ConfigError(f"{problem}. {OTHER_DATA_REMEDY}")
             warn(f"{problem}{f'. In the rest of epoch {then.epoch} {SEEN_TWICE}' if within_epoch else ''}")
         elif then.seed is None and within_epoch:
             warn(
-                f"checkpoint {found.path} is from an older version, which ordered an epoch differently. In "
+                f"checkpoint {found.location} is from an older version, which ordered an epoch differently. In "
                 "the rest of"
                 f" epoch {then.epoch} {SEEN_TWICE}"
             )
@@ -231,13 +235,16 @@ class Saver:
         heard_from_all()
         begin("saving")
         if self._writer:
-            self.finish()
+            self._tell(wait=True)
+            self._missed = None
             self._writer.begin(self._manifest(position), state.shared(learner), lambda: of_ranks)
         self._saved_at, self.saved_step = time.monotonic(), position.step
         self._cost = self._saved_at - began
 
     def settle(self) -> None:
         """Reports the save that is under way if it has become durable. Does not wait for it.
+
+        If an object store did not take it, that is only a warning: the next save may succeed.
 
         Raises:
             StorageFullError, StorageError: The save could not be written.
@@ -247,8 +254,15 @@ class Saver:
         self._tell(wait=False)
 
     def finish(self) -> None:
-        """Waits until the save that is under way is durable, and reports it. Raises the same errors as `settle`."""
+        """Waits until the last save is durable, and reports it.
+
+        Raises:
+            CheckpointMissedError: An object store did not take it.
+            TrainerError: As `settle`.
+        """
         self._tell(wait=True)
+        if self._missed:
+            raise self._missed
 
     def finish_after(self, error: Exception) -> None:
         """Like `finish`, but for a run that ends with `error`, so that a failure of the save is only a warning."""
@@ -258,13 +272,18 @@ class Saver:
             warn(f"{another} (the run ends by {type(error).__name__})")
 
     def _tell(self, *, wait: bool) -> None:
-        written = self._writer.finished(wait=wait) if self._writer else None
+        try:
+            written = self._writer.finished(wait=wait) if self._writer else None
+        except CheckpointMissedError as error:
+            self._missed = error
+            warn(f"{error}; training goes on, and tries again when the next save is due")
+            return
         if written:
             self._writing = written.seconds
             step, epoch = written.manifest.step, written.manifest.epoch
-            record("saved", step=step, epoch=epoch, checkpoint=written.path)
+            record("saved", step=step, epoch=epoch, checkpoint=written.location)
             reporting.report(checkpoint=step)
-            self._recorder.add("saved", step, epoch=epoch, checkpoint=str(written.path), seconds=written.seconds)
+            self._recorder.add("saved", step, epoch=epoch, checkpoint=str(written.location), seconds=written.seconds)
 
     def _every_seconds(self) -> float | None:
         every = self._settings.every_seconds

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob.checkpoint.encoding import decode, first_lines
-from ddpjob.checkpoint.reading import find_newest
+from ddpjob.checkpoint.reading import FILES, find_newest
 from ddpjob.random_state import seed_all
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
@@ -83,7 +83,7 @@ def load(directory: Path) -> Trained:
     single = os.path.lexists(directory / MANIFEST)
     try:
         search = find_newest(
-            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode
+            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode, reader=FILES
         ).warn_passed_over()
     except OSError as error:
         raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
@@ -91,4 +91,4 @@ def load(directory: Path) -> Trained:
     found = search.found
     if found is None:
         raise ConfigError(f"{directory} has no valid checkpoint: name the --checkpoint-dir of a training")
-    return Trained(found.path, found.manifest.step, state.evaluated(found.state), found.manifest.arguments)
+    return Trained(Path(found.location), found.manifest.step, state.evaluated(found.state), found.manifest.arguments)

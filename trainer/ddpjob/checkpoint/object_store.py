@@ -1,0 +1,517 @@
+"""Checkpoints in an object store: S3, Google Cloud Storage, Azure Blob Storage, and what speaks their protocols.
+
+    step-00000120-4839/begun.json       the description of a checkpoint that somebody has begun to write
+    step-00000120-4839/state.pt         the state
+    step-00000120-4839/manifest.json    the whole description; written last
+    step-00000120-4839.broken           marks a broken checkpoint that was set aside
+    .ddpjob-probe                       shows that the store refuses to create an object twice
+
+An object store has no rename and no locks, but can refuse to write an object that exists. So each save has a name of
+its own, with a random number, and no object is ever written twice. Who creates `manifest.json` decides what becomes
+of a checkpoint: its writer, who thereby commits it, or a later run that finds it unfinished, and puts a description
+without a checksum there. Then the writer, if it still runs, cannot commit any more, and its objects can be removed.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
+
+import obstore
+from ddpjob_rank.console import counted, warn
+from ddpjob_rank.errors import (
+    CheckpointMissedError,
+    ConfigError,
+    StorageUnavailableError,
+    TrainerError,
+)
+from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, decoded, encoded
+from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, UnavailableError, UnusableError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotSupportedError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import from_url
+
+from ddpjob.group.shared_file import SharedFile
+
+from .checkpoint_storage import CheckpointStorage, named
+from .content import Measured, Sink
+from .reading import BROKEN, PATIENCE_SECONDS, STATE, Decode, Decoded, Found
+
+if TYPE_CHECKING:
+    from obstore import WritableFile
+    from obstore.store import ObjectStore as Store
+
+SCHEMES = ("s3", "gs", "az", "s3a", "azure", "abfs", "abfss", "adl")
+BEGUN = "begun.json"
+PROBE = ".ddpjob-probe"
+
+CONNECT_SECONDS = 5
+REQUEST_SECONDS = 90
+"""The longest that one request may take, including the upload of a part."""
+RETRY_SECONDS = 15
+"""How long a request is repeated that has not reached the server, or met an error of the server's own."""
+PART_BYTES = 16 * 1024 * 1024
+"""Bytes of a request that uploads or downloads a state. S3 allows 10,000 parts, so a state may have 160 GB."""
+PARTS_AT_ONCE = 4
+COPY_BYTES = 1024 * 1024
+"""Bytes that are copied at once, while Python's global lock keeps the thread that trains waiting."""
+COMMIT_TRIES = 3
+"""How often the creation of an object is tried whose answer is lost."""
+PAUSE_SECONDS = 1.0
+
+ERRORS = (BaseError, OSError, ValueError)
+"""What obstore raises."""
+STATUS = re.compile(r"status code: (\d{3})")
+CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+HTTP_ERROR = re.compile(r"HttpError \{\s{1,64}kind: (\w{1,32})")
+BROKEN_CONNECTIONS = {
+    "Connect": "there is no connection to the server",
+    "Timeout": "the server has not answered in time",
+    **dict.fromkeys(("Request", "Interrupted", "Decode"), "the connection to the server broke"),
+}
+MEANINGS = {
+    "401": "the credentials are not valid",
+    "403": "the credentials do not permit it",
+    "404": "the bucket does not exist",
+}
+PASSING = {"408", "409", "425", "429"}
+"""Answers that blame the request, but may differ the next time."""
+BUCKET_MISSING = {"NoSuchBucket", "ContainerNotFound"}
+METADATA_SERVICE = "169.254.169.254"
+NO_CREDENTIALS = (
+    "no credentials were found in the environment, and the machine's metadata service gave none. Set"
+    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your provider has in their place"
+)
+REMEDY = (
+    "see whether the name is right, and what the credentials permit: DDPJob lists, reads, writes and deletes objects"
+    " there"
+)
+
+
+class StoreError(UnavailableError):
+    """A request to the store has failed. The message has no secrets: of the server's answer it only has the codes."""
+
+    def __init__(self, what: str, error: Exception) -> None:
+        text = str(error)[:8192]
+        status, code = STATUS.search(text), CODE.search(text)
+        self.lasting = (
+            status is not None and (status[1][0] in "34" or status[1] == "501") and status[1] not in PASSING
+        )
+        """Whether the same request would fail again."""
+        broken = HTTP_ERROR.search(text)
+        self.lost = broken is not None and broken[1] != "Connect"
+        """Whether the server may have done what it was asked for."""
+        super().__init__(f"{what}: {_reason(error, text, status and status[1], code and code[1])}")
+
+
+def _reason(error: Exception, text: str, status: str | None, code: str | None) -> str:
+    if METADATA_SERVICE in text.split("\n", 1)[0]:
+        return NO_CREDENTIALS
+    if status:
+        answer = f"{status} {code}" if code else status
+        return f"{MEANINGS[status]} ({answer})" if status in MEANINGS else f"the server answers {answer}"
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return MEANINGS["403"]
+    if (broken := HTTP_ERROR.search(text)) and broken[1] in BROKEN_CONNECTIONS:
+        return BROKEN_CONNECTIONS[broken[1]]
+    return f"obstore raises {type(error).__name__}"
+
+
+@contextmanager
+def _asking(what: str, *expected: type[Exception]) -> Iterator[None]:
+    """Turns any error of a request into a StoreError, except those that are expected."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except ERRORS as error:
+        code = CODE.search(str(error)[:8192])
+        if isinstance(error, expected) and not (code and code[1] in BUCKET_MISSING):
+            raise
+        raise StoreError(what, error) from None
+
+
+class ObjectStore(CheckpointStorage[str]):
+    """The checkpoints below one URL. A checkpoint is named by its own URL.
+
+    Raises:
+        ConfigError: The URL is wrong, or the store lacks something, such as a right, the bucket, or writes that only
+            create.
+        StorageUnavailableError: The store does not answer.
+    """
+
+    checks_files = False
+
+    def __init__(self, url: str, keep: int, store: "Store | None" = None) -> None:
+        """`store` is the store to use, such as one in memory; by default the one that `url` names."""
+        super().__init__(url.rstrip("/"), keep)
+        self._store = store or _opened(url)
+        self._known: dict[str, Manifest] = {}
+        """The manifests that were read. No object is written twice, so they stay as they are."""
+        try:
+            self._probe()
+        except StoreError as error:
+            kind, remedy = self.given_up(error)
+            raise kind(f"{error}; {remedy}") from error
+
+    def manifest(self, checkpoint: str) -> Manifest:
+        """As `Reader.manifest`. It has no checksum if the checkpoint was given up."""
+        if checkpoint not in self._known:
+            self._known[checkpoint] = self._read_manifest(checkpoint, MANIFEST)
+        return self._known[checkpoint]
+
+    def whole(self, checkpoint: str) -> tuple[Manifest, SharedFile]:
+        """As `Reader.whole`. The content is downloaded into memory."""
+        manifest, key = self.manifest(checkpoint), self._key(checkpoint, STATE)
+        self._check_size(checkpoint, manifest)
+        content, checksum = SharedFile.in_memory(), sha256()
+        at_once = PART_BYTES * PARTS_AT_ONCE
+        for first in range(0, manifest.size, at_once):
+            starts = range(first, min(first + at_once, manifest.size), PART_BYTES)
+            ends = [min(start + PART_BYTES, manifest.size) for start in starts]
+            try:
+                with _asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
+                    parts = obstore.get_ranges(self._store, key, starts=list(starts), ends=ends, coalesce=0)
+            except FileNotFoundError:
+                raise BrokenError(f"it has no {STATE}") from None
+            for part in parts:
+                content.write(memoryview(part))
+                checksum.update(part)
+        if checksum.hexdigest() != manifest.sha256:
+            raise BrokenError(f"the checksum of {STATE} differs from its manifest's")
+        return manifest, content
+
+    def identity(self, checkpoint: str) -> str | None:
+        """Its URL, because a checkpoint is never replaced."""
+        with _asking(f"{checkpoint} cannot be listed"):
+            found = obstore.list_with_delimiter(self._store, self._key(checkpoint))
+        return checkpoint if found["objects"] or found["common_prefixes"] else None
+
+    def given_up(self, error: UnavailableError) -> tuple[type[TrainerError], str]:
+        """As `Reader.given_up`."""
+        if isinstance(error, StoreError) and error.lasting:
+            return ConfigError, REMEDY
+        return StorageUnavailableError, "see whether the store can be reached from here"
+
+    def newest(
+        self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
+    ) -> Found[Decoded] | None:
+        """As `CheckpointStorage.newest`."""
+        with self._needed():
+            return super().newest(decode, start_over=start_over, retry_seconds=retry_seconds)
+
+    def newest_attempt(self) -> int:
+        """As `CheckpointStorage.newest_attempt`.
+
+        Raises:
+            StorageUnavailableError: The store does not answer.
+        """
+        with self._needed():
+            return super().newest_attempt()
+
+    def tidy(self, manifest: Manifest, newest: str) -> None:
+        """As `CheckpointStorage.tidy`. Removes unfinished checkpoints of earlier runs, too."""
+        try:
+            super().tidy(manifest, newest)
+            self._remove_unfinished(manifest)
+        except StoreError as error:
+            warn(f"old checkpoints are not removed now: {error}")
+
+    def write(
+        self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
+    ) -> str:
+        """As `CheckpointStorage.write`, but does not call `check`.
+
+        Raises:
+            CheckpointMissedError: The store did not take the checkpoint. The next one may succeed.
+            SupersededError: A later attempt or run has written to this store, and takes over.
+        """
+        del check
+        checkpoint = f"{self.address}/step-{manifest.step:08}-{secrets.randbelow(10**12)}"
+        try:
+            self._refuse_if_late(manifest)
+            self._remove_unfinished(manifest)
+            self._create(self._key(checkpoint, BEGUN), encoded(manifest))
+            try:
+                content = Upload(self._store)
+                content.fill(self._key(checkpoint, STATE), encode, checkpoint)
+                self._refuse_if_late(manifest)
+                self._commit(checkpoint, _completed(manifest, content))
+            except UnavailableError:
+                raise  # Another request would only be waited for; the next save removes what this one has left.
+            except Exception:
+                with suppress(UnusableError):
+                    self._give_up(checkpoint, manifest)
+                raise
+        except UnavailableError as error:
+            raise CheckpointMissedError(
+                f"checkpoint {checkpoint} could not be saved: {error}. The checkpoints before it are intact"
+            ) from error
+        try:
+            self._prune(checkpoint, manifest)
+        except StoreError as error:
+            warn(f"old checkpoints are not removed now: {error}")
+        return checkpoint
+
+    def _commit(self, checkpoint: str, manifest: Manifest) -> None:
+        if not self._create(self._key(checkpoint, MANIFEST), encoded(manifest)):
+            with suppress(UnusableError):
+                later = self._read_manifest(checkpoint, MANIFEST)
+                raise self._superseded(manifest, f"{named(later.writer)} has given up what this run was writing")
+            raise self._superseded(manifest, f"{checkpoint}/{MANIFEST} exists already")
+        self._known[checkpoint] = manifest
+
+    def _give_up(self, checkpoint: str, manifest: Manifest) -> None:
+        """Removes an unfinished checkpoint, unless its writer commits it first. A description without checksum stays.
+
+        `manifest` is the manifest of the run that gives it up.
+        """
+        empty = encoded(replace(manifest, savedAt="", size=0, sha256=""))
+        if self._create(self._key(checkpoint, MANIFEST), empty) or not self.manifest(checkpoint).sha256:
+            self._delete(checkpoint, STATE, BEGUN)
+
+    def _remove_unfinished(self, manifest: Manifest) -> None:
+        """Gives up what this run and earlier ones have begun and not finished; keeps few descriptions of these."""
+        given_up = []
+        for checkpoint in self._entries():
+            with suppress(UnusableError):
+                unfinished = self._unfinished(checkpoint)
+                if not unfinished or not manifest.continues(unfinished) or unfinished.writer > manifest.writer:
+                    continue
+                if checkpoint in self._known:
+                    given_up.append((unfinished.order, checkpoint))
+                else:
+                    self._give_up(checkpoint, manifest)
+        for _, checkpoint in sorted(given_up)[: -self._keep]:
+            self._delete(checkpoint, STATE, BEGUN, MANIFEST)
+
+    def _unfinished(self, checkpoint: str) -> Manifest | None:
+        """The description that was put there when the checkpoint was begun or given up; None if it is neither."""
+        try:
+            known = self.manifest(checkpoint)
+        except ForeignError:
+            with suppress(ForeignError, BrokenError):
+                return self._read_manifest(checkpoint, BEGUN)
+        except UnusableError:
+            pass
+        else:
+            return None if known.sha256 else known
+        return None
+
+    def _listed(self) -> list[str]:
+        return [checkpoint for checkpoint in self._entries() if not self._unfinished(checkpoint)]
+
+    def _entries(self) -> list[str]:
+        """All checkpoints, finished or not, that were not set aside."""
+        names, aside = self._names()
+        entries = [f"{self.address}/{name}" for name in sorted(names - aside)]
+        self._known = {entry: self._known[entry] for entry in entries if entry in self._known}
+        return entries
+
+    def _names(self) -> tuple[set[str], set[str]]:
+        """The names of all checkpoints, and of those that were set aside."""
+        with _asking(f"{self.address} cannot be listed"):
+            found = obstore.list_with_delimiter(self._store)
+        names = {Path(prefix).name for prefix in found["common_prefixes"]}
+        marks = {Path(item["path"]).name for item in found["objects"]}
+        return (
+            {name for name in names if NAME.fullmatch(name)},
+            {mark.removesuffix(".broken") for mark in marks if BROKEN.fullmatch(mark)},
+        )
+
+    def _read_manifest(self, checkpoint: str, name: str) -> Manifest:
+        try:
+            with _asking(f"{checkpoint}/{name} cannot be read", FileNotFoundError):
+                found = obstore.get(self._store, self._key(checkpoint, name))
+                written = bytes(found.bytes()) if found.meta["size"] <= MANIFEST_BYTES else None
+        except FileNotFoundError:
+            raise ForeignError(f"it has no {name}") from None
+        if written is None:
+            raise ForeignError(f"{name} has more than {MANIFEST_BYTES} bytes")
+        return decoded(written)
+
+    def _check_written(self, checkpoint: str) -> None:
+        # Only the size: the store has checked the parts as they came in, and to read 10 GB back would cost a minute
+        # and money after each save. The checksum is compared when a run resumes.
+        self._check_size(checkpoint, self.manifest(checkpoint))
+
+    def _check_size(self, checkpoint: str, manifest: Manifest) -> None:
+        try:
+            with _asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
+                size = obstore.head(self._store, self._key(checkpoint, STATE))["size"]
+        except FileNotFoundError:
+            raise BrokenError(f"it has no {STATE}") from None
+        if size != manifest.size:
+            raise BrokenError(f"{STATE} has {counted(size, 'byte')}, its manifest says {manifest.size}")
+
+    def _set_aside(self, checkpoint: str) -> None:
+        try:
+            self._create(f"{self._key(checkpoint)}.broken", b"")
+        except StoreError as error:
+            warn(f"the broken checkpoint {checkpoint} could not be set aside: {error}")
+        else:
+            warn(f"the broken checkpoint {checkpoint} is set aside: it is marked by {checkpoint}.broken")
+
+    def _set_aside_before(self) -> list[str]:
+        _, aside = self._names()
+        return sorted((f"{self.address}/{name}" for name in aside), reverse=True)
+
+    def _is_torn(self, aside: str) -> bool:
+        try:
+            self.manifest(aside)
+        except BrokenError:
+            with _asking(f"{aside} cannot be listed"):
+                found = obstore.list_with_delimiter(self._store, self._key(aside))
+            return {Path(item["path"]).name for item in found["objects"]} <= {MANIFEST, STATE, BEGUN}
+        except UnusableError:
+            pass
+        return False
+
+    def _remove(self, checkpoint: str, manifest: Manifest) -> None:
+        """As `CheckpointStorage._remove`. Nobody puts another checkpoint at its URL."""
+        del manifest
+        _, aside = self._names()
+        try:
+            if self._key(checkpoint) in aside:
+                # Without its mark it must still be a broken checkpoint, which can be set aside again.
+                self._delete(checkpoint, STATE, BEGUN)
+                self._delete_object(f"{self._key(checkpoint)}.broken")
+                self._delete(checkpoint, MANIFEST)
+            else:
+                self._delete(checkpoint, MANIFEST, STATE, BEGUN)
+        except StoreError as error:
+            warn(f"the old checkpoint {checkpoint} could not be removed: {error}")
+
+    def _create(self, key: str, content: bytes) -> bool:
+        """Creates an object, whose content must be unique. Returns False if another object is there.
+
+        If the answer is lost, the object may have been created nevertheless: then it has this content.
+        """
+        for tries_left in reversed(range(COMMIT_TRIES)):
+            try:
+                with _asking(f"{self.address}/{key} cannot be written", AlreadyExistsError):
+                    obstore.put(self._store, key, content, mode="create")
+            except AlreadyExistsError:
+                with _asking(f"{self.address}/{key} cannot be read"):
+                    return bytes(obstore.get(self._store, key).bytes()) == content
+            except StoreError as error:
+                if not error.lost or not tries_left:
+                    raise
+                sleep(PAUSE_SECONDS)
+            else:
+                return True
+        raise AssertionError("the last try returns or raises")
+
+    def _delete(self, checkpoint: str, *names: str) -> None:
+        """Deletes objects of a checkpoint, in this order, if they exist."""
+        for name in names:
+            self._delete_object(self._key(checkpoint, name))
+
+    def _delete_object(self, key: str) -> None:
+        with suppress(FileNotFoundError), _asking(f"{self.address}/{key} cannot be deleted", FileNotFoundError):
+            obstore.delete(self._store, key)
+
+    def _key(self, checkpoint: str, name: str | None = None) -> str:
+        key = checkpoint.removeprefix(f"{self.address}/")
+        return f"{key}/{name}" if name else key
+
+    def _probe(self) -> None:
+        """Tries at the start what saves will need. The object stays: whoever finds it knows that creating is refused.
+
+        Raises:
+            StoreError: The store refuses something, or does not answer.
+            ConfigError: It creates an object that exists.
+        """
+        self._names()
+        try:
+            overwrites = all(self._create(PROBE, secrets.token_bytes(16)) for _ in range(2))
+        except StoreError as error:
+            overwrites = isinstance(error.__context__, NotSupportedError)
+            if not overwrites:
+                raise
+        if overwrites:
+            raise ConfigError(
+                f"{self.address} cannot be used: its server does not refuse to create an object twice"
+                " (If-None-Match: *), so two runs could write over each other's checkpoints"
+            )
+
+    @contextmanager
+    def _needed(self) -> Iterator[None]:
+        """Without these requests training cannot begin."""
+        try:
+            yield
+        except StoreError as error:
+            kind, remedy = self.given_up(error)
+            raise kind(f"{error}. Training does not start over: {remedy}") from error
+
+
+class Upload(Measured):
+    """The content of an object while it is uploaded, in parts, of which few are in memory."""
+
+    ERRORS = (StoreError,)
+
+    def __init__(self, store: "Store") -> None:
+        super().__init__()
+        self._store = store
+        self._what = ""
+        self._file: WritableFile
+
+    def fill(self, key: str, encode: Callable[[Sink], object], checkpoint: str) -> None:
+        """Has `encode` write the object's content. Without errors the object exists afterwards.
+
+        Raises:
+            StoreError: The store did not take the content of `checkpoint`.
+        """
+        self._what = f"{checkpoint}/{STATE} cannot be written"
+        self._file = obstore.open_writer(self._store, key, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        try:
+            self._encode(encode)
+        except BaseException as error:
+            with suppress(*ERRORS):
+                self._file.__exit__(type(error), error, None)  # Gives up the upload.
+            raise
+        with _asking(self._what):
+            self._file.close()
+
+    def _append(self, portion: memoryview) -> None:
+        with _asking(self._what):
+            for start in range(0, len(portion), COPY_BYTES):
+                # A copy, because obstore keeps what it is given until that is uploaded, and torch reuses its memory.
+                self._file.write(bytes(portion[start : start + COPY_BYTES]))
+
+
+def _completed(manifest: Manifest, content: Upload) -> Manifest:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return replace(manifest, savedAt=now, size=content.size, sha256=content.sha256)
+
+
+def _opened(url: str) -> "Store":
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/") or set(rest) & set("?#"):
+        raise ConfigError(f"{url}: must be a directory, or a URL such as s3://BUCKET/PATH, gs://… or az://…")
+    if "@" in rest and not scheme.startswith("abfs"):
+        raise ConfigError(f"{scheme}://…: a URL has no credentials; they come from the environment")
+    try:
+        return from_url(
+            url,
+            client_options={
+                "allow_http": True,  # Only if the user's own AWS_ENDPOINT_URL begins with http.
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+                "timeout": timedelta(seconds=REQUEST_SECONDS),
+            },
+            retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        )
+    except ERRORS as error:
+        # The first line names what is missing; what follows it may contain the settings.
+        raise ConfigError(f"{url} cannot be used: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,35 @@
+"""What ranks can agree on, and how long they wait for each other meanwhile."""
+
+from enum import IntEnum
+
+
+class Wish(IntEnum):
+    """What a rank may want all ranks to do. The greatest wish counts."""
+
+    NOTHING = 0
+    SAVE = 1
+    STOP = 2
+
+
+PATIENCE_SECONDS = {Wish.SAVE: 45.0, Wish.STOP: 10.0}
+"""How long the leader waits for the ranks' positions. Their threads answer within milliseconds, whatever the ranks
+are doing. A rank that is to stop has a grace period, so that waiting longer could cost it its last save."""
+
+SILENT_LEADER_SECONDS = 5.0
+"""How much longer than the leader a rank waits before it gives up a wish."""
+
+ORDER_SECONDS = 2.0
+"""How long the leader waits for the ranks' answers to an order. Meanwhile a rank may be waiting for the decision."""
+
+COUNTS_SECONDS = 5.0
+"""How long after an order the leader may decide that it counts. A rank waits twice as long for the decision."""
+
+MISMATCH_SECONDS = 45.0
+"""How long ranks that have not connected, or not acted as the others have, go unnamed."""
+
+FARTHER = 4
+"""By which factor an order is farther ahead than the previous order, for which a rank was late."""
+
+CONTENT_BYTES = 1 << 30
+CONTENTS_KEPT = 4
+"""How many names have contents at the same time. A save that was abandoned leaves contents that nobody gathers."""

@@ -1,0 +1,46 @@
+"""Warnings about ranks that do not take part in an agreement: a sentence each, with what to do."""
+
+from collections.abc import Collection
+
+from ddpjob_rank.console import listed
+
+from . import agreement_rules as rules
+from .agreement_rules import Wish
+
+MOST_NAMED = 8
+IN_WORDS = {Wish.SAVE: "saved", Wish.STOP: "stopped"}
+
+
+def ranks(numbers: Collection[int], verb: str) -> str:
+    """Ranks as the subject of a sentence: `rank 2 has`, `ranks 2, 5 have`."""
+    if verb == "has" and len(numbers) > 1:
+        verb = "have"
+    return f"rank{'s' if len(numbers) > 1 else ''} {listed(sorted(numbers), MOST_NAMED)} {verb}"
+
+
+def not_called(absent: Collection[int], function: str, rank: int) -> str:
+    """Warns that some ranks have never called a function that another rank has called."""
+    return (
+        f"{ranks(absent, 'has')} not called {function} in the {rules.MISMATCH_SECONDS:.0f} s since rank {rank} called"
+        " it, or cannot connect to rank 0: call it equally often on all ranks, or they stop after different steps"
+    )
+
+
+def given_up(missing: Collection[int], wish: Wish, never_called: str) -> str:
+    """Warns that a wish was given up, because some ranks did not answer, or never called the function."""
+    why = ranks(missing, f"never called {never_called}" if never_called else "did not answer")
+    cure = "call it on all ranks" if never_called else "find out whether it is stopped, or too busy to answer"
+    result = (
+        "so the ranks cannot stop after the same step, and each stops when it is told to itself"
+        if wish is Wish.STOP
+        else "so the ranks cannot save now, and try again when the next save is due"
+    )
+    return f"{why}, {result}: {cure}"
+
+
+def called_less_often(late: Collection[int], function: str, wish: Wish) -> str:
+    """Warns that some ranks have not come to the call in which the others have acted."""
+    return (
+        f"{ranks(late, 'has')} not come as far as the others, which {IN_WORDS[wish]} {rules.MISMATCH_SECONDS:.0f} s"
+        f" ago: call {function} equally often on all ranks"
+    )
