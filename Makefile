@@ -129,8 +129,9 @@ images: ## Build the images with buildah or docker; BASE=IMAGE names another bas
 	  deploy/images/build $$image ddpjob-$$image:$(VERSION) $(if $(BASE),--build-arg BASE=$(BASE))
 	done
 
-OLD_TORCHES := 2.4.1 2.8.0
-NOT_ON_CPUS := nvidia-cuda-nvrtc-cu12 nvidia-cusolver-cu12 triton
+OLD_TORCHES := 2.4.1 2.8.0 2.11.0
+NOT_ON_CPUS := nvidia-cuda-nvrtc nvidia-cuda-nvrtc-cu12 nvidia-cusolver nvidia-cusolver-cu12 triton
+OF_THE_TRAINER := numpy pillow
 lock: $(READY) ## Resolve the dependencies again, into requirements/
 	@compile() { PATH="$$PATH:$(CURDIR)/$(BIN)" uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate "$$@" >/dev/null; }
 	compile pyproject.toml --all-extras --group dev --upgrade --output-file requirements/dev.txt
@@ -143,9 +144,10 @@ lock: $(READY) ## Resolve the dependencies again, into requirements/
 	compile --output-file requirements/transformers-4.41.txt - <<< 'transformers==4.41.0'
 	# An S3 server for tests, likewise: it wants an older python-dateutil than the rest.
 	compile --output-file requirements/s3-server.txt - <<< $$'moto[s3]>=5.1\nflask\nflask-cors'
-	# Old ones, likewise: without what of CUDA they can do without to be imported and to compute on CPUs.
+	# Old ones, likewise: without what of CUDA they can do without to be imported and to compute on CPUs, and without
+	# what the trainer brings in the versions of the environment.
 	for torch in $(OLD_TORCHES); do
-	  compile $(addprefix --no-emit-package ,$(NOT_ON_CPUS)) --output-file requirements/torch-$${torch%.*}.txt - <<< "torch==$$torch"
+	  compile $(addprefix --no-emit-package ,$(NOT_ON_CPUS) $(OF_THE_TRAINER)) --output-file requirements/torch-$${torch%.*}.txt - <<< "torch==$$torch"$$'\ntorchvision'
 	done
 	compile --upgrade --output-file requirements/build.txt - <<< $$'hatchling>=1.27\nuv'
 

@@ -1,6 +1,8 @@
 """When a checkpoint is due, and what is waited for."""
 
 import json
+import logging
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -202,6 +204,13 @@ def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPa
         saver.finish()
     first, second = (copy["model"]["weight"].data_ptr() for copy in copies)
     assert first == second != learner.model.get_parameter("weight").data_ptr()
+
+
+def test_what_copies_leaves_the_level_of_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.distributed.checkpoint._state_dict_stager", raising=False)
+    before = logging.getLogger().level
+    writer.stager()
+    assert logging.getLogger().level == before
 
 
 def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_failures_cost(

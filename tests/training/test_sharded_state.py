@@ -148,7 +148,8 @@ def test_what_is_crafted_gets_one_clear_error(tmp_path: Path, kind: str) -> None
     rewrite(checkpoint, change)
     found = find_newest(lambda: checkpoints_in(tmp_path), decode).found
     assert found
-    with pytest.raises(CheckpointUnusableError, match=rf"^checkpoint {found.path} cannot be used: its ") as error:
+    what = "its tensors cannot be read" if kind == "a tensor's file" else "its list of tensors is damaged"
+    with pytest.raises(CheckpointUnusableError, match=rf"^checkpoint {found.path} cannot be used: {what} ") as error:
         fitted(found.state, found.path, {"model": None, "optimizer": None})
     assert "\n" not in str(error.value)
     assert not mark.exists()
@@ -191,6 +192,7 @@ def test_weights_are_exported_for_everybody(tmp_path: Path) -> None:
     done = subprocess.run(ddpjob, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.startswith(f"exported step=1 checkpoint={tmp_path}/step-00000001 tensors=9 file={output}")
     assert same(load_file(output), dict(things["model"].state_dict()))
+    assert output.stat().st_mode == (tmp_path / "torch.py").stat().st_mode
     with pytest.raises(ConfigError, match=rf"^{tmp_path}/step-00000001 has no ema: it has model, optimizer$"):
         export(tmp_path, output, "ema")
 

@@ -81,3 +81,22 @@ class Trap:
 def test_bytes_that_are_no_value_run_nothing(content: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (JSON's own words, or ours)
         values.decode(content)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"bytes", np.float32(1.5), np.arange(6, dtype=np.uint32).reshape(2, 3).T, np.zeros((0, 3)), np.bool_(True)],
+)
+def test_bytes_and_what_numpy_has_come_back_as_what_they_were(value: object) -> None:
+    before, came, after = values.decode(values.encode([1, {"it": value}, torch.ones(2)]))
+    assert (type(came["it"]), before, after.tolist()) == (type(value), 1, [1, 1])
+    assert np.array_equal(came["it"], value)
+    assert getattr(came["it"], "dtype", None) == getattr(value, "dtype", None)
+
+
+def test_an_array_of_objects_is_neither_told_nor_read() -> None:
+    with pytest.raises(TypeError):
+        values.encode(np.array([object()]))
+    text = b'{"array": ["|O", [1], false]}'
+    with pytest.raises(ValueError, match="not a valid value"):
+        values.decode(len(text).to_bytes(8, "big") + text + bytes(8))

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheel import projects
+
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([\w.-]+)==.*?(?= \\$)", re.MULTILINE)
 NAME = re.compile(r"^[\w.-]+")
+FLOOR = re.compile(r"^([\w.-]+)>=([\d.]+)")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def pins(name: str) -> dict[str, list[str]]:
@@ -21,11 +25,19 @@ def pins(name: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("image", ["operator", "trainer"])
 def test_an_image_has_what_the_project_asks_for_in_the_versions_of_the_environment(image: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = {NAME.match(one)[0] for one in (*project["dependencies"], *project["optional-dependencies"][image])}
+    asked = {NAME.match(one)[0] for one in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"][image])}
     locked, tested = pins(image), pins("dev")
     assert asked <= set(locked), "bring it up to date with: make lock"
     assert {one: versions(lines) for one, lines in locked.items()} == {one: versions(tested[one]) for one in locked}
+
+
+def test_the_oldest_torch_that_the_trainer_accepts_is_tested() -> None:
+    floors = dict(FLOOR.match(one).groups() for one in PROJECT["optional-dependencies"]["trainer"] if "torch" in one)
+    assert floors["torch"] in projects.LAST_PYTHON
+    tested = pins(f"torch-{floors['torch']}")
+    assert {name: tested[name][0].rpartition(".")[0] for name in floors} == {
+        name: f"{name}=={floor}" for name, floor in floors.items()
+    }
 
 
 def versions(lines: list[str]) -> set[str]:

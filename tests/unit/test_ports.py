@@ -10,7 +10,7 @@ OPENERS = {
     *("HTTPServer", "ThreadingHTTPServer", "TCPServer", "make_server", "start_http_server"),
 }
 """What libraries call that which opens a port."""
-SHARED = {"operator/ddpjob_operator/cluster/serve/fair_server.py", "trainer/ddpjob_supervisor/listening.py"}
+SHARED = {"operator/ddpjob_operator/cluster/serve/fair_server.py", "trainer/ddpjob_rank/machine/listening.py"}
 
 
 def test_ports_are_opened_only_where_hosts_have_their_share_of_the_connections() -> None:

@@ -1,12 +1,14 @@
 """Projects of others: an environment with a torch of its own, in which only the wheel is installed."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 from tests.docs.pages import ROOT
@@ -14,6 +16,29 @@ from tests.plant.build import uv
 
 BIN = Path(sys.executable).parent
 UV = str(uv() or "uv")
+REQUIREMENTS = ROOT / "requirements"
+
+LAST_PYTHON = {"2.4": (3, 12), "2.8": (3, 13), "2.11": (3, 14)}
+"""Of Python there is a build of each old torch for."""
+
+OWN = "own"
+"""The torch of this environment."""
+
+
+def torches(*old: str) -> list[object]:
+    """Parameters of a test: these old torches, where this Python has them, and that of this environment."""
+    return [
+        OWN,
+        *(
+            pytest.param(
+                torch,
+                marks=pytest.mark.skipif(
+                    sys.version_info[:2] > LAST_PYTHON[torch], reason=f"no torch {torch} for it"
+                ),
+            )
+            for torch in old
+        ),
+    ]
 
 
 def environment(directory: Path) -> Path:
@@ -27,6 +52,20 @@ def install(programs: Path, *what: str) -> None:
     subprocess.run([UV, "pip", "install", "--quiet", "--python", programs / "python", *what], check=True)
 
 
+def install_locked(programs: Path, lock: Path, *options: str) -> None:
+    """Installs what a lock file names, and nothing else."""
+    install(programs, "--no-deps", "--require-hashes", "--requirement", str(lock), *options)
+
+
+def install_torch(programs: Path, torch: str) -> None:
+    """Installs an old torch with its torchvision, or links the torch of this environment."""
+    if torch == OWN:
+        link(programs, "torch")
+    else:
+        # 4 to 5 GB would stay in the cache.
+        install_locked(programs, REQUIREMENTS / f"torch-{torch}.txt", "--no-cache")
+
+
 def link(programs: Path, *names: str) -> None:
     """Puts packages of this environment into another one, with what they need: to install torch takes minutes."""
     (site,) = programs.parent.glob("lib/python*/site-packages")
@@ -36,6 +75,15 @@ def link(programs: Path, *names: str) -> None:
             for top in tops:
                 if not (site / top).exists():
                     (site / top).symlink_to(Path(str(package.locate_file(top))))
+
+
+def install_rest(programs: Path, torch: str) -> None:
+    """Beside a torch, installs all other packages of this environment."""
+    left_out = {package.name for package in _with_needs("torch")} | (set() if torch == OWN else {"torchvision"})
+    packages = re.split(r"^(?=[\w.-]+==)", (REQUIREMENTS / "dev.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rest = programs.parent / "rest.txt"
+    rest.write_text("".join(package for package in packages if package.partition("==")[0] not in left_out))
+    install_locked(programs, rest)
 
 
 def _with_needs(name: str, extras: frozenset[str] = frozenset()) -> Iterator[Distribution]:

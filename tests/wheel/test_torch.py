@@ -4,20 +4,15 @@ Nothing but the wheel, its extra `cli` and that torch is in the environment. Fro
 they are installed without what can be left out on CPUs, as requirements/torch-*.txt have it.
 """
 
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 from ddpjob_operator.api import Cause
 
-from tests.docs.pages import ROOT
 from tests.local.here import Here
 from tests.support.waiting import patience
 from tests.wheel import projects
-
-LAST_PYTHON = {"2.4": (3, 12), "2.8": (3, 13)}
-"""Of Python there is a build of each old torch for."""
 
 WITHOUT_FLIGHT_RECORDER = {"2.4"}
 """Those that have none for gloo, and so cannot say in which collective a rank waits."""
@@ -57,40 +52,14 @@ print("stops as it was asked to", flush=True)
 """
 
 
-def install(project: Here, wheel: Path, torch: str) -> None:
-    """Puts the wheel beside a torch: an old one, or that of this environment."""
-    if torch == "own":
-        projects.link(project.bin, "torch")
-    else:
-        requirements = str(ROOT / "requirements" / f"torch-{torch}.txt")
-        # 4 to 5 GB would stay in the cache.
-        projects.install(
-            project.bin,
-            "--no-cache",
-            "--no-deps",
-            "--require-hashes",
-            "--requirement",
-            requirements,
-        )
-    projects.install(project.bin, f"{wheel}[cli]")
-
-
-def rows() -> list[object]:
-    """Each torch, where this Python has it."""
-    old = [
-        pytest.param(torch, marks=pytest.mark.skipif(sys.version_info[:2] > last, reason=f"no torch {torch} for it"))
-        for torch, last in LAST_PYTHON.items()
-    ]
-    return ["own", *old]
-
-
 @pytest.mark.full("tests/training and tests/strangers have all of it with this environment's torch, from the clone")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("torch", rows())
+@pytest.mark.parametrize("torch", projects.torches("2.4", "2.8", "2.11"))
 def test_a_script_is_tried_counted_restarted_examined_and_stopped_with_torch(
     project: Here, wheel: Path, torch: str
 ) -> None:
-    install(project, wheel, torch)
+    projects.install_torch(project.bin, torch)
+    projects.install(project.bin, f"{wheel}[cli]")
     (project.directory / "train.py").write_text(SCRIPT)
     words = ("ddpjob-supervise", "--preload", "torch.utils.data", "train.py")
     limits = {"preflight": "Full", "stallTimeoutSeconds": LIMIT_SECONDS}

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-
-from .listening import Door, Places, unmapped_address
+from ddpjob_rank.machine.listening import Door, Places, unmapped_address
 
 CLOSING_SECONDS = 1.0
 

@@ -325,7 +325,8 @@ def test_behind_a_supervisor_all_variables_of_the_contract_are_packed_but_where_
     made, plain = (
         trainer_of(a_pod(trainer=trainer, checkpoint=checkpoint)) for trainer in ({"command": [command]}, {})
     )
-    assert variables_of(made) == variables_of(plain)
+    requests = {"DDPJOB_CHECKPOINT_REQUEST_FILE": "/var/run/ddpjob.dev/checkpoint-request"}
+    assert variables_of(made) == variables_of(plain) | requests
     by_name = {one["name"] for one in made["env"]} & CONTRACT_VARIABLES
     assert by_name == {"DDPJOB_SUPERVISOR", "DDPJOB_TERMINATION_LOG"}
 

@@ -220,15 +220,15 @@ def test_a_late_process_that_has_just_saved_removes_nothing_of_a_later_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, later = CheckpointDirectory(tmp_path, keep=1), CheckpointDirectory(tmp_path, keep=2)
-    sync = checkpoint._sync
+    sync = checkpoint.sync
 
     def sync_and_let_another_save(directory: Path) -> None:
         if directory == tmp_path:
-            monkeypatch.setattr(checkpoint, "_sync", sync)
+            monkeypatch.setattr(checkpoint, "sync", sync)
             write(later, 2, 130)
             write(later, 2, 140)
 
-    monkeypatch.setattr(checkpoint, "_sync", sync_and_let_another_save)
+    monkeypatch.setattr(checkpoint, "sync", sync_and_let_another_save)
     write(late, 1, 150)
     assert saves(tmp_path) == [(1, 150), (2, 130), (2, 140)]
 

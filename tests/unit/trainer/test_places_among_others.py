@@ -50,10 +50,10 @@ def test_whoever_shares_a_copy_shares_that_of_its_own_nodes_first_process(monkey
     monkeypatch.setattr(
         collectives,
         "all_gather",
-        lambda _, world: [files[rank].address if rank in files else ("", "") for rank in range(world.world_size)],
+        lambda _, world, __: [files[rank].address if rank in files else ("", "") for rank in range(world.world_size)],
     )
     for world in worlds():
-        mine, fills = collectives._copy(None, world)
+        mine, fills = collectives._copy(None, world, None)
         shared = files[world.rank - world.local_rank]
         assert fills == (world.local_rank == 0)
         assert fills or mine.address[1] == shared.address[1]

@@ -52,6 +52,16 @@ class Drawing(Dataset[Any]):
         return index, 0.0 if get_worker_info() else sum(numbers())
 
 
+class Augmented(Drawing):
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(3)
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, self.generator.random()
+
+
 class Stream(IterableDataset[Any]):
     """Samples in a random order that is drawn anew in each epoch."""
 
@@ -78,6 +88,25 @@ class Counting(IterableDataset[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert (state["bytes"], state["numbers"].tolist()) == (b"x", [0, 1, 2])
         self.position = state["position"]
+
+
+class Remembering:
+    """A loader that keeps its position, and the order of its epoch, as torchdata's StatefulDataLoader does."""
+
+    def __init__(self, **_: Any) -> None:
+        self.order: list[int] | None = None
+
+    def __iter__(self) -> Iterator[int]:
+        self.order = torch.randperm(5).tolist() if self.order is None else self.order
+        while self.order:
+            yield self.order.pop()
+        self.order = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"order": self.order and [*self.order]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.order = state["order"]
 
 
 class Buckets(Sampler[list[int]]):
@@ -107,6 +136,7 @@ DATA: dict[str, Make] = {
     "shuffled by the loader's generator": lambda **kw: DataLoader(
         Drawing(), BATCH, shuffle=True, generator=seeded(), **kw
     ),
+    "augmented by the data set's generator": lambda **kw: DataLoader(Augmented(), BATCH, shuffle=True, **kw),
     "without the last": lambda **kw: DataLoader(Drawing(), BATCH, shuffle=True, drop_last=True, **kw),
     "with replacement": over(lambda data: RandomSampler(data, replacement=True, num_samples=70)),
     "by the sampler's generator": over(
@@ -132,6 +162,7 @@ DATA: dict[str, Make] = {
     ),
     "stream": lambda **kw: DataLoader(Stream(), BATCH, **kw),
     "stream with a state": lambda **kw: DataLoader(Counting(), BATCH, **kw),
+    "loader with a state": Remembering,
     "any iterable": lambda **_: [torch.tensor(number) for number in range(5)],
 }
 
@@ -251,15 +282,39 @@ def distributed(size: int, batch: int, samples: int, *, drop_last: bool = False)
 
 
 @pytest.mark.parametrize(("samples", "sizes"), [(48, (2, 4, 3)), (48, (4, 2, 1)), (53, (2, 3, 5)), (53, (5, 1, 4))])
-def test_other_ranks_go_on_with_what_a_distributed_sampler_has_left(samples: int, sizes: tuple[int, ...]) -> None:
+def test_other_ranks_go_on_with_what_a_distributed_sampler_has_left(
+    samples: int, sizes: tuple[int, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
     first, second, third = sizes
     states, seen = begun(distributed(first, 3, samples), 2)
     middle = rest(distributed(second, 2, samples), states, 2)
+    capfd.readouterr()
     last = rest(distributed(third, 1, samples), states)
     count = Counter(chain(seen, *middle, *last))
     assert set(count) == set(range(samples)), "none is lost"
     assert count.total() - samples < third, "and only as many are seen twice as make the ranks' parts even"
     assert len({len(part) for part in last}) == 1
+    said = capfd.readouterr().out
+    repeated = count.total() - samples
+    assert said.count("will be seen twice") == (repeated > 0)
+    assert not repeated or f"epoch 4 goes on with {third} ranks instead of {second}: {repeated} sample" in said
+
+
+def test_ranks_that_share_a_part_of_the_data_go_on_with_it() -> None:
+    """As those of tensor parallelism do."""
+    data: Any = torch.arange(48)
+
+    def loaders(size: int, replicas: int) -> list[DataLoader[Any]]:
+        samplers = (DistributedSampler(data, replicas, rank * replicas // size) for rank in range(size))
+        return [DataLoader(data, 3, sampler=sampler) for sampler in samplers]
+
+    for size, replicas in ((4, 2), (2, 2), (8, 4)):
+        states, seen = begun(loaders(4, 2), 2)
+        each = rest(loaders(size, replicas), states)
+        assert each[0] == each[size // replicas - 1]
+        assert Counter(chain(seen, *each[:: size // replicas], *each[:: size // replicas])) == Counter(
+            [*range(48), *range(48)]
+        )
 
 
 def test_without_the_last_samples_none_is_seen_twice() -> None:
@@ -369,6 +424,13 @@ def test_a_state_that_is_not_plain_is_refused_by_name() -> None:
     next(loader.batches(0))
     with pytest.raises(ConfigError, match=r"^state_dict\(\) of Foreign cannot be saved: a set "):
         loader.state()
+
+
+def test_a_state_of_another_class_begins_the_epoch_again(capfd: pytest.CaptureFixture[str]) -> None:
+    loader = ResumableLoader(Remembering())
+    next(loader.batches(0))
+    assert len(list(cut(loader, lambda: DataLoader(Counting())).batches(0))) == SAMPLES
+    assert "its position was saved for Remembering, and cannot be restored for Counting" in capfd.readouterr().err
 
 
 def test_a_state_that_the_loader_refuses_is_a_mistake_and_says_so() -> None:

@@ -183,9 +183,7 @@ class CheckpointStorage(Reader[Entry]):
             except OSError as error:
                 warn(f"the old checkpoint {checkpoint} could not be removed: {error.strerror}")
 
-    def _line(
-        self, checkpoints: list[Entry], manifest: Manifest
-    ) -> list[tuple[SortKey, Entry]]:
+    def _line(self, checkpoints: list[Entry], manifest: Manifest) -> list[tuple[SortKey, Entry]]:
         """Sort key and entry of each checkpoint whose manifest shows that it led to `manifest`."""
         known: list[tuple[SortKey, Entry]] = []
         for checkpoint in checkpoints:

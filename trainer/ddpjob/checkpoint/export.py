@@ -48,7 +48,9 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
     try:
         with TemporaryDirectory(prefix=".export-", dir=output.absolute().parent) as workspace:
             fresh = Path(workspace, output.name)
+            (mode := Path(workspace, "mode")).touch()
             save_file(tensors, fresh, {"format": "pt"})
+            fresh.chmod(mode.stat().st_mode)  # As other new files have it: safetensors lets only the owner read it.
             sync(fresh)
             fresh.replace(output)
     except (OSError, SafetensorError) as error:

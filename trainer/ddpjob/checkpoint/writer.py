@@ -4,6 +4,7 @@ The thread hardly slows training down, because it releases Python's global lock 
 the disk.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,10 +14,22 @@ from typing import Any
 
 import torch
 from ddpjob_rank.manifests.manifest import Manifest
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from .checkpoint_storage import CheckpointStorage
 from .encoding import StateDict, check_encodable, check_loadable, encode
+
+
+def stager() -> Callable[..., Any]:
+    """A private class of torch: 2.8 has no public one, and that of 2.11, DefaultStager, can copy only once."""
+    root = logging.getLogger()
+    level = root.level
+    from torch.distributed.checkpoint._state_dict_stager import StateDictStager  # noqa: PLC0415
+
+    root.setLevel(level)  # The import sets it in torch 2.8.
+    return StateDictStager
+
+
+STAGER = stager()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +47,15 @@ class Snapshots:
     """Copies of a state in CPU memory; each new copy overwrites the previous one."""
 
     def __init__(self) -> None:
-        on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-        self._stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=on_gpu,
-                use_non_blocking_copy=on_gpu,
-                use_shared_memory=False,
-                # The copy takes little time. The next step must not change tensors before they are copied.
-                use_async_staging=False,
-            )
-        )
+        self._on_gpu = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+        self._stager = STAGER(pin_memory=self._on_gpu)
 
     def take(self, current: StateDict) -> StateDict:
         """A copy of a state as it is now, valid until the next copy is taken."""
-        copy = self._stager.stage(current)
-        assert isinstance(copy, dict), "staging is not asynchronous"
+        copy: StateDict = self._stager.stage(current, non_blocking=self._on_gpu)
+        if self._on_gpu:
+            # The copy takes little time. The next step must not change tensors before they are copied.
+            torch.accelerator.synchronize()
         return copy
 
 
@@ -98,8 +105,8 @@ class Writer:
 
     def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> Written:
         began = time.monotonic()
-        self._check_finite(shared)
         state = {"shared": shared, "ranks": ranks(), "position": manifest.position}
+        self._check_finite(shared)
         if not self._storage.checks_files and not self._proved:
             check_encodable(state)
             self._proved = True

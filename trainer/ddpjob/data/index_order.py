@@ -163,13 +163,13 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
     return _batches(sampler, indices), same
 
 
-def divided(sampler: Any, each: Sequence[Seen]) -> tuple[Iterator[Any], Seen, bool]:
+def divided(sampler: Any, each: Sequence[Seen]) -> tuple[Iterator[Any], Seen, int, bool]:
     """The indices of this rank that are left of an epoch of a DistributedSampler, for any number of ranks.
 
     `each` has what the former ranks have seen.
 
-    Returns the indices, what this rank has seen of its part of the epoch, and whether the order is the same as
-    before, as far as that can be checked.
+    Returns the indices, what this rank has seen of its part of the epoch, how many samples are repeated because the
+    number of ranks has changed, and whether the order is the same as before, as far as that can be checked.
     """
     inner = distributed(sampler)
     assert inner is not None
@@ -178,11 +178,13 @@ def divided(sampler: Any, each: Sequence[Seen]) -> tuple[Iterator[Any], Seen, bo
     length, _ = first.check
     same = not before or check(before[-length:]) == first.check
     own = next((seen for seen in each if (seen.replica, seen.replicas) == (inner.rank, inner.num_replicas)), None)
+    repeated = 0
     if own is None:
         start = first.start + min(seen.samples for seen in each) * first.replicas
         own = Seen(0, 0, NOTHING, start, inner.rank, inner.num_replicas)
+        repeated = 0 if inner.drop_last else -max(0, len(order) - start) % inner.num_replicas
     left = _part(order, own, drop_last=inner.drop_last)[own.samples :]
-    return _batches(sampler, iter(left)), own, same
+    return _batches(sampler, iter(left)), own, repeated, same
 
 
 def _order(sampler: DistributedSampler[Any]) -> list[int]:

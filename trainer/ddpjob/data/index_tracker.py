@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
-from ddpjob_rank.console import warn
+from ddpjob_rank.console import counted, say, warn
 from ddpjob_rank.errors import ConfigError
 from torch.utils.data import DataLoader
 
@@ -98,7 +98,7 @@ class IndexTracker(Tracker):
             self._sampler.begin(generators)
             return self._replay.resume(epoch, states)
         if distributed(self._sampler.sampler):
-            rest, seen = self._divide(states)
+            rest, seen = self._divide(epoch, states)
         else:
             rest, seen, beginning = self._leave_out(epoch, states, generators)
         self._sampler.begin(generators, rest, seen, undo=beginning_of(generators))
@@ -106,13 +106,19 @@ class IndexTracker(Tracker):
         with rng_preserved():  # As above.
             return iter(self._loader)
 
-    def _divide(self, states: list[State]) -> tuple[Iterator[Any], Seen]:
+    def _divide(self, epoch: int, states: list[State]) -> tuple[Iterator[Any], Seen]:
         """This rank's part of what a DistributedSampler has left, and what this rank has seen of it."""
-        rest, seen, same = divided(self._sampler.sampler, [Seen(*state["seen"]) for state in states])
+        each = [Seen(*state["seen"]) for state in states]
+        rest, seen, repeated, same = divided(self._sampler.sampler, each)
         if not same:
             raise BeginAgain("DistributedSampler yields another order than before: its data or its seed has changed")
         if len(states) == self._ranks.size:
             self.go_on(states[self._ranks.rank])
+        if repeated and self._ranks.rank == 0:
+            say(
+                f"epoch {epoch} goes on with {seen.replicas} ranks instead of {each[0].replicas}:"
+                f" {counted(repeated, 'sample')} will be seen twice, so that all ranks have equally many"
+            )
         return rest, seen
 
     def _leave_out(

@@ -44,8 +44,6 @@ class ReplayTracker(Tracker):
             batches: Iterator[Any] = iter(self._loader)
             self._discard(batches, own["batches"], epoch)
         self.handed.batches = own["batches"]
-        if not getattr(self._loader, "num_workers", 0):
-            self.go_on(own)
         return batches
 
     def _discard(self, batches: Iterator[Any], number: int, epoch: int) -> None:

@@ -62,6 +62,7 @@ class Checkpoints:
         """Restores the objects from the newest checkpoint; None if there is no checkpoint."""
         if saved := self._saver.find():
             self.resumed = restore(self._named, saved, self._saver)
+            self._saver.restore_random(saved)
         return self.resumed
 
     def save_if_due(self, step: int) -> bool:

@@ -23,7 +23,7 @@ class Resumed:
 
 
 def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
-    """Restores the named objects and this rank's random generators; says what differs.
+    """Restores the named objects; says what differs.
 
     Raises:
         ConfigError: A state does not fit its object.
@@ -32,6 +32,5 @@ def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
     if saver.world.leads:
         for change in changes:
             say(f"resumed: {change}")
-    saver.restore_random(saved)
     epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
     return Resumed(saved.step, epoch, saved.location, changes)

@@ -369,7 +369,7 @@ class Saver:
                 states = self._agreement.gathered(name, 1.0)
             except TimeoutError as error:
                 if time.monotonic() >= until or not threading.main_thread().is_alive():
-                    raise PeerLostError(f"{error}: the checkpoint is incomplete without it") from error
+                    raise PeerLostError(f"{error} of this save: without it the checkpoint is incomplete") from error
             else:
                 return [from_bytes(states[rank]) for rank in range(self.world.world_size)]
 

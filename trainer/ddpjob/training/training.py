@@ -83,6 +83,8 @@ class Training:
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
         self._loss: SupportsFloat | None = None
+        self._random: Saved | None = None
+        """The checkpoint whose random generators are still to be restored."""
         self.resumed: Resumed | None = None
         """Where this training was resumed; None if it has begun from the beginning."""
         if saved := self._saver.find():
@@ -108,6 +110,8 @@ class Training:
         if type(total) is not int or total < 1:
             raise ConfigError(f"epochs({total!r}): the number of epochs must be a whole number above 0")
         self._epochs = total
+        if self._in_epoch == 0:
+            self._restore_random()
         if self._epoch >= total:
             say(
                 f"all {total} epochs were trained before, so no epoch is left: to train more, raise the number of"
@@ -122,6 +126,7 @@ class Training:
         self._saver.check_open()
         if not self._has_loader:
             raise ConfigError("batches() needs a loader: pass loader=… to Training")
+        self._restore_random()
         batches_per_step = 0
         for batch in self._loader.batches(self._epoch):
             before, batches_per_step = self._step, batches_per_step + 1
@@ -154,10 +159,17 @@ class Training:
     def _resume(self, saved: Saved) -> None:
         self.resumed = restore(self._named, saved, self._saver)
         self._step, self._epoch = self.resumed.step, self.resumed.epoch
+        self._random = saved
         own = self._saver.own_state(saved) or saved.ranks[0]
         self._in_epoch = own.get("steps_of_epoch", 0)
         if self._has_loader and own.get("data") is not None:
             self._loader.restore([each["data"] for each in saved.ranks])
+
+    def _restore_random(self) -> None:
+        """Restores the random generators where training goes on, whatever the program has drawn on its way there."""
+        if self._random:
+            self._saver.restore_random(self._random)
+            self._random = None
 
     def _own(self) -> StateDict:
         return {

@@ -371,16 +371,24 @@ class Agreement:
         try:
             while self._unsent:
                 name, content = self._unsent.popleft()
-                with suppress(OSError):  # Rank 0 has ended; or it names this rank when it waits for the content.
-                    host, port = self._leader
-                    greeting = f"{self._greeting} {name} {len(content)}"
-                    with await wire.connected([host], port, greeting) as connection:
-                        await asyncio.get_running_loop().sock_sendall(connection, content)
-                        await wire.content(connection, len(wire.WELCOME))
+                arrived = False
+                while not arrived:  # The end of the connection to the leader cancels this task.
+                    arrived = await self._send_content(name, content)
+                    await asyncio.sleep(0 if arrived else LONGEST_PAUSE_SECONDS)
         finally:
             self._sending = None
             if self._closes:
                 self._task.cancel()
+
+    async def _send_content(self, name: str, content: bytes) -> bool:
+        host, port = self._leader
+        greeting = f"{self._greeting} {name} {len(content)}"
+        try:
+            with await wire.connected([host], port, greeting) as connection:
+                await asyncio.get_running_loop().sock_sendall(connection, content)
+                return bool(await wire.content(connection, len(wire.WELCOME)))
+        except OSError:  # Rank 0 is very busy, or has ended.
+            return False
 
     def _finish(self) -> None:
         """Ends the thread, once nothing is left to be sent."""

@@ -5,8 +5,11 @@ import hmac
 import secrets
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
+
+from ddpjob_rank.machine.listening import SILENT, Door, Places, unmapped_address
 
 from . import agreement_rules as rules
 from . import agreement_wire as wire
@@ -21,69 +24,74 @@ class SentContents:
         self._size = size
         self._changed = threading.Condition()
         self._contents: dict[str, dict[int, bytes]] = {}
+        self._awaited = ""
 
     def put(self, rank: int, name: str, content: bytes) -> None:
         """Keeps a content, and forgets those of the oldest name if there are too many names."""
         with self._changed:
             self._contents.setdefault(name, {})[rank] = content
-            if len(self._contents) > rules.CONTENTS_KEPT:
-                del self._contents[next(iter(self._contents))]
+            others = [known for known in self._contents if known != self._awaited]
+            if len(others) > rules.CONTENTS_KEPT:
+                del self._contents[others[0]]
             self._changed.notify_all()
 
     def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
-        """Waits for the contents of all ranks, and hands them out.
+        """Waits for the contents of all ranks, and hands them out. May be called again after an error.
 
         Raises:
             TimeoutError: Some have not come within `seconds`. The message names their ranks.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._contents.get(name, ())) == self._size, seconds)
-            contents = self._contents.pop(name, {})
-        if missing := sorted({*range(self._size)} - contents.keys()):
-            raise TimeoutError(f"{ranks(missing, 'has')} sent nothing within {seconds:.0f} s")
-        return dict(sorted(contents.items()))
+            self._awaited = name
+            if self._changed.wait_for(lambda: len(self._contents.get(name, ())) == self._size, seconds):
+                return dict(sorted(self._contents.pop(name).items()))
+            missing = {*range(self._size)} - self._contents.get(name, {}).keys()
+        raise TimeoutError(f"{ranks(sorted(missing), 'has')} sent nothing within {seconds:.0f} s")
 
 
 async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
     """Serves the ranks that connect; a stranger is dismissed."""
-    served = set[asyncio.Task[None]]()
+    # Ranks of one machine connect at the same moment. So of their host alone there may be two connections for each.
+    unproved = Places[socket.socket](SILENT + 2 * size)
+
+    async def attend(connection: socket.socket) -> None:
+        # A ValueError: it is no rank. Cancelled: the leader ends.
+        with suppress(OSError, ValueError, asyncio.CancelledError), closing(wire.prepared(connection)):
+            host = unmapped_address(connection.getpeername()[0])
+            if pushed_out := unproved.enter(host, connection):
+                wire.end(pushed_out[1])
+            try:
+                given, number, *rest = await wire.greeted(connection)
+            finally:
+                unproved.leave(host, connection)
+            if hmac.compare_digest(given.encode(), token.encode()) and 0 < int(number) < size:
+                await asyncio.get_running_loop().sock_sendall(connection, wire.WELCOME)
+                await _serve_rank(connection, int(number), rest, leader, sent)
+
+    door = Door(listener, attend, silent=SILENT + 2 * size)
     try:
-        while True:
-            connection = await wire.accepted(listener)
-            if len(served) > 4 * size + 256:  # Strangers: a rank has two connections at most.
-                connection.close()
-                continue
-            task = asyncio.ensure_future(_attend(connection, token, size, leader, sent))
-            served.add(task)
-            task.add_done_callback(served.discard)
+        await asyncio.Event().wait()
     finally:
-        for task in served:
-            task.cancel()
+        door.close()
 
 
-async def _attend(connection: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
-    # A ValueError: it is no rank. Cancelled: the leader ends.
-    with suppress(OSError, ValueError, asyncio.CancelledError), closing(connection):
-        given, number, *rest = await wire.greeted(connection)
-        rank = int(number)
-        if not hmac.compare_digest(given.encode(), token.encode()) or not 0 < rank < size:
-            return
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(connection, wire.WELCOME)
-        if rest:
-            name, length = rest[0], int(rest[1])
-            if not 0 <= length <= rules.CONTENT_BYTES:
-                return
-            sent.put(rank, name, bytes(await wire.content(connection, length)))
-            await loop.sock_sendall(connection, wire.WELCOME)
-            return
-        tell = partial(wire.tell, connection)
-        leader.join(rank, tell)
-        try:
-            async for word, numbers in wire.messages(connection):
-                leader.hear(rank, word, numbers)
-        finally:
-            leader.leave(rank, tell)
+async def _serve_rank(
+    connection: socket.socket, rank: int, content: Sequence[str], leader: Leader, sent: SentContents
+) -> None:
+    """Receives a content, whose name and size these words are; or else the rank's messages to the leader."""
+    if content:
+        name, size = content
+        if 0 <= int(size) <= rules.CONTENT_BYTES:
+            sent.put(rank, name, bytes(await wire.content(connection, int(size))))
+            await asyncio.get_running_loop().sock_sendall(connection, wire.WELCOME)
+        return
+    tell = partial(wire.tell, connection)
+    leader.join(rank, tell)
+    try:
+        async for word, numbers in wire.messages(connection):
+            leader.hear(rank, word, numbers)
+    finally:
+        leader.leave(rank, tell)
 
 
 def new_token() -> str:

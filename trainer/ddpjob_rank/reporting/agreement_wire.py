@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
+from ddpjob_rank.machine.listening import listen_on
+
 GREETING_BYTES = 256
 NAME_BYTES = 128
 WELCOME = b"welcome\n"
@@ -46,18 +48,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 def listening(address: str, backlog: int) -> socket.socket:
     """A socket that listens on a free port: on one address, or on all addresses if it is empty."""
-    dual = not address and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if dual or ":" in address else socket.AF_INET
-    return _prepared(socket.create_server((address, 0), family=family, backlog=backlog, dualstack_ipv6=dual))
-
-
-async def accepted(listener: socket.socket) -> socket.socket:
-    """The next connection."""
-    while True:
-        try:
-            return _prepared((await asyncio.get_running_loop().sock_accept(listener))[0])
-        except OSError:  # The client has left already; or this process has no file descriptor left.
-            await asyncio.sleep(0.1)
+    return prepared(listen_on(address or None, 0, backlog))
 
 
 async def connected(hosts: Sequence[str], port: int, greeting: str) -> socket.socket:
@@ -138,7 +129,7 @@ def end(connection: socket.socket) -> None:
 
 
 async def _try(family: int, address: object, greeting: str) -> socket.socket | None:
-    loop, connection = asyncio.get_running_loop(), _prepared(socket.socket(family, socket.SOCK_STREAM))
+    loop, connection = asyncio.get_running_loop(), prepared(socket.socket(family, socket.SOCK_STREAM))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await loop.sock_connect(connection, address)  # type: ignore[arg-type]
@@ -154,7 +145,8 @@ async def _try(family: int, address: object, greeting: str) -> socket.socket | N
     return None
 
 
-def _prepared(connection: socket.socket) -> socket.socket:
+def prepared(connection: socket.socket) -> socket.socket:
+    """Prepares a socket for the event loop, for a peer that vanishes, and for forks."""
     connection.setblocking(False)
     with suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ddpjob_rank.errors import PortTakenError
-
-from ddpjob_supervisor.listening import SILENT, Door, Places, listen_on, why_not
+from ddpjob_rank.machine.listening import SILENT, Door, Places, listen_on, why_not
 
 from .coordinator_service import CoordinatorService
 from .link import NOT_DIRECT, LinkLostError, TcpLink, accepted, not_direct

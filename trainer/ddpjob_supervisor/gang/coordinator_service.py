@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.limits import Learned
+from ddpjob_rank.machine.listening import free_port
 from ddpjob_rank.reporting.teller import STARTING
 from msgspec.structs import replace
 
-from ddpjob_supervisor.listening import free_port
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 from ddpjob_supervisor.watch.stalls import Stalls

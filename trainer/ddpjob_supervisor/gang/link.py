@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterable
 from functools import partial
 
+from ddpjob_rank.machine.listening import unmapped_address
 from msgspec.structs import replace
 
-from ddpjob_supervisor.listening import unmapped_address
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .addresses import address_of, host_and_port

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
+from ddpjob_rank.machine.listening import Places, unmapped_address
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from ddpjob_supervisor.gang.addresses import is_loopback
-from ddpjob_supervisor.listening import Places, unmapped_address
 from ddpjob_supervisor.web import FairServer
 
 from .document import Document

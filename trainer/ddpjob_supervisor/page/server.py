@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
+from ddpjob_rank.machine.listening import listen_on, why_not
 
-from ddpjob_supervisor.listening import listen_on, why_not
 from ddpjob_supervisor.watch.threads import in_thread
 
 from .document import Document

@@ -19,8 +19,10 @@ from .backend import backend_of, device_of, settings
 from .fitting import MPI, NCCL
 from .stores import InitMethod, address_of
 
-_KEPT: list[Store] = []
-"""Keeps stores until the process ends. A FileStore that is destroyed removes its file, which others may still use."""
+_KEPT: list[object] = []
+"""Keeps stores and groups until the process ends. A FileStore that is destroyed removes its file, which others may
+still use. A group whose last owner is DistributedDataParallel waits for its threads while it holds Python's global
+lock, for which one of them may wait to release a tensor: with torch 2.8 and gloo, a process has hung at its end."""
 
 
 @contextmanager
@@ -66,16 +68,23 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
             say(CHOSEN.format(interface))
         if settings():
             say(f"set for the backend: {settings()}")
+    joining, collective = (
+        timedelta(seconds=seconds) for seconds in (config.group.joining_seconds, config.group.collective_seconds)
+    )
+    # In torch 2.8, gloo keeps the time with which the group was made. There, also a connection may take that long.
+    changes = hasattr(dist.ProcessGroup, "set_timeout")
     dist.init_process_group(
         # In addition to NCCL, the group has gloo, for the CPU tensors of decisions and saves.
         "cpu:gloo,cuda:nccl" if backend == NCCL else backend,
         store=store,
         rank=world.rank,
         world_size=world.world_size,
-        timeout=timedelta(seconds=config.group.joining_seconds),
+        timeout=joining if changes else collective,
         device_id=device if backend == NCCL else None,
     )
-    dist.set_timeout(timedelta(seconds=config.group.collective_seconds))
+    if changes:
+        assert dist.group.WORLD is not None, "it was just made"
+        dist.group.WORLD.set_timeout(collective)
 
 
 def _join_by_mpi(world: World, config: TrainConfig) -> None:
@@ -102,6 +111,7 @@ def _addresses(store: Store, world: World) -> Iterator[str]:
 def _leave_together() -> None:
     """Waits until all ranks are done. If a rank ended earlier, a slower rank would take it for a lost peer."""
     dist.barrier()
+    _KEPT.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 

@@ -63,15 +63,18 @@ def wrap(
 
 def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.device) -> DistributedDataParallel:
     """Wraps a model in DistributedDataParallel, which averages its gradients over all processes."""
-    return DistributedDataParallel(
+    ddp = DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
-        forward_sync_buffers=_buffers_enter_a_step(model),
         bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=settings.gradient_as_bucket_view,
         static_graph=settings.static_graph,
         find_unused_parameters=settings.find_unused_parameters,
     )
+    # Not by an argument: with `broadcast_buffers=False`, rank 0 would not send its buffers here either, and torch 2.8
+    # and 2.11 have no `forward_sync_buffers`.
+    ddp.broadcast_buffers = _buffers_enter_a_step(model)
+    return ddp
 
 
 def averaged(model: nn.Module, decay: float | None) -> AveragedModel | None:

@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from ddpjob_supervisor import listening
+from ddpjob_rank.machine import listening
+from ddpjob_rank.machine.listening import SILENT
 from ddpjob_supervisor.gang import control, link
 from ddpjob_supervisor.gang.control import STRANGERS, control_port
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
@@ -33,7 +34,6 @@ from ddpjob_supervisor.gang.once import LONGEST, MOST, Once, shown
 from ddpjob_supervisor.gang.proof import CALLER, Seals, UnprovedError
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.listening import SILENT
 from msgspec.structs import replace
 
 from tests.support.ports import hold_port

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_supervisor import listening
+from ddpjob_rank.machine import listening
 from ddpjob_supervisor.gang import coordinator_service
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.link import Link, LocalLink

@@ -12,8 +12,8 @@ from unittest import mock
 
 import aiohttp
 import pytest
+from ddpjob_rank.machine.listening import SILENT
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.listening import SILENT
 from ddpjob_supervisor.page import answers
 from ddpjob_supervisor.page.document import Gang, document
 from ddpjob_supervisor.page.server import Page

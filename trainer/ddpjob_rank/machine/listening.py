@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from ddpjob_rank.machine.port_holder import holder_of
+from .port_holder import holder_of
 
 One = TypeVar("One")
 
