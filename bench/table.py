@@ -34,7 +34,7 @@ RECOVERY = Page(
 PERFORMANCE = Page(
     REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants", "shares")
 )
-TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "divergence", "launch", "scaling", "input"))
+TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "divergence", "library", "launch", "scaling", "input"))
 SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ddpjob_operator.local.machine import free_port
 
-from bench import diverging, loading, pairs, table
+from bench import diverging, library, loading, pairs, table
 from bench.table import Part, Row
 from tests.training.ranks import world
 
@@ -172,6 +172,7 @@ def main() -> None:
         "divergence": Part(
             f"{count * TURNS} pairs of turns of the same process", lambda: diverging.rows(count * TURNS)
         ),
+        "library": Part(f"{count * TURNS} pairs of turns of the same process", lambda: library.rows(count * TURNS)),
         "launch": Part(f"{count} pairs in turn", lambda: launch(count)),
         "scaling": Part(f"{count} pairs in turn", lambda: scaling(count, quick=flags.quick)),
         "input": Part(f"{count} pairs in turn", lambda: loading.rows(count, quick=flags.quick)),

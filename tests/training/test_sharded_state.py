@@ -16,13 +16,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from ddpjob.checkpoint import shards
+from ddpjob.checkpoint import shard_files as shards
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import decode
-from ddpjob.checkpoint.export import export
 from ddpjob.checkpoint.plain_values import plain
 from ddpjob.checkpoint.reading import STATE, find_newest
 from ddpjob.checkpoint.sharded import SHARED, TENSORS, ShardedSaver, fitted, sharded_names, state_of
+from ddpjob.checkpoint.weights import export
 from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, TrainerError
 from ddpjob_rank.manifests.manifest import MANIFEST, Manifest, checkpoints_in
 from ddpjob_rank.world import World

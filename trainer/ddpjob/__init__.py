@@ -6,7 +6,6 @@ Importing this package takes a few milliseconds, and imports neither PyTorch nor
 
 from typing import TYPE_CHECKING, Any
 
-from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting.report import activity, report
 from ddpjob_rank.reporting.request import stop_requested
 from ddpjob_rank.reporting.save_request import on_save_request
@@ -34,4 +33,5 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"torch", "numpy", "msgspec"}:
             raise
-        raise ConfigError(f"ddpjob.{name} needs {error.name}: install ddpjob[trainer]") from error
+        message = f"ddpjob.{name} needs {error.name}: install ddpjob[trainer]"
+        raise ModuleNotFoundError(message, name=error.name) from error

@@ -7,7 +7,7 @@ import sys
 
 from ddpjob_operator.api import BadInputError
 
-PROGRAM = "ddpjob.checkpoint.export"
+PROGRAM = "ddpjob.checkpoint.weights"
 """A program, not an import: it needs torch, which this command does not."""
 
 

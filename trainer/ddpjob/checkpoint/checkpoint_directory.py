@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,8 +34,8 @@ from .reading import BROKEN, STATE, FileReader, read_whole
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
 """The prefix of temporary directories, which are garbage when their writer has ended."""
 
-OURS = re.compile(rf"{re.escape(MANIFEST)}|{re.escape(STATE)}|{SHARD.pattern}|\.metadata")
-"""The names of the files that a save of this program consists of."""
+OURS = frozenset({MANIFEST, STATE, ".metadata"})
+"""The files that a save of this program consists of, beside shards."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """The errors of rename(2) if the new name of a directory is taken."""
@@ -165,7 +164,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
         try:
             read_manifest(aside)
         except BrokenError:
-            return all(OURS.fullmatch(path.name) for path in aside.iterdir())
+            return all(path.name in OURS or SHARD.fullmatch(path.name) for path in aside.iterdir())
         except UnusableError:
             pass
         return False

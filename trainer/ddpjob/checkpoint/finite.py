@@ -9,7 +9,7 @@ from ddpjob_rank.console import listed
 from ddpjob_rank.errors import DivergedError
 from torch import Tensor, nn
 
-from .shards import local
+from .shard_files import local
 
 NAMED_PARAMETERS = 3
 """The most parameters that a message names."""

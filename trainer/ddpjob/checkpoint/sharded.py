@@ -42,12 +42,12 @@ from torch.optim import Optimizer
 
 from ddpjob.group.collectives import all_gather, gather
 
-from . import shards
+from . import shard_files as shards
 from .checkpoint_directory import CheckpointDirectory
 from .encoding import PLAIN, StateDict, check_loadable, encode, first_lines
 from .finite import check_parameters
 from .plain_values import MAPPINGS, SEQUENCES, NotPlainError, Sharded, plain, with_items, with_values
-from .shards import Index, Placed
+from .shard_files import Index, Placed
 from .writer import Snapshots, Written
 
 SHARED, RANKS, TENSORS = "shared", "ranks", "tensors"

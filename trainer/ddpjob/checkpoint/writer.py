@@ -7,9 +7,10 @@ the disk.
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -66,7 +67,6 @@ class Writer:
         """`check_finite` raises DivergedError if the shared state has a parameter that must not be saved."""
         self._storage = storage
         self._check_finite = check_finite
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._snapshots: Snapshots | None = None
         self._writing: Future[Written] | None = None
         self._proved = False
@@ -84,7 +84,9 @@ class Writer:
         assert self._writing is None, "one at a time: they share the copy's memory"
         if self._snapshots is None:
             self._snapshots = Snapshots()
-        self._writing = self._thread.submit(self._write, manifest, self._snapshots.take(shared), ranks)
+        copy, self._writing = self._snapshots.take(shared), Future[Written]()
+        # A pool would wait for its thread before the main thread ends, so the thread could not tell that it ends.
+        Thread(target=self._write_into, args=(self._writing, manifest, copy, ranks), name="checkpoint").start()
 
     def finished(self, *, wait: bool) -> Written | None:
         """Returns the save that was begun if it is durable and was not returned before.
@@ -102,6 +104,12 @@ class Writer:
             return None
         writing, self._writing = self._writing, None
         return writing.result()
+
+    def _write_into(self, written: Future[Written], *save: Any) -> None:
+        try:
+            written.set_result(self._write(*save))
+        except BaseException as error:  # noqa: BLE001  (it is raised where the save is finished)
+            written.set_exception(error)
 
     def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> Written:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """`Checkpoints`: saves and resumes a program whose loop is not shaped by `Training`."""
 
 import os
+from dataclasses import replace
 from typing import Any, Literal
 
 from ddpjob_rank.errors import ConfigError
@@ -11,7 +12,7 @@ from .named import Named
 from .opening import opened
 from .resumed import Resumed, restore
 from .saver import Where
-from .settings import read_settings
+from .settings import AUTO, read_settings
 
 
 class Checkpoints:
@@ -21,8 +22,10 @@ class Checkpoints:
         resumed = checkpoints.resume()
         for step in range(resumed.step if resumed else 0, 1000):
             train_one_step()
-            if checkpoints.save_if_due(step + 1) and ddpjob.stop_requested():
+            checkpoints.save_if_due(step + 1)
+            if ddpjob.stop_requested():
                 break
+        checkpoints.finish()
 
     All ranks make the same calls. Rank 0 writes; a save is written while training goes on.
     """
@@ -54,28 +57,51 @@ class Checkpoints:
         if not objects:
             raise ConfigError("Checkpoints(…) has nothing to save: pass the objects by name, as in model=model")
         settings = read_settings(directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep)
+        if settings.every_steps is None and settings.every_seconds is None:
+            settings = replace(settings, every_seconds=AUTO)
+        self._has_looked = False
         self._named = Named(objects)
         self._saver = opened("ddpjob.Checkpoints", self._named, settings)
         self.resumed: Resumed | None = None
+        """Where the program was resumed; None if it has begun from the beginning."""
 
     def resume(self) -> Resumed | None:
-        """Restores the objects from the newest checkpoint; None if there is no checkpoint."""
+        """Restores the objects, and the random generators, from the newest checkpoint; None if there is none.
+
+        Raises:
+            ConfigError: The checkpoint does not fit the objects.
+            CheckpointUnusableError, StorageError: There are checkpoints that cannot be used, or cannot be read.
+        """
+        self._has_looked = True
         if saved := self._saver.find():
             self.resumed = restore(self._named, saved, self._saver)
             self._saver.restore_random(saved)
         return self.resumed
 
     def save_if_due(self, step: int) -> bool:
-        """Saves if a checkpoint is due after this step; returns whether all ranks save now.
+        """Saves if a checkpoint is due after this step; returns whether one was.
 
         All ranks call this after each step, with rising numbers. If the job was told to stop, it saves, waits until
         the checkpoint is durable, and from then on `ddpjob.stop_requested()` returns True.
+
+        Raises:
+            ConfigError: `resume` was not called before, or another Checkpoints or Training has replaced this one.
+            StorageFullError, StorageError, DivergedError: A save has failed for good.
         """
-        decision = self._saver.reached(step, Where(step, epoch=1), self._named.state, dict)
+        if not self._has_looked:
+            raise ConfigError("call resume() before save_if_due(): a checkpoint that is there would be ignored")
+        decision = self._saver.reached(
+            step, Where(step, epoch=1), self._named.state, lambda: {"buckets": self._named.buckets()}
+        )
         if decision is Wish.STOP:
             request.notice_stop()
         return self._saver.saved_position == step
 
     def finish(self) -> None:
-        """Waits until the last save is durable. Call it at the end of training."""
+        """Waits until the last save is durable. Call it at the end of training.
+
+        Raises:
+            StorageFullError, StorageError, DivergedError: It could not be written.
+        """
         self._saver.finish()
+        request.stops_no_more()

@@ -8,6 +8,7 @@ from ddpjob_rank.console import counted
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
@@ -15,6 +16,8 @@ from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.finite import check_parameters, finite_parameters
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.sharded import sharded_names, state_of
+
+from .buckets import Orders, arrange, orders
 
 NAMED_DIFFERENCES = 3
 """The most differences that a message names."""
@@ -52,6 +55,7 @@ class Named:
         """The objects by name; the names of a model's parameters are those without wrappers."""
         self.divided: list[str] = []
         """The names of the objects whose state is divided among the ranks, such as that of fully_shard."""
+        self._modules: dict[str, nn.Module] = {}
         self._sound: dict[str, frozenset[str]] = {}
         for name, value in _flat(objects):
             if not isinstance(value, Stateful):
@@ -60,9 +64,12 @@ class Named:
                     " be saved and restored"
                 )
             self.divided += sharded_names({name: value})
-            self.objects[name] = Model(value) if isinstance(value, nn.Module) else value
-            if isinstance(value, nn.Module) and name not in self.divided:
-                self._sound[name] = finite_parameters(value)
+            self.objects[name] = value
+            if isinstance(value, nn.Module):
+                self._modules[name] = value
+                self.objects[name] = Model(value)
+                if name not in self.divided:
+                    self._sound[name] = _sound(name, value)
         try:
             plain({name: value for name, value in self.state().items() if name not in self.divided})
         except NotPlainError as error:
@@ -98,6 +105,14 @@ class Named:
         unused = [name for name in states if name not in self.objects]
         return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
 
+    def buckets(self) -> Orders:
+        """The orders of the gradient buckets of the models."""
+        return orders(self._modules.items())
+
+    def arrange(self, buckets: Orders) -> None:
+        """Lets the models have these gradient buckets. All ranks call it together, before `load`."""
+        arrange(self._modules.items(), buckets)
+
 
 class Model:
     """A model whose parameters have the names that they have without wrappers."""
@@ -112,8 +127,22 @@ class Model:
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Restores the state."""
-        names = plain_names(self._module, self._module.state_dict())
-        self._module.load_state_dict({name: state[plain_name] for name, plain_name in names.items()})
+        present = self._module.state_dict()  # It also has the versions of the modules.
+        names = plain_names(self._module, present)
+        present.update({name: state[plain_name] for name, plain_name in names.items()})
+        self._module.load_state_dict(present)
+
+
+def _sound(name: str, model: nn.Module) -> frozenset[str]:
+    """The plain names of the trainable parameters that are finite now."""
+    for key, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ConfigError(
+                f"{name} has parameters without a shape, such as {key}: call it with a batch first, so that its lazy"
+                " modules have all parameters"
+            )
+    finite = dict.fromkeys(finite_parameters(model))
+    return frozenset(plain_names(model, finite).values())
 
 
 def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

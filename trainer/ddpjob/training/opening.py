@@ -2,7 +2,6 @@
 
 import torch.distributed as dist
 from ddpjob_rank.console import say
-from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.group_agreement import Wish, agreement_of_group
 from ddpjob_rank.reporting.save_request import on_save_request
 
@@ -38,7 +37,7 @@ def opened(whose: str, named: Named, settings: Settings) -> Saver:
     agreement = agreement_of_group(f"training-{_opened}", whose)
     group = None if world.alone else dist.new_group(backend="gloo")
     saver = Saver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
-    request.stops_by(lambda: agreement.wish(Wish.STOP), always=settings.directory is not None)
+    saver.listen()
     if settings.directory is None and world.leads:
         say(f"{whose}: nothing is saved, because no directory is named and this is no job that has one")
     on_save_request((lambda: agreement.wish(Wish.SAVE)) if settings.directory is not None else None)

@@ -28,6 +28,7 @@ def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
     Raises:
         ConfigError: A state does not fit its object.
     """
+    named.arrange(saved.ranks[0].get("buckets") or {})
     changes = tuple(named.load(saver.shared_state(saved, named.objects)))
     if saver.world.leads:
         for change in changes:

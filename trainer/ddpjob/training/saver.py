@@ -10,17 +10,28 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from ddpjob_rank.console import listed, record, say, warn
-from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageError, StorageUnavailableError
+from ddpjob_rank.errors import (
+    ConfigError,
+    DivergedError,
+    PeerLostError,
+    StorageError,
+    StorageUnavailableError,
+    TrainerError,
+)
 from ddpjob_rank.machine.storage import is_url
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 from ddpjob_rank.world import World
+from torch.utils import _pytree as pytree
 
 from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
@@ -139,6 +150,8 @@ class Saver:
             run=new_run(),
         )
         """The manifest of each save, but for its position."""
+        self._step = 0
+        """The step of the last call of `reached`."""
         self._number = 0
         """The number of saves that this process has taken part in."""
         self._replaced = False
@@ -166,6 +179,9 @@ class Saver:
                 reporting.starts_over()
             return None
         saved = Saved(found.state, found.location) if found else Saved(decode(content.path), "")
+        # Whoever keeps a part of the ranks' states must not keep the file.
+        saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
+        self._step = saved.step
         if found:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
         reporting.report(resumed=saved.step)
@@ -235,12 +251,17 @@ class Saver:
             return decision
         self._settle(wait=False)
         stops = last or decision is Wish.STOP
-        due = stops or decision is Wish.SAVE or self._due(where.step, ends=ends)
+        due = self._due(where.step, ends=ends) or stops or decision is Wish.SAVE
+        self._step = where.step
         if due and self.saved_position != position:
             self._save(position, where, shared, own, waits=stops)
         if stops:
             self.finish()
         return decision
+
+    def listen(self) -> None:
+        """Lets a signal stop all ranks after the same step, instead of ending this process."""
+        request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self._settings.directory is not None)
 
     def check_open(self) -> None:
         """Checks that no later training of this process has replaced this one.
@@ -255,8 +276,13 @@ class Saver:
             )
 
     def close(self) -> None:
-        """Ends the agreement with the other ranks, because another training begins in this process."""
+        """Ends this training, because another one begins in this process."""
         self._replaced = True
+        try:
+            self.finish()
+        except TrainerError as error:
+            warn(str(error))
+        request.stops_no_more()
         self._agreement.close()
 
     def last_words(self) -> str:
@@ -299,8 +325,9 @@ class Saver:
         return saved
 
     def _due(self, step: int, *, ends: bool) -> bool:
-        if self._settings.every_steps is not None:
-            return step % self._settings.every_steps == 0
+        every = self._settings.every_steps
+        if every is not None:
+            return step // every > self._step // every  # Several steps may have been made between two calls.
         return ends and self._settings.every_seconds is None
 
     def _wish(self) -> None:
@@ -383,6 +410,11 @@ class Saver:
             if not tolerant or time.monotonic() - self._good_at > FAILING_SECONDS:
                 raise
             warn(f"{error}. Training goes on, and saves when the next save is due")
+            return
+        except DivergedError as error:
+            if self._settings.on_nonfinite == "stop":
+                raise
+            warn(f"nothing is saved: {error}")
             return
         if not written:
             return

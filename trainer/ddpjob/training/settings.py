@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Literal
 
 from ddpjob_rank.environment import Env
@@ -24,6 +25,7 @@ class Settings:
     every_seconds: float | Literal["auto"] | None
     """Neither steps nor seconds means the end of each epoch."""
     keep: int
+    on_nonfinite: Literal["stop", "ignore"] = "stop"
     uid: str
     attempt: int
     mean_time_to_failure: float | None = None
@@ -40,6 +42,7 @@ def read_settings(
     every_steps: int | None,
     every_seconds: float | Literal["auto"] | None,
     keep: int | None,
+    on_nonfinite: Literal["stop", "ignore"] = "stop",
     env: Mapping[str, str] | None = None,
 ) -> Settings:
     """The settings from a program's arguments and its environment.
@@ -54,21 +57,25 @@ def read_settings(
         every_steps = count_of(env, Env.CHECKPOINT_EVERY_STEPS)
         automatic = env.get(Env.CHECKPOINT_EVERY_SECONDS, "").lower() == AUTO
         every_seconds = AUTO if automatic else count_of(env, Env.CHECKPOINT_EVERY_SECONDS)
-    _check_positive("every_steps", every_steps)
-    _check_positive("every_seconds", None if every_seconds == AUTO else every_seconds)
-    _check_positive("keep", keep)
+    _check_positive("every_steps", every_steps, int)
+    _check_positive("every_seconds", None if every_seconds == AUTO else every_seconds, int | float, f' or "{AUTO}"')
+    _check_positive("keep", keep, int)
+    if on_nonfinite not in {"stop", "ignore"}:
+        raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
     attempt = env.get(Env.ATTEMPT, "")
     return Settings(
         directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,
+        on_nonfinite=on_nonfinite,
         uid=env.get(Env.UID, ""),
         attempt=int(attempt) if attempt.isdecimal() else 0,
         mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
     )
 
 
-def _check_positive(name: str, value: object) -> None:
-    if value is not None and not (isinstance(value, int | float) and value > 0):
-        raise ConfigError(f"{name} is {value!r}: it must be a number above 0")
+def _check_positive(name: str, value: object, kind: type | UnionType, otherwise: str = "") -> None:
+    if value is not None and not (isinstance(value, kind) and not isinstance(value, bool) and value > 0):  # type: ignore[operator]
+        number = "a whole number" if kind is int else "a number"
+        raise ConfigError(f"{name} is {value!r}: it must be {number} above 0{otherwise}")

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, SupportsFloat
@@ -13,6 +14,7 @@ from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Wish
 
+from ddpjob import random_state
 from ddpjob.checkpoint.encoding import StateDict
 from ddpjob.data.resumable_loader import ResumableLoader
 
@@ -39,6 +41,9 @@ class Training:
 
     The objects are restored at once if there is a checkpoint. The state is saved when control returns to `batches` or
     `epochs`, so it includes all that the body of the loop does after `step`. All ranks make the same calls.
+
+    After a resumption in the middle of an epoch, the body of the outer loop begins again, with the random numbers
+    that it had at the beginning of the epoch. `batches` then yields the batches that are left, if there are any.
     """
 
     def __init__(
@@ -61,7 +66,8 @@ class Training:
             every_steps: Steps between two saves. By default, the end of each epoch is saved.
             every_seconds: Seconds between two saves; "auto": the interval that costs the least time.
             keep: How many checkpoints to keep; 3 by default.
-            on_nonfinite: What to do if a loss is NaN or infinite: stop with an error, or ignore it.
+            on_nonfinite: What to do if a loss or, at a save, a parameter is NaN or infinite: stop with an error, or
+                ignore it. Parameters that are not finite are not saved in either case.
             objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
 
         Raises:
@@ -70,9 +76,9 @@ class Training:
         """
         if not objects:
             raise ConfigError("Training(…) has nothing to save: pass the objects by name, as in model=model")
-        if on_nonfinite not in {"stop", "ignore"}:
-            raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
-        settings = read_settings(directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep)
+        settings = read_settings(
+            directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep, on_nonfinite=on_nonfinite
+        )
         self._named = Named(objects)
         self._saver = opened("ddpjob.Training", self._named, settings)
         world = self._saver.world
@@ -82,9 +88,13 @@ class Training:
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
+        self._begun = -1
+        """The last epoch whose batches were begun."""
+        self._random_of_epoch: StateDict | None = None
+        """The random generators as they were at the beginning of the epoch; None between two epochs."""
+        self._resumed_random = deque[StateDict]()
+        """States of the generators to restore: when the epoch begins, and when its batches go on."""
         self._loss: SupportsFloat | None = None
-        self._random: Saved | None = None
-        """The checkpoint whose random generators are still to be restored."""
         self.resumed: Resumed | None = None
         """Where this training was resumed; None if it has begun from the beginning."""
         if saved := self._saver.find():
@@ -109,15 +119,17 @@ class Training:
         """
         if type(total) is not int or total < 1:
             raise ConfigError(f"epochs({total!r}): the number of epochs must be a whole number above 0")
+        self._saver.check_open()
+        self._saver.listen()
         self._epochs = total
-        if self._in_epoch == 0:
-            self._restore_random()
-        if self._epoch >= total:
+        if self._epoch >= total and self._saver.world.leads:
             say(
                 f"all {total} epochs were trained before, so no epoch is left: to train more, raise the number of"
                 " epochs, or name another directory to begin anew"
             )
+        self._restore_random()
         while self._epoch < total:
+            self._random_of_epoch = random_state.capture()
             yield self._epoch
             self._finish_epoch(last=self._epoch + 1 == total)
 
@@ -126,8 +138,13 @@ class Training:
         self._saver.check_open()
         if not self._has_loader:
             raise ConfigError("batches() needs a loader: pass loader=… to Training")
+        if self._begun == self._epoch:
+            raise ConfigError(
+                f"batches() was called before in epoch {self._epoch}: an epoch goes through the loader once. Call"
+                " it in a loop over epochs(…); to go on after an interruption, create the Training again"
+            )
+        self._begun, batches_per_step = self._epoch, 0
         self._restore_random()
-        batches_per_step = 0
         for batch in self._loader.batches(self._epoch):
             before, batches_per_step = self._step, batches_per_step + 1
             yield batch
@@ -144,6 +161,7 @@ class Training:
             loss: The loss of this rank: a number, or a tensor that holds one number.
             metrics: Other numbers to report, by name.
         """
+        self._saver.check_open()
         self._step += 1
         self._in_epoch += 1
         if loss is not None:
@@ -159,22 +177,26 @@ class Training:
     def _resume(self, saved: Saved) -> None:
         self.resumed = restore(self._named, saved, self._saver)
         self._step, self._epoch = self.resumed.step, self.resumed.epoch
-        self._random = saved
-        own = self._saver.own_state(saved) or saved.ranks[0]
-        self._in_epoch = own.get("steps_of_epoch", 0)
-        if self._has_loader and own.get("data") is not None:
+        own = self._saver.own_state(saved)
+        if own:
+            states = own.get("random_of_epoch"), own["random"]
+            self._resumed_random.extend(state for state in states if state)
+        first = own or saved.ranks[0]
+        self._in_epoch = first.get("steps_of_epoch", 0)
+        if self._has_loader and first.get("data") is not None:
             self._loader.restore([each["data"] for each in saved.ranks])
 
     def _restore_random(self) -> None:
-        """Restores the random generators where training goes on, whatever the program has drawn on its way there."""
-        if self._random:
-            self._saver.restore_random(self._random)
-            self._random = None
+        """Restores the generators where the saved training goes on: what was drawn since the start does not count."""
+        if self._resumed_random:
+            random_state.restore(self._resumed_random.popleft())
 
     def _own(self) -> StateDict:
         return {
             "epoch": self._epoch,
             "steps_of_epoch": self._in_epoch,
+            "random_of_epoch": self._random_of_epoch,
+            "buckets": self._named.buckets(),
             "data": self._loader.state() if self._has_loader else None,
         }
 
@@ -192,14 +214,16 @@ class Training:
         self._reached((self._epoch << EPOCH_BITS) + self._in_epoch, epoch=self._epoch + 1)
 
     def _finish_epoch(self, *, last: bool) -> None:
-        self._epoch, self._in_epoch = self._epoch + 1, 0
+        self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
         self._look_at_loss()
         self._reached(self._epoch << EPOCH_BITS, epoch=self._epoch, ends=True, last=last)
 
     def _reached(self, position: int, *, epoch: int, ends: bool = False, last: bool = False) -> None:
         where = Where(self._step, epoch)
         decision = self._saver.reached(position, where, self._named.state, self._own, ends=ends, last=last)
-        if decision is Wish.STOP and not last:
+        if last:
+            request.stops_no_more()  # There is nothing left to save.
+        elif decision is Wish.STOP:
             request.notice_stop()
             if self._saver.world.leads:
                 say(f"stopped on request after step {self._step}{self._saver.last_words()}")

@@ -16,8 +16,8 @@ from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, read_regul
 
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 
-NAME = re.compile(r"step-(\d{8,})(?:-\d+)?")
-"""The name of a checkpoint's directory."""
+NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?")
+"""The name of a checkpoint's directory: its step and, if that name was taken, a number."""
 FORMAT, READ = 2, (1, 2)
 """The format that is written, and those that are read. They differ in the layout of the state."""
 MANIFEST = "manifest.json"

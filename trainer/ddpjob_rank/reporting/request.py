@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -61,6 +62,16 @@ def stops_by(wish: Callable[[], None], *, always: bool) -> None:
         wish()
 
 
+def stops_no_more() -> None:
+    """Ends what `stops_by` began: signals have the handlers that they had before."""
+    global _tell, _delegated
+    if _delegated:
+        _tell, _delegated = None, False
+        with suppress(ValueError):  # Not in the main thread.
+            _unlisten()
+        _before.clear()
+
+
 def notice_stop() -> None:
     """Notes that all ranks have agreed to stop."""
     global _noticed  # noqa: PLW0603  (as above)
@@ -99,11 +110,15 @@ def _note(number: int, frame: FrameType | None) -> None:
     _asked = True
     if _tell is not None:
         _tell()
-    for caught, handler in _before.items():
-        signal.signal(caught, handler)
+    _unlisten()
     former = _before[signal.Signals(number)]
     if callable(former) and former is not signal.default_int_handler:
         former(number, frame)
+
+
+def _unlisten() -> None:
+    for caught, handler in _before.items():
+        signal.signal(caught, handler)
 
 
 def _agreed() -> bool:
