@@ -40,6 +40,7 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
+from bench import library, table
 from tests.training.ranks import world
 
 RANKS = 2
@@ -48,6 +49,8 @@ WIDTH, BATCH = 1024, 32
 STATE_BYTES_PER_WEIGHT = 3 * 4
 """The bytes of a weight and of Adam's two moments of it."""
 CALM_STEPS = 20
+LIBRARY_MEGABYTES = (10, 500)
+"""The sizes of the saves with `ddpjob.Training`."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,13 @@ def main() -> None:
     found = get_context("spawn").SimpleQueue()
     try:
         spawn(rank, (free_port(), flags, found), RANKS)
+        sizes = [flags.directory / f"{megabytes}" for megabytes in LIBRARY_MEGABYTES]
+        rows = [library.stall(size, flags.rounds, megabytes=int(size.name)) for size in sizes]
     finally:
         shutil.rmtree(flags.directory)
-    sys.exit(judge([found.get() for _ in range(flags.rounds)]))
+    code = judge([found.get() for _ in range(flags.rounds)])
+    table.show(rows)
+    sys.exit(code or any(row.met is False for row in rows))
 
 
 def judge(rounds: Sequence[Round]) -> int:

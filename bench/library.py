@@ -1,7 +1,7 @@
-"""Measures what `ddpjob.Training` costs a script: the loop with it beside the same loop without it.
+"""Measures what `ddpjob.Training` costs a script: a step with it beside a step without it, and the stall of a save.
 
 Both loops run in one process, and take turns of some steps each. The one with the library reports its progress as in
-a job, and checks in each step whether a save is due.
+a job, and checks in each step whether a save is due. The stall is compared with a save for which training waits.
 """
 
 import os
@@ -14,10 +14,13 @@ from pathlib import Path
 
 import ddpjob
 import torch
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.checkpoint.encoding import encode
 from ddpjob_rank.environment import Env
+from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.reporting.heartbeat import EMPTY
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import Adam, AdamW
 from torch.utils.data import DataLoader, TensorDataset
 
 from bench import pairs
@@ -29,6 +32,10 @@ STEPS = 60
 """The steps of a turn."""
 MOST, HIGHEST = 1.01, 1.02
 """The limits for the median ratio, and for the upper end of its interval."""
+MOST_OF_A_SAVE = 0.10
+"""The limit for the stall of a save, relative to a save for which training waits."""
+STATE_BYTES_PER_WEIGHT = 3 * 4
+"""The bytes of a weight and of Adam's two moments of it."""
 NEVER = 1e9
 """Seconds between two saves, so that none is made."""
 
@@ -97,6 +104,47 @@ def rows(count: int) -> list[Row]:
         )
         for place, what in enumerate(("time", "CPU time"))
     ]
+
+
+def stall(directory: Path, count: int, *, megabytes: float) -> Row:
+    """A row for the stall of a save of that size, from `count` pairs of saves."""
+    weights = megabytes * 1_000_000 / STATE_BYTES_PER_WEIGHT
+    model = nn.Linear(round(weights**0.5), round(weights**0.5))
+    optimizer = Adam(model.parameters())
+    model(torch.rand(1, model.in_features)).sum().backward()
+    optimizer.step()
+    storage = CheckpointDirectory(directory / "waiting", keep=2)
+    training = ddpjob.Training(
+        model=model, optimizer=optimizer, loader=range(10**9), directory=directory / "beside", every_steps=1, keep=2
+    )
+    numbers = iter(range(10**9))
+
+    def waiting() -> float:
+        state = {"shared": {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "ranks": [{}]}
+        manifest = Manifest(next(numbers), 1, 0, 1, 1, "", (0,))
+        began = time.perf_counter()
+        storage.write(manifest, lambda file: encode(state, file))
+        return time.perf_counter() - began
+
+    def beside() -> float:
+        training.step()
+        began = time.perf_counter()
+        next(batches)
+        seconds = time.perf_counter() - began
+        training._saver.finish()
+        return seconds
+
+    with Path(os.devnull).open("w") as nowhere:
+        for _ in training.epochs(1):
+            batches = training.batches()
+            next(batches)
+            with redirect_stdout(nowhere):
+                beside()  # Not counted, because the first save includes one-time costs.
+                found = pairs.in_turn(count, beside, waiting)
+            break
+    milliseconds = [(ours * 1000, theirs * 1000) for ours, theirs in found]
+    what = f"a save of {megabytes:g} MB with `ddpjob.Training`: its stall beside a save for which training waits"
+    return pairs.ratio(what, milliseconds, "ms", most=MOST_OF_A_SAVE)
 
 
 def turn(loop: Iterator[None]) -> tuple[float, float]:

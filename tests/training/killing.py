@@ -57,6 +57,7 @@ class Script:
         outputs = [self.directory / f"{attempt}.{rank}.out" for rank in range(self.size)]
         self.outputs += outputs
         self.processes = []
+        before = self._noted(kill.rank) if kill else ""
         for rank, output in enumerate(outputs):
             output.touch()
             environment = {
@@ -70,11 +71,19 @@ class Script:
             process = FORKS.Process(target=_run, args=(self.path, environment, output, of_rank), daemon=True)
             process.start()
             self.processes.append(process)
+        if kill:
+            self.processes[kill.rank].join(patience(DEADLINE_SECONDS))
+            if "seen" not in self._noted(kill.rank).removeprefix(before):
+                self.end()  # The others may wait for this rank to form a group: a supervisor would end them, too.
         for process in self.processes:
             process.join(patience(DEADLINE_SECONDS))
         codes = [process.exitcode for process in self.processes]
         assert None not in codes, f"exit codes: {codes}, after {kill}\n{self.story()}"
         return codes
+
+    def _noted(self, rank: int) -> str:
+        history = self.directory / f"history-{rank}"
+        return history.read_text() if history.exists() else ""
 
     def run_and_count(self) -> int:
         """Runs the script undisturbed; returns the number of the library's lines that rank 0 has executed."""

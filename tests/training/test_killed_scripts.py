@@ -74,7 +74,7 @@ def test_a_script_that_is_killed_at_random_lines_comes_to_the_same_numbers(
     kill_again_and_again(tmp_path, size, scripts, kills=2)
 
 
-@pytest.mark.full("200 kills; test_a_script_that_is_killed_at_random_lines_... makes a few")
+@pytest.mark.full("200 kills; test_killed_scripts makes two for each size")
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("number", range(17))
 def test_many_scripts_come_to_the_same_numbers(size: int, number: int, tmp_path: Path, scripts: list[Script]) -> None:

@@ -62,16 +62,23 @@ def capture() -> State:
 def capture_cpu() -> State:
     """The states of the CPU's generators only, from which samplers and data sets draw."""
     return {
-        "python": random.getstate(),
+        "python": _of_python(),
         "numpy": _of_numpy(),
         "torch": torch.default_generator.get_state(),
     }
 
 
+def _of_python() -> tuple[int, torch.Tensor, float | None]:
+    """The state of Python's generator. Its 625 numbers are a tensor, because each object in a state takes time."""
+    version, keys, gauss = random.getstate()
+    return version, torch.tensor(keys), gauss
+
+
 def restore(state: State) -> None:
     """Restores the generators whose states are given."""
     if "python" in state:
-        random.setstate(state["python"])
+        version, keys, gauss = state["python"]  # Older checkpoints have the keys as a tuple.
+        random.setstate((version, tuple(keys.tolist() if isinstance(keys, torch.Tensor) else keys), gauss))
     if np and state.get("numpy"):
         kind, keys, *rest = state["numpy"]
         np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))

@@ -121,7 +121,7 @@ def lay_out(run: Run, feed_on: Callable[[torch.device], Feed]) -> LaidOut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Resumed:
+class ResumedRun:
     """The second stage: where the run goes on and where it ends. The saved state is not restored yet."""
 
     laid_out: LaidOut
@@ -134,7 +134,7 @@ class Resumed:
     total_steps: int
 
 
-def resume(laid_out: LaidOut) -> Resumed:
+def resume(laid_out: LaidOut) -> ResumedRun:
     """Sets the position to that of the newest checkpoint, if there is one."""
     run, feed = laid_out.run, laid_out.feed
     config, world = run.config, run.world
@@ -148,10 +148,12 @@ def resume(laid_out: LaidOut) -> Resumed:
     saved = saver.resume(run.position) if saver else None
     epochs = config.epochs or (None if feed.left() is None else run.task.epochs)
     steps = total_steps(run.position, feed, epochs, config.max_steps)
-    return Resumed(laid_out=laid_out, recorder=recorder, saver=saver, saved=saved, epochs=epochs, total_steps=steps)
+    return ResumedRun(
+        laid_out=laid_out, recorder=recorder, saver=saver, saved=saved, epochs=epochs, total_steps=steps
+    )
 
 
-def equip(resumed: Resumed) -> "TrainingLoop":
+def equip(resumed: ResumedRun) -> "TrainingLoop":
     """The third stage: builds the optimizer and all that each step uses, and restores the saved state."""
     laid_out, steps, saver = resumed.laid_out, resumed.total_steps, resumed.saver
     run, feed, wrapped = laid_out.run, laid_out.feed, laid_out.wrapped

@@ -423,7 +423,10 @@ ENDS = {
     "with bytes to send": (None, "part.send('state', bytes(1 << 26))"),
     "after rank 0": (
         None,
-        "connected()\nprint('up', flush=True)\nsys.stdin.read()\npart.wish(Wish.SAVE)\nassert part.reached(1)",
+        (
+            "connected()\nprint('up', flush=True)\nsys.stdin.read()\nwhile not part._apart: time.sleep(0.01)\n"
+            "part.wish(Wish.SAVE)\nassert part.reached(1)"
+        ),
     ),
 }
 PROCESS = """

@@ -57,8 +57,14 @@ def trainer(step: int, total: float = 400) -> Any:
     return SimpleNamespace(global_step=step, estimated_stepping_batches=total, current_epoch=1, log_every_n_steps=50)
 
 
-def test_lightnings_steps_epoch_and_loss_are_told(lightning: Any, heartbeats: Heartbeats) -> None:
-    (callback,) = lightning.callbacks()
+def test_lightnings_steps_epoch_and_loss_are_told(
+    lightning: Any, heartbeats: Heartbeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resuming: Any = ModuleType(f"{lightning.__name__}_resuming")
+    resuming.ResumeCallback = type("ResumeCallback", (), {})
+    monkeypatch.setitem(sys.modules, resuming.__name__, resuming)
+    callback, resumes = lightning.callbacks()
+    assert isinstance(resumes, resuming.ResumeCallback)
     callback.on_train_start(trainer(0), None)
     callback.on_train_batch_end(trainer(0), None, None, None, 0)
     assert beat_of(heartbeats).step is None, "its gradients are still added up"
@@ -124,7 +130,11 @@ def hugging_face_callback(heartbeats: Heartbeats, monkeypatch: pytest.MonkeyPatc
     library: Any = ModuleType(hugging_face.TRAINER)
     library.DEFAULT_CALLBACKS, library.TrainerCallback = [], type("TrainerCallback", (), {})
     monkeypatch.setitem(sys.modules, hugging_face.TRAINER, library)
+    resuming: Any = ModuleType(hugging_face.LIBRARY)
+    resuming.install = lambda trainer: setattr(trainer, "resumes", True)
+    monkeypatch.setitem(sys.modules, hugging_face.LIBRARY, resuming)
     hugging_face.install()
+    assert library.resumes
     (callback,) = library.DEFAULT_CALLBACKS
     assert issubclass(callback, library.TrainerCallback)
     return callback()

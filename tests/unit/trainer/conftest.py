@@ -8,12 +8,12 @@ import pytest
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ends the test's training, and forgets that a stop was requested."""
-    from ddpjob.training import opening  # noqa: PLC0415  (most tests here need no torch)
+    from ddpjob.training import connecting  # noqa: PLC0415  (most tests here need no torch)
     from ddpjob_rank.reporting import request  # noqa: PLC0415
 
     for name in ("_asked", "_noticed"):
         monkeypatch.setattr(request, name, False)
     yield
-    if opening._current:
-        opening._current.close()
-        opening._current = None
+    if connecting._current:
+        connecting._current.close()
+        connecting._current = None

@@ -498,3 +498,9 @@ def test_a_large_state_is_whole_though_it_goes_to_the_disk_in_portions(
     found = CheckpointDirectory(tmp_path, keep=1).newest(decode=Path.read_bytes)
     assert found
     assert found.state == b"".join(parts)
+
+
+def test_a_run_may_save_a_step_twice_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, 3, 3)
+    assert names(tmp_path) == ["step-00000003", "step-00000003-2"]
+    assert capsys.readouterr().err == ""

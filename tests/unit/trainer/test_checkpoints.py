@@ -113,7 +113,7 @@ def test_without_a_directory_nothing_is_saved_and_resumed(capsys: pytest.Capture
     assert checkpoints.resume() is None
     assert not checkpoints.save_if_due(1)
     checkpoints.finish()
-    assert capsys.readouterr().out.startswith("ddpjob.Checkpoints: nothing is saved, because no directory is named")
+    assert capsys.readouterr().out.startswith("ddpjob.Checkpoints: nothing is saved: pass directory=…")
 
 
 def test_checkpoints_need_something_to_save() -> None:

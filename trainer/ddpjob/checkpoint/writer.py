@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import torch
@@ -85,8 +85,11 @@ class Writer:
         if self._snapshots is None:
             self._snapshots = Snapshots()
         copy, self._writing = self._snapshots.take(shared), Future[Written]()
+        may_begin = Event()  # Otherwise it would have Python's global lock before the thread that trains goes on.
         # A pool would wait for its thread before the main thread ends, so the thread could not tell that it ends.
-        Thread(target=self._write_into, args=(self._writing, manifest, copy, ranks), name="checkpoint").start()
+        save = self._writing, may_begin, manifest, copy, ranks
+        Thread(target=self._write_into, args=save, name="checkpoint").start()
+        may_begin.set()
 
     def finished(self, *, wait: bool) -> Written | None:
         """Returns the save that was begun if it is durable and was not returned before.
@@ -105,7 +108,8 @@ class Writer:
         writing, self._writing = self._writing, None
         return writing.result()
 
-    def _write_into(self, written: Future[Written], *save: Any) -> None:
+    def _write_into(self, written: Future[Written], may_begin: Event, *save: Any) -> None:
+        may_begin.wait()
         try:
             written.set_result(self._write(*save))
         except BaseException as error:  # noqa: BLE001  (it is raised where the save is finished)

@@ -1,4 +1,7 @@
-"""Reports the progress of Lightning's Trainer, which finds `callbacks` by this distribution's entry point."""
+"""Reports the progress of Lightning's Trainer, which finds `callbacks` by this distribution's entry point.
+
+The module `lightning_resuming` lets it resume and stop.
+"""
 
 import math
 import os
@@ -43,6 +46,10 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
     on_test_end = on_predict_end = on_validation_end
 
 
-def callbacks() -> list[DDPJobCallback]:
-    """The callbacks that Lightning adds to each Trainer: one callback inside a job, and none elsewhere."""
-    return [DDPJobCallback()] if Env.HEARTBEAT in os.environ else []
+def callbacks() -> list[Callback]:
+    """The callbacks that Lightning adds to each Trainer inside a job; none elsewhere."""
+    if Env.HEARTBEAT not in os.environ:
+        return []
+    from .lightning_resuming import ResumeCallback  # noqa: PLC0415  (imports torch's distributed checkpoints)
+
+    return [DDPJobCallback(), ResumeCallback()]

@@ -8,11 +8,11 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Wish
 
+from .connecting import opened
 from .named import Named
-from .opening import opened
 from .resumed import Resumed, restore
+from .save_settings import AUTO, read_settings
 from .saver import Where
-from .settings import AUTO, read_settings
 
 
 class Checkpoints:

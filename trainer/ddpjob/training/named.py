@@ -67,7 +67,7 @@ class Named:
             self.objects[name] = value
             if isinstance(value, nn.Module):
                 self._modules[name] = value
-                self.objects[name] = Model(value)
+                self.objects[name] = UnwrappedModel(value)
                 if name not in self.divided:
                     self._sound[name] = _sound(name, value)
         try:
@@ -114,7 +114,7 @@ class Named:
         arrange(self._modules.items(), buckets)
 
 
-class Model:
+class UnwrappedModel:
     """A model whose parameters have the names that they have without wrappers."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -155,12 +155,14 @@ def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 def _load(name: str, value: Stateful, state: StateDict) -> None:
     try:
-        if isinstance(value, Model):
+        if isinstance(value, UnwrappedModel):
             _check_fits(name, value.state_dict(), state)
             value.load_state_dict(state)
         else:
             # Most objects keep the tensors that they are given, which would keep the whole checkpoint in memory.
             value.load_state_dict(pytree.tree_map_only(Tensor, torch.clone, state))
+            if isinstance(value, Optimizer):  # Otherwise PyTorch may warn that its schedule is ahead of it.
+                value._opt_called = True  # noqa: SLF001
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         kind = "optimizer" if isinstance(value, Optimizer) else type(value).__name__
         raise ConfigError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ddpjob_rank.console import say
 
 from .named import Named
-from .saver import Saved, Saver
+from .saver import Saved, TrainingSaver
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Resumed:
     """What differs from the training that saved the checkpoint, in words."""
 
 
-def restore(named: Named, saved: Saved, saver: Saver) -> Resumed:
+def restore(named: Named, saved: Saved, saver: TrainingSaver) -> Resumed:
     """Restores the named objects; says what differs.
 
     Raises:

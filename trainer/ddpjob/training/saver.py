@@ -45,7 +45,7 @@ from ddpjob.checkpoint.sharded import TENSORS, ShardedSaver, fitted
 from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.group.collectives import broadcast_file
 
-from .settings import AUTO, Settings
+from .save_settings import AUTO, SaveSettings
 
 RANKS_SECONDS = 60.0
 """How long rank 0 waits for the other ranks' states before it gives a save up."""
@@ -87,12 +87,12 @@ class Where:
     """The number of samples of this epoch on which all ranks together have trained; 0 if unknown."""
 
 
-class Saver:
+class TrainingSaver:
     """Saves and finds the state of a training. Each rank makes the same calls."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SaveSettings,
         world: World,
         agreement: Agreement,
         group: Any = None,

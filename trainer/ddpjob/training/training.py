@@ -18,12 +18,12 @@ from ddpjob import random_state
 from ddpjob.checkpoint.encoding import StateDict
 from ddpjob.data.resumable_loader import ResumableLoader
 
+from .connecting import opened
 from .losses import Losses
 from .named import Named
-from .opening import opened
 from .resumed import Resumed, restore
+from .save_settings import read_settings
 from .saver import Saved, Where
-from .settings import read_settings
 
 EPOCH_BITS = 40
 """Positions in an epoch are smaller than 2 to this power, so that (epoch, position) fits into one number."""
@@ -88,13 +88,13 @@ class Training:
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
+        self._loss: SupportsFloat | None = None
         self._begun = -1
         """The last epoch whose batches were begun."""
         self._random_of_epoch: StateDict | None = None
         """The random generators as they were at the beginning of the epoch; None between two epochs."""
         self._resumed_random = deque[StateDict]()
         """States of the generators to restore: when the epoch begins, and when its batches go on."""
-        self._loss: SupportsFloat | None = None
         self.resumed: Resumed | None = None
         """Where this training was resumed; None if it has begun from the beginning."""
         if saved := self._saver.find():
@@ -122,12 +122,12 @@ class Training:
         self._saver.check_open()
         self._saver.listen()
         self._epochs = total
+        self._restore_random()
         if self._epoch >= total and self._saver.world.leads:
             say(
                 f"all {total} epochs were trained before, so no epoch is left: to train more, raise the number of"
                 " epochs, or name another directory to begin anew"
             )
-        self._restore_random()
         while self._epoch < total:
             self._random_of_epoch = random_state.capture()
             yield self._epoch
@@ -177,6 +177,7 @@ class Training:
     def _resume(self, saved: Saved) -> None:
         self.resumed = restore(self._named, saved, self._saver)
         self._step, self._epoch = self.resumed.step, self.resumed.epoch
+        self._saver.restore_random(saved)
         own = self._saver.own_state(saved)
         if own:
             states = own.get("random_of_epoch"), own["random"]
@@ -187,7 +188,7 @@ class Training:
             self._loader.restore([each["data"] for each in saved.ranks])
 
     def _restore_random(self) -> None:
-        """Restores the generators where the saved training goes on: what was drawn since the start does not count."""
+        """Restores the random generators where training goes on, whatever the program has drawn on its way there."""
         if self._resumed_random:
             random_state.restore(self._resumed_random.popleft())
 

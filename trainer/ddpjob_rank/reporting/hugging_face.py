@@ -4,6 +4,7 @@ The callback is added to the Trainer's default callbacks. transformers has this 
 release lacks the list, steps are counted as for any other program.
 """
 
+import importlib
 import math
 import os
 from contextlib import suppress
@@ -16,6 +17,8 @@ from .report import FIELDS, report
 from .teller import EVALUATION, TRAINING
 
 TRAINER = "transformers.trainer"
+LIBRARY = "ddpjob.integrations.transformers"
+"""Lets the Trainer resume and stop. It needs torch, which transformers.trainer has imported by then."""
 
 ROUNDING = 1e-6
 """The tolerance for `state.epoch`, in epochs, because the Trainer computes it as a sum of fractions."""
@@ -30,6 +33,7 @@ def install() -> None:
 def _add_callback(trainer: Any) -> None:
     with suppress(AttributeError):
         trainer.DEFAULT_CALLBACKS.append(_callback(trainer.TrainerCallback))
+        importlib.import_module(LIBRARY).install(trainer)
 
 
 def _callback(base: type[Any]) -> type[Any]:

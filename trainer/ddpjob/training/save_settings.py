@@ -17,7 +17,7 @@ DEFAULT_KEEP = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class SaveSettings:
     """Where and when to save, and for which job."""
 
     directory: str | None
@@ -44,7 +44,7 @@ def read_settings(
     keep: int | None,
     on_nonfinite: Literal["stop", "ignore"] = "stop",
     env: Mapping[str, str] | None = None,
-) -> Settings:
+) -> SaveSettings:
     """The settings from a program's arguments and its environment.
 
     Raises:
@@ -63,7 +63,7 @@ def read_settings(
     if on_nonfinite not in {"stop", "ignore"}:
         raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
     attempt = env.get(Env.ATTEMPT, "")
-    return Settings(
+    return SaveSettings(
         directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
         every_steps=every_steps,
         every_seconds=every_seconds,

@@ -5,18 +5,18 @@ from ddpjob_rank.console import say
 from ddpjob_rank.reporting.group_agreement import Wish, agreement_of_group
 from ddpjob_rank.reporting.save_request import on_save_request
 
-from ddpjob.group.world import world_of_group
+from ddpjob.group.group_world import world_of_group
 
 from .named import Named
-from .saver import Saver
-from .settings import Settings
+from .save_settings import SaveSettings
+from .saver import TrainingSaver
 
-_current: Saver | None = None
+_current: TrainingSaver | None = None
 _opened = 0
 """How many trainings have begun in this process."""
 
 
-def opened(whose: str, named: Named, settings: Settings) -> Saver:
+def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
     """The saver of the training that begins now. It replaces that of an earlier training in this process.
 
     Args:
@@ -36,10 +36,10 @@ def opened(whose: str, named: Named, settings: Settings) -> Saver:
     _opened += 1
     agreement = agreement_of_group(f"training-{_opened}", whose)
     group = None if world.alone else dist.new_group(backend="gloo")
-    saver = Saver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
+    saver = TrainingSaver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
     saver.listen()
     if settings.directory is None and world.leads:
-        say(f"{whose}: nothing is saved, because no directory is named and this is no job that has one")
+        say(f"{whose}: nothing is saved: pass directory=…, or give the job a checkpoint directory")
     on_save_request((lambda: agreement.wish(Wish.SAVE)) if settings.directory is not None else None)
     _current = saver
     return saver
