@@ -72,8 +72,9 @@ class Script:
             process.start()
             self.processes.append(process)
         if kill:
-            self.processes[kill.rank].join(patience(DEADLINE_SECONDS))
-            if "seen" not in self._noted(kill.rank).removeprefix(before):
+            killed = self.processes[kill.rank]
+            killed.join(patience(DEADLINE_SECONDS))
+            if killed.exitcode and "seen" not in self._noted(kill.rank).removeprefix(before):
                 self.end()  # The others may wait for this rank to form a group: a supervisor would end them, too.
         for process in self.processes:
             process.join(patience(DEADLINE_SECONDS))

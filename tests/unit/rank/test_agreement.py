@@ -18,7 +18,7 @@ from typing import TypeVar
 from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
-from ddpjob_rank.reporting import agreement, agreement_rules, agreement_wire
+from ddpjob_rank.reporting import agreement, agreement_rules, agreement_server, agreement_wire
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 
 from tests.support.waiting import patience, wait_for
@@ -316,6 +316,24 @@ def test_rank_0_gathers_what_the_ranks_send(size: int, gang: Callable[..., Gang]
         assert made.ranks[0].gathered(name, patience(SOON)) == dict(enumerate(contents))
 
 
+def test_nobody_waits_for_the_contents_of_a_rank_that_has_ended(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement_rules, "LAST_WORDS_SECONDS", 0.1)
+    made = gang(3)
+    made.until_connected()
+    for rank in (0, 1):
+        made.ranks[rank].send("state", b"content")
+    made.ranks[1].close()
+    wait_for("its content", lambda: "state" in made.ranks[0]._sent._contents)  # type: ignore[union-attr]
+    with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing$"):
+        made.ranks[0].gathered("state", 0.5)
+    made.ranks[2].close()
+    wait_for("its end", lambda: 2 in made.ranks[0]._sent._left)  # type: ignore[union-attr]
+    with pytest.raises(agreement_server.RanksEndedError, match=r"^rank 2 has ended, and sent nothing$"):
+        made.ranks[0].gathered("state", 0.5)
+
+
 def test_bytes_that_do_not_arrive_are_sent_again(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "LONGEST_PAUSE_SECONDS", 0.05)
     made = gang(2)
@@ -335,9 +353,9 @@ def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_drop
         for name in "abcde":
             rank.send(name, b"content")
     wait_for("the last", lambda: len(made.ranks[0]._sent._contents.get("e", ())) == 2)  # type: ignore[union-attr]
-    with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing within"):
+    with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing$"):
         made.ranks[0].gathered("e", 0.05)
-    with pytest.raises(TimeoutError, match=r"^ranks 0, 1, 2 have sent nothing within"):
+    with pytest.raises(TimeoutError, match=r"^ranks 0, 1, 2 have sent nothing$"):
         made.ranks[0].gathered("a", 0.05)
 
 

@@ -30,6 +30,7 @@ from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Agreement, Wish
+from ddpjob_rank.reporting.agreement_server import RanksEndedError
 from ddpjob_rank.world import World
 from torch.utils import _pytree as pytree
 
@@ -395,8 +396,9 @@ class TrainingSaver:
             try:
                 states = self._agreement.gathered(name, 1.0)
             except TimeoutError as error:
-                if time.monotonic() >= until or not threading.main_thread().is_alive():
-                    raise PeerLostError(f"{error} of this save: without it the checkpoint is incomplete") from error
+                ended = isinstance(error, RanksEndedError) or not threading.main_thread().is_alive()
+                if ended or time.monotonic() >= until:
+                    raise PeerLostError(f"{error} for this save: without it the checkpoint is incomplete") from error
             else:
                 return [from_bytes(states[rank]) for rank in range(self.world.world_size)]
 

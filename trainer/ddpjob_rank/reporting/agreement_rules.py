@@ -31,5 +31,8 @@ FARTHER = 4
 """By which factor an order is farther ahead than the previous order, for which a rank was late."""
 
 CONTENT_BYTES = 1 << 30
+LAST_WORDS_SECONDS = 2.0
+"""How much later than the end of its connection a rank's last content may arrive."""
+
 CONTENTS_KEPT = 4
 """How many names have contents at the same time. A save that was abandoned leaves contents that nobody gathers."""

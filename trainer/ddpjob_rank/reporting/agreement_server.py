@@ -2,9 +2,11 @@
 
 import asyncio
 import hmac
+import math
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -17,6 +19,10 @@ from .agreement_leader import Leader
 from .agreement_warnings import ranks
 
 
+class RanksEndedError(TimeoutError):
+    """Ranks have ended without sending their content."""
+
+
 class SentContents:
     """What the ranks have sent, by name and rank, for any thread."""
 
@@ -25,6 +31,14 @@ class SentContents:
         self._changed = threading.Condition()
         self._contents: dict[str, dict[int, bytes]] = {}
         self._awaited = ""
+        self._left: dict[int, float] = {}
+        """When each rank that has ended did so, on the monotonic clock."""
+
+    def leave(self, rank: int) -> None:
+        """Notes that a rank has ended, so that nobody waits for its contents."""
+        with self._changed:
+            self._left[rank] = time.monotonic()
+            self._changed.notify_all()
 
     def put(self, rank: int, name: str, content: bytes) -> None:
         """Keeps a content, and forgets those of the oldest name if there are too many names."""
@@ -39,6 +53,7 @@ class SentContents:
         """Waits for the contents of all ranks, and hands them out. May be called again after an error.
 
         Raises:
+            RanksEndedError: Some will not come, because their ranks have ended. The message names the ranks.
             TimeoutError: Some have not come within `seconds`. The message names their ranks.
         """
         with self._changed:
@@ -46,7 +61,12 @@ class SentContents:
             if self._changed.wait_for(lambda: len(self._contents.get(name, ())) == self._size, seconds):
                 return dict(sorted(self._contents.pop(name).items()))
             missing = {*range(self._size)} - self._contents.get(name, {}).keys()
-        raise TimeoutError(f"{ranks(sorted(missing), 'has')} sent nothing within {seconds:.0f} s")
+            # What a rank sends last may arrive after its connection has ended.
+            until = time.monotonic() - rules.LAST_WORDS_SECONDS
+            ended = sorted(rank for rank in missing if self._left.get(rank, math.inf) < until)
+        if ended:
+            raise RanksEndedError(f"{ranks(ended, 'has')} ended, and sent nothing")
+        raise TimeoutError(f"{ranks(sorted(missing), 'has')} sent nothing")
 
 
 async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
@@ -92,6 +112,7 @@ async def _serve_rank(
             leader.hear(rank, word, numbers)
     finally:
         leader.leave(rank, tell)
+        sent.leave(rank)
 
 
 def new_token() -> str:
