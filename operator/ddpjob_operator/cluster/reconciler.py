@@ -20,6 +20,8 @@ from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
+    Action,
+    Create,
     CreatePod,
     Decision,
     Event,
@@ -320,10 +322,8 @@ class Reconciler:
             self._queue.mark_in(key, wait)
             return
         self._queue.mark(key)
-        if decision.actions and decision.status is None and not memory.current:
-            # Writing a status checks that the decision is based on the job's present version. These actions come
-            # without a status, so the job is read first.
-            await self._read_again(key, stored)
+        unchecked = bool(decision.actions) and decision.status is None
+        if unchecked and not await self._is_present(key, stored, memory, decision.actions):
             return
         seen = stored.seen
         if decision.status is not None:
@@ -343,6 +343,23 @@ class Reconciler:
         self._record_events(key, stored, decision.events)
         if decision.actions:
             await self._carry_out(key, stored, memory, decision, seen)
+
+    async def _is_present(self, key: Key, stored: StoredJob, memory: _Memory, actions: tuple[Action, ...]) -> bool:
+        """Whether actions without a status follow from the job's present version. A status write would check that.
+
+        A change or deletion names the uid of its object, so it is enough that the job was read once. But a creation
+        would succeed for a job that is gone: its Service is missing because it was deleted with the job, and the
+        watch has not reported the job's deletion yet.
+        """
+        if not memory.current:
+            await self._read_again(key, stored)
+            return False
+        if any(isinstance(action, Create | CreatePod) for action in actions):
+            last_actions, memory.last_actions = memory.last_actions, None  # They are only tried once the job is read.
+            if await self._read_job(key, stored) is not stored:
+                return False
+            memory.last_actions = last_actions
+        return True
 
     async def _carry_out(
         self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision, seen: JobObject
@@ -418,13 +435,19 @@ class Reconciler:
         self._store.jobs.update(answer)
         return answer
 
-    async def _read_again(self, key: Key, stored: StoredJob) -> None:
-        """Reads the job and its pods from the API server rather than from the store."""
+    async def _read_job(self, key: Key, stored: StoredJob) -> StoredJob | None:
+        """Reads the job from the API server rather than from the store, and returns what the store has afterwards."""
         job = await self._api.get(DDPJOBS, *key)
         if job is None:
             self._store.jobs.forget(key, stored.uid)
+        else:
+            self._store.jobs.update(job)
+        return self._store.jobs.get(key)
+
+    async def _read_again(self, key: Key, stored: StoredJob) -> None:
+        """Reads the job and its pods from the API server rather than from the store."""
+        if await self._read_job(key, stored) is None:
             return
-        self._store.jobs.update(job)
         pods, version = await self._api.list(PODS, key[0], f"{Label.JOB_UID}={stored.uid}")
         await self._store.pods.update_all(pods, version, of_owner(stored.ref))
         memory = self._memory(key, stored)

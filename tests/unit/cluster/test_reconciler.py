@@ -39,6 +39,8 @@ from ddpjob_operator.engine import (
     WORKLOAD,
     Admission,
     Asked,
+    Create,
+    CreatePod,
     Decision,
     Delete,
     DeletePod,
@@ -55,6 +57,7 @@ from ddpjob_operator.engine import (
     Waiting,
     decide,
 )
+from ddpjob_operator.engine.manifests.children import build_service
 
 from tests.unit.engine.builders import Moment, a_job
 
@@ -135,8 +138,8 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     assert listens_to == [[names[0], None], names, [names[0], None], [None, None]]
 
 
-def a_seen_job(version: int, status: DDPJobStatus | None = None) -> JobObject:
-    metadata = {"name": "digits", "namespace": "team", "uid": UID, "resourceVersion": str(version)}
+def a_seen_job(version: int, status: DDPJobStatus | None = None, uid: str = UID) -> JobObject:
+    metadata = {"name": "digits", "namespace": "team", "uid": uid, "resourceVersion": str(version)}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
     said = status.to_dict() if status else {}
     return read({"metadata": metadata, "spec": spec, "status": said}, JobObject)
@@ -792,6 +795,95 @@ def test_the_pods_of_a_job_that_ends_are_not_listed_each_time_that_one_of_them_g
 
     asyncio.run(goes())
     assert api.asked == ["GET", "LIST"], "once, before it ends for good"
+
+
+SEEN = a_job(nodes=2).running().snapshot.job
+CREATIONS = {
+    "a Service": Create(SERVICE, build_service(SEEN)),
+    "a pod": CreatePod(2, SEEN, reserve=True),
+}
+
+
+class Answering(Counting):
+    """An API server that counts requests, and takes any status. If `job` is an error, a read of the job raises it."""
+
+    async def get(self, *_: Any) -> Any:
+        job = await super().get()
+        if isinstance(job, ApiError):
+            raise job
+        return job
+
+    async def replace_status(self, *_: Any) -> Any:
+        self.asked.append("PUT")
+        return a_seen_job(6)
+
+
+class Carrying:
+    """A reconciler that knows a job, and only counts what would be carried out."""
+
+    def __init__(self, there: Any) -> None:
+        """`there`: the job that the API server has, or what it answers instead."""
+        self.api, self.store, self.done = Answering(there, []), Store(nobody), 0
+        self.store.jobs.update(a_seen_job(5))
+        self.reconciler = a_reconciler(api=self.api, store=self.store, queue=Marked())
+        self.reconciler._writer.carry_out = self._carry_out  # type: ignore[method-assign]
+        self.memory = self.reconciler._memory(KEY, self._stored())
+        self.memory.current = True
+
+    def applies(self, decision: Decision) -> tuple[list[str], bool]:
+        """What the API server is asked for, and whether the actions are carried out."""
+        self.done, self.api.asked = 0, []
+        with contextlib.suppress(ApiError):
+            asyncio.run(self.reconciler._apply(KEY, self._stored(), self.memory, decision))
+        return self.api.asked, bool(self.done)
+
+    async def _carry_out(self, *_: Any) -> None:
+        self.done += 1
+
+    def _stored(self) -> StoredJob:
+        stored = self.store.jobs.get(KEY)
+        assert stored
+        return stored
+
+
+@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
+@pytest.mark.parametrize(
+    ("there", "creates"),
+    [
+        (a_seen_job(5), True),
+        (a_seen_job(6), False),
+        (None, False),
+        (a_seen_job(6, uid="of-its-successor"), False),
+    ],
+    ids=["unchanged", "changed", "gone", "made anew"],
+)
+def test_without_a_status_something_is_created_only_for_a_job_that_is_still_there(
+    there: JobObject | None,
+    creates: bool,  # noqa: FBT001  A table.
+    creation: Create | CreatePod,
+) -> None:
+    decision = Decision(actions=(Delete(NETWORK_POLICY, "x"), creation))
+    assert Carrying(there).applies(decision) == (["GET"], creates)
+
+
+@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
+def test_nothing_is_read_before_what_names_a_version_or_a_uid(creation: Create | CreatePod) -> None:
+    carrying = Carrying(a_seen_job(5))
+    assert carrying.applies(Decision(actions=(Delete(NETWORK_POLICY, "x"),))) == ([], True)
+    assert carrying.applies(Decision(status=RESTARTS, actions=(creation,))) == (["PUT"], True)
+
+
+@pytest.mark.parametrize("answer", [a_seen_job(6), ApiError(0, "NoAnswer", "no answer")], ids=["changed", "silent"])
+@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
+def test_a_creation_that_waits_for_a_look_at_the_job_was_not_without_effect(answer: Any, creation: Any) -> None:
+    carrying, decision = Carrying(answer), Decision(actions=(creation,))
+    assert carrying.applies(decision) == (["GET"], False)
+    carrying.api.job = a_seen_job(6)
+    carrying.store.jobs.update(a_seen_job(6))
+    assert carrying.applies(decision) == (["GET"], True)
+    assert carrying.memory.refusal is None
+    assert carrying.applies(decision) == ([], False)
+    assert carrying.memory.refusal is not None, "it was carried out, and the same is still missing"
 
 
 def test_nothing_is_read_of_a_job_that_another_controller_manages() -> None:
