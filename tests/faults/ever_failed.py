@@ -22,10 +22,18 @@ EVER_FAILED = {
     "travel-back-to-start-2-after-resume": (
         "A process whose first lists were old made pods of a former attempt beside those that lived."
     ),
+    **dict.fromkeys(
+        (f"made-anew-late-after-{stage}" for stage in ("run", "restart", "resume", "scale")),
+        "For a job that had been deleted, its Service and its Workload were created once more.",
+    ),
 }
 
 MET_A_BOUND = frozenset(
     {
+        "422-on-create-pod",
+        "422-on-status",
+        "422-on-status-failed",
+        "422-on-status-failing",
         "made-anew-seen-after-scale",
         "reset-for-a-while-on-list-of-ddpjobs",
         "two-operators-from-restart-on",

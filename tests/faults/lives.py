@@ -21,15 +21,21 @@ from .witness import Witness
 WITH_PATIENCE = {"scheduleTimeoutSeconds": 600, "network": {"statusPort": 9999}}
 """Also needs another NetworkPolicy, which permits requests to the status port."""
 
-_STAGES = (
-    Stage("run", acts.submit, acts.running(1, 2)),
-    Stage("restart", acts.rank_1_fails, acts.running(2, 2)),
-    Stage("suspend", acts.change(suspend=True), acts.suspended),
-    Stage("resume", acts.change(suspend=False), acts.running(3, 2)),
-    Stage("scale", acts.change(nodes=3), acts.running(4, 3)),
-    Stage("finish", acts.all_ranks_finish, acts.succeeded),
-    Stage("expire", acts.change(ttlSecondsAfterFinished=0), Witness.nothing),
-)
+
+def _long(first: int = 1) -> tuple[Stage, ...]:
+    """The stages of the long life, if this attempt is the first that runs."""
+    return (
+        Stage("run", acts.submit, acts.running(first, 2)),
+        Stage("restart", acts.rank_1_fails, acts.running(first + 1, 2)),
+        Stage("suspend", acts.change(suspend=True), acts.suspended),
+        Stage("resume", acts.change(suspend=False), acts.running(first + 2, 2)),
+        Stage("scale", acts.change(nodes=3), acts.running(first + 3, 3)),
+        Stage("finish", acts.all_ranks_finish, acts.succeeded),
+        Stage("expire", acts.change(ttlSecondsAfterFinished=0), Witness.nothing),
+    )
+
+
+_STAGES = _long()
 _BRIEF_STAGES = (
     Stage("run", acts.submit_closed, acts.running(1, 2)),
     Stage("suspend", acts.change(suspend=True), acts.suspended),
@@ -264,6 +270,8 @@ _QUEUED_WRITES = (
 )
 
 LONG = Life("long", _STAGES, _WRITES)
+LONG_FROM_SECOND_ATTEMPT = Life(LONG.name, _long(first=2), ())
+"""The long life if a first attempt is given up. It is compared with the long life in which nothing goes wrong."""
 IN_QUEUE = Life("queued", _QUEUED_STAGES, _QUEUED_WRITES)
 TIMED = Life("timed", _TIMED_STAGES, _TIMED_WRITES, more_statuses=3 * acts.CHANGES)
 BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)

@@ -113,8 +113,8 @@ def differences(mine: Account, undisturbed: Account, differs: Differs) -> Iterat
         ("gone", mine.gone, undisturbed.gone),
     ):
         for name in sorted(counts.keys() | usual_counts.keys()):
-            most = usual_counts[name] + differs.more.get(name, 0)
-            if not usual_counts[name] <= counts[name] <= most:
+            least, most = sorted((usual_counts[name], usual_counts[name] + differs.more.get(name, 0)))
+            if not least <= counts[name] <= most:
                 yield f"{what}: {name} {counts[name]} times, undisturbed {usual_counts[name]}"
 
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,8 +90,11 @@ def told(seconds: Mapping[str, float], circumstances: str) -> list[str]:
         slowest = max(seconds[plan.name] for plan in plans)
         lines.append(f"| {' | '.join(cells(row, plans))} | {slowest:.0f} s |")
     reasons = dict.fromkeys(plan.differs.why for plan in PLANS if plan.differs.why)
-    differing = [f"- {_names(why)}: {why}." for why in reasons]
-    found = [f"- {fault} (`{name}`)" for name, fault in EVER_FAILED.items()]
+    differing = [f"- {_names(plan.name for plan in PLANS if plan.differs.why == why)}: {why}." for why in reasons]
+    found = [
+        f"- {fault} ({_names(name for name, one in EVER_FAILED.items() if one == fault)})"
+        for fault in dict.fromkeys(EVER_FAILED.values())
+    ]
     lines += ["", "## What may differ", "", *(differing or ["Nothing."])]
     return [*lines, "", "## What was found by it, and mended", "", *(found or ["Nothing."])]
 
@@ -102,9 +105,9 @@ def cells(row: Group, plans: Sequence[Plan]) -> tuple[str, ...]:
     return str(family), place, str(len(plans)), "; ".join(dict.fromkeys(plan.injected for plan in plans))
 
 
-def _names(why: str) -> str:
-    """The plans that may differ for a given reason. Only a few of them are named."""
-    names = [f"`{plan.name}`" for plan in PLANS if plan.differs.why == why]
+def _names(plans: Iterable[str]) -> str:
+    """Only a few of the plans are named."""
+    names = [f"`{name}`" for name in plans]
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
     return ", ".join([*names[:NAMED], *more])
 

@@ -43,7 +43,7 @@ class Differs:
 
     why: str = ""
     more: Mapping[str, int] = field(default_factory=dict)
-    """How many more objects of each kind may be created and deleted: `pods 0/1`."""
+    """How many more objects of each kind may be created and deleted, or, below 0, how many fewer: `pods 0/1`."""
     ends: frozenset[str] = frozenset()
     """Fields of the status, or `conditions.TYPE`, whose final values may differ."""
 

@@ -29,7 +29,7 @@ from .faults import (
 )
 from .hindered import HINDERED, TIMED_UNDISTURBED
 from .life import Life, Row
-from .lives import BRIEF, ELASTIC, EVENTS, LONG, TIMED
+from .lives import BRIEF, ELASTIC, EVENTS, LONG, LONG_FROM_SECOND_ATTEMPT, TIMED
 from .plan import ALIKE, BLOCKED, Differs, Family, Happening, Plan
 
 STAGES = tuple(stage.name for stage in LONG.stages)
@@ -92,6 +92,11 @@ EXPIRED = Answer(410, "Expired")
 
 ARRIVES_LATE = Differs("what hung arrives when it has long been done again, and perhaps undone", {"pods 1/1": 1})
 DELETED = Differs("a pod that may not be stopped is deleted, and its logs with it", ends=frozenset({"pods"}))
+GIVEN_UP = Differs(
+    "a gang of which a pod is refused gives up the others, so each later attempt has the next number",
+    {"pods 1/1": -1, "pods 2/4": -1, "workloads": 1, "podgroups": 1, **{f"pods {rank}/5": 1 for rank in range(3)}},
+    BLOCKED.ends | {"attempt", "bookkeeping", "conditions.Restarting", "incidents", "pods"},
+)
 DIFFERS = {
     "hang-on-create-pod": ARRIVES_LATE,
     "hang-on-create-networkpolicy": replace(ARRIVES_LATE, more={"networkpolicies": 1}),
@@ -99,7 +104,10 @@ DIFFERS = {
     "hang-on-create-podgroup": replace(ARRIVES_LATE, more={"podgroups": 1}),
     "422-on-patch-pod-0-of-2": DELETED,
     "422-on-patch-pod-1-of-2": DELETED,
-    "422-on-create-pod": BLOCKED,
+    "422-on-create-pod": GIVEN_UP,
+    "422-on-status": BLOCKED,
+    "422-on-status-failing": BLOCKED,
+    "422-on-status-failed": BLOCKED,
     "422-on-create-reserve": BLOCKED,
     "422-on-create-service": BLOCKED,
     "422-on-create-secret": BLOCKED,
@@ -218,7 +226,8 @@ def _what(on: On) -> str:
 def _errors() -> Iterator[Plan]:
     for what, on in KIND_OF_WRITE.items():
         for name, effect in ANSWERS.items():
-            yield _error(f"{name}-on-{what}", on, effect)
+            plan = _error(f"{name}-on-{what}", on, effect)
+            yield replace(plan, life=LONG_FROM_SECOND_ATTEMPT) if plan.differs is GIVEN_UP else plan
     for row in BRIEFLY:
         for name, effect in ANSWERS.items():
             yield replace(_error(f"{name}-on-{row.name}", row.on, effect), life=BRIEF)

@@ -160,6 +160,14 @@ def test_what_is_made_once_more_is_told() -> None:
     assert not list(oracle.differences(mine, usual, Differs("", {"pods 0/1": 1})))
 
 
+@pytest.mark.parametrize(("made", "wrong"), [(0, True), (1, False), (2, False), (3, True)])
+def test_what_may_be_made_less_often_may_not_be_made_more_often(made: int, wrong: bool) -> None:  # noqa: FBT001  A table.
+    mine, usual = Account(), Account()
+    mine.made.update({"pods 0/1": made, "ddpjobs": 1})
+    usual.made.update({"pods 0/1": 2, "ddpjobs": 1})
+    assert bool(list(oracle.differences(mine, usual, Differs("", {"pods 0/1": -1})))) == wrong
+
+
 def a_pod(
     time: float, what: str, uid: str, incarnation: int, phase: str = "Running", *, owner: str = "the job"
 ) -> Change:
