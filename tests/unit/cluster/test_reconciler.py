@@ -797,11 +797,10 @@ def test_the_pods_of_a_job_that_ends_are_not_listed_each_time_that_one_of_them_g
     assert api.asked == ["GET", "LIST"], "once, before it ends for good"
 
 
-SEEN = a_job(nodes=2).running().snapshot.job
-CREATIONS = {
-    "a Service": Create(SERVICE, build_service(SEEN)),
-    "a pod": CreatePod(2, SEEN, reserve=True),
-}
+@pytest.fixture(params=["a Service", "a pod"])
+def creation(request: pytest.FixtureRequest) -> Create | CreatePod:
+    job = a_job(nodes=2).running().snapshot.job
+    return Create(SERVICE, build_service(job)) if request.param == "a Service" else CreatePod(2, job, reserve=True)
 
 
 class Answering(Counting):
@@ -846,7 +845,6 @@ class Carrying:
         return stored
 
 
-@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
 @pytest.mark.parametrize(
     ("there", "creates"),
     [
@@ -866,7 +864,6 @@ def test_without_a_status_something_is_created_only_for_a_job_that_is_still_ther
     assert Carrying(there).applies(decision) == (["GET"], creates)
 
 
-@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
 def test_nothing_is_read_before_what_names_a_version_or_a_uid(creation: Create | CreatePod) -> None:
     carrying = Carrying(a_seen_job(5))
     assert carrying.applies(Decision(actions=(Delete(NETWORK_POLICY, "x"),))) == ([], True)
@@ -874,8 +871,9 @@ def test_nothing_is_read_before_what_names_a_version_or_a_uid(creation: Create |
 
 
 @pytest.mark.parametrize("answer", [a_seen_job(6), ApiError(0, "NoAnswer", "no answer")], ids=["changed", "silent"])
-@pytest.mark.parametrize("creation", CREATIONS.values(), ids=CREATIONS)
-def test_a_creation_that_waits_for_a_look_at_the_job_was_not_without_effect(answer: Any, creation: Any) -> None:
+def test_a_creation_that_waits_for_a_look_at_the_job_was_not_without_effect(
+    answer: Any, creation: Create | CreatePod
+) -> None:
     carrying, decision = Carrying(answer), Decision(actions=(creation,))
     assert carrying.applies(decision) == (["GET"], False)
     carrying.api.job = a_seen_job(6)
