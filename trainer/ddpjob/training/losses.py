@@ -6,6 +6,7 @@ from typing import SupportsFloat
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 
 class Losses:
@@ -20,8 +21,10 @@ class Losses:
             return step, float(loss)
         if loss.numel() != 1:
             return None
+        if isinstance(loss, DTensor):
+            loss = loss.to_local()  # The whole value would take a collective.
         if not loss.is_cuda:
-            return step, float(loss.detach())
+            return (step, float(loss.detach())) if loss.is_cpu else None
         copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
         copy.copy_(loss.detach().reshape(()), non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
