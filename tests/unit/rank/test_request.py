@@ -27,6 +27,16 @@ ddpjob.stop_requested()
 os.kill(os.getpid(), signal.SIGTERM)
 print(ddpjob.stop_requested())
 """
+IN_A_CHILD = """
+import multiprocessing, time, ddpjob
+ddpjob.stop_requested()
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
+child.start()
+child.terminate()
+child.join(10)
+print(child.exitcode)
+child.kill()
+"""
 TWICE = "import os, signal, ddpjob\nddpjob.stop_requested()\n" + "os.kill(os.getpid(), signal.SIGTERM)\n" * 2
 IN_A_THREAD = """
 import threading, ddpjob
@@ -61,6 +71,10 @@ def test_outside_a_job_a_signal_does_what_it_did_before() -> None:
 
 def test_a_second_signal_ends_the_program() -> None:
     assert run(TWICE, **IN_A_JOB)[0] == -signal.SIGTERM
+
+
+def test_a_forked_child_is_ended_by_the_first_sigterm() -> None:
+    assert run(IN_A_CHILD, **IN_A_JOB) == (0, ["-15"], "")
 
 
 def test_a_programs_own_handler_is_called_as_well() -> None:

@@ -136,3 +136,27 @@ def _agreed() -> bool:
             _tell()
     _calls += 1
     return agreement.reached(_calls) is _agreeing.Wish.STOP
+
+
+# A forked child, such as one of multiprocessing, is ended by SIGTERM, and its parent waits for its end. So SIGTERM must
+# have its former handler there, also if it comes before that is restored.
+def _hold() -> None:
+    if signal.getsignal(signal.SIGTERM) is _note:
+        _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
+
+
+def _let_go() -> None:
+    if _masks:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _masks.pop())
+
+
+def _give_back() -> None:
+    if signal.getsignal(signal.SIGTERM) is _note:
+        signal.signal(signal.SIGTERM, _before.pop(signal.SIGTERM))
+    _let_go()
+
+
+_masks: list[set[int]] = []
+"""The signals that the thread that forks had blocked."""
+
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_give_back)
