@@ -4,13 +4,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import ddpjob
 import pytest
 import torch
 from ddpjob import Checkpoints
+from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.training import saver
-from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.errors import ConfigError, StorageError
 from torch import nn
 from torch.optim import SGD
 
@@ -78,6 +80,32 @@ def test_seconds_between_two_saves(tmp_path: Path, clock: Clock) -> None:
             saved.append(step)
             checkpoints.finish()
     assert saved == [3, 6, 9]
+
+
+def test_a_save_that_fails_hours_after_the_last_one_costs_no_training(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, checkpoints = a_program(tmp_path, every_steps=1)
+    checkpoints.resume()
+    checkpoints.save_if_due(1)
+    checkpoints.finish()
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointDirectory, "write", Mock(side_effect=StorageError("the store is away")))
+        for step, after in ((2, 3 * saver.FAILING_SECONDS), (3, 60.0)):
+            clock.now += after
+            checkpoints.save_if_due(step)
+            wait_for_the_writer(checkpoints)
+        clock.now += saver.FAILING_SECONDS + 1.0
+        with pytest.raises(StorageError, match="the store is away"):
+            checkpoints.save_if_due(4)
+    assert capsys.readouterr().err.count("the store is away. Training goes on") == 1
+
+
+def wait_for_the_writer(checkpoints: Checkpoints) -> None:
+    writer = checkpoints._saver._writer
+    assert writer
+    assert writer._writing
+    writer._writing.exception()
 
 
 def test_finish_waits_until_the_last_save_is_durable_and_gives_signals_back(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ RANKS_SECONDS = 60.0
 """How long rank 0 waits for the other ranks' states before it gives a save up."""
 
 FAILING_SECONDS = 1800.0
-"""Training ends if no save has succeeded for this long, because the storage has failed for good."""
+"""Training ends if saves have failed for this long, and none has succeeded: the storage has failed for good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ class TrainingSaver:
         self._number = 0
         """The number of saves that this process has taken part in."""
         self._replaced = False
-        self._saved_at = self._good_at = time.monotonic()
+        self._saved_at = time.monotonic()
+        self._failing_since: float | None = None
         self._cost: float | None = None
         self._writing = 0.0
         self._skipped = False
@@ -409,7 +410,9 @@ class TrainingSaver:
         try:
             written = self._writer.finished(wait=wait)
         except (StorageError, PeerLostError) as error:
-            if not tolerant or time.monotonic() - self._good_at > FAILING_SECONDS:
+            # Not since the last save that was good: saves may be hours apart.
+            self._failing_since = self._failing_since or time.monotonic()
+            if not tolerant or time.monotonic() - self._failing_since > FAILING_SECONDS:
                 raise
             warn(f"{error}. Training goes on, and saves when the next save is due")
             return
@@ -420,7 +423,7 @@ class TrainingSaver:
             return
         if not written:
             return
-        self._good_at, self._writing = time.monotonic(), written.seconds
+        self._failing_since, self._writing = None, written.seconds
         if self.world.leads:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)
             reporting.report(checkpoint=written.manifest.step)

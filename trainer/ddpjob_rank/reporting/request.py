@@ -138,8 +138,8 @@ def _agreed() -> bool:
     return agreement.reached(_calls) is _agreeing.Wish.STOP
 
 
-# A forked child, such as one of multiprocessing, is ended by SIGTERM, and its parent waits for its end. So SIGTERM must
-# have its former handler there, also if it comes before that is restored.
+# A forked child, such as one of multiprocessing, is ended by SIGTERM, and its parent waits for its end. So SIGTERM
+# must have its former handler there, also if it comes before that is restored.
 def _hold() -> None:
     if signal.getsignal(signal.SIGTERM) is _note:
         _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
