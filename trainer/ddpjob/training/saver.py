@@ -9,7 +9,7 @@ Rank 0 reads and writes; it writes in a thread, while training goes on. The othe
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 from ddpjob_rank.reporting.agreement_server import RanksEndedError
+from ddpjob_rank.reporting.agreement_warnings import ranks
 from ddpjob_rank.world import World
 from torch.utils import _pytree as pytree
 
@@ -86,6 +87,19 @@ class Where:
     """The epoch of the last step, from 1."""
     samples: int = 0
     """The number of samples of this epoch on which all ranks together have trained; 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a rank has taken its own state."""
+
+    position: int
+    epoch: int
+    ends: bool
+
+    def fits(self, other: "_Place") -> bool:
+        """Whether the states belong together: a rank without batches waits for the others at the epoch's end."""
+        return self.position == other.position or (self.epoch == other.epoch and (self.ends or other.ends))
 
 
 class TrainingSaver:
@@ -153,8 +167,8 @@ class TrainingSaver:
         """The manifest of each save, but for its position."""
         self._step = 0
         """The step of the last call of `reached`."""
-        self._number = 0
-        """The number of saves that this process has taken part in."""
+        self._agreed = 0
+        """How often all ranks have agreed to save or to stop."""
         self._replaced = False
         self._saved_at = time.monotonic()
         self._failing_since: float | None = None
@@ -253,10 +267,16 @@ class TrainingSaver:
             return decision
         self._settle(wait=False)
         stops = last or decision is Wish.STOP
-        due = self._due(where.step, ends=ends) or stops or decision is Wish.SAVE
+        # Of ranks with different numbers of steps, one may agree where another one is due.
+        names = []
+        if decision is not Wish.NOTHING:
+            self._agreed += 1
+            names.append(f"agreed-{self._agreed}")
+        if self._due(where.step, ends=ends) or last:
+            names.append(f"at-{position}")
         self._step = where.step
-        if due and self.saved_position != position:
-            self._save(position, where, shared, own, waits=stops)
+        if names and self.saved_position != position:
+            self._save(names, _Place(position, where.epoch, ends), where, shared, own, waits=stops)
         if stops:
             self.finish()
         return decision
@@ -346,51 +366,64 @@ class TrainingSaver:
 
     def _save(
         self,
-        position: int,
+        names: list[str],
+        place: "_Place",
         where: Where,
         shared: Callable[[], StateDict],
         own: Callable[[], StateDict],
         *,
         waits: bool,
     ) -> None:
-        """Begins to save. If the previous save is still being written, waits for it or skips this one."""
+        """Begins to save. If the previous save is still being written, waits for it or skips this one.
+
+        `names` are those of this save: all that the other ranks may have for it, the best first.
+        """
         began = time.monotonic()
-        self._number += 1
-        self.saved_position = position
+        self.saved_position = place.position
         with reporting.activity("saving"):
             try:
-                self._begin(where, shared, own() | {"random": random_state.capture()}, waits=waits)
+                self._begin(names, place, where, shared, own() | {"random": random_state.capture()}, waits=waits)
             except NotPlainError as error:
                 warn(f"step {where.step} is not saved: {error}. {PLAIN}")
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - began
 
-    def _begin(self, where: Where, shared: Callable[[], StateDict], own: StateDict, *, waits: bool) -> None:
-        name = f"state-{self._number}"
+    def _begin(
+        self,
+        names: list[str],
+        place: "_Place",
+        where: Where,
+        shared: Callable[[], StateDict],
+        own: StateDict,
+        *,
+        waits: bool,
+    ) -> None:
         manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
         if isinstance(self._writer, ShardedSaver):
             self._settle(wait=True)  # No rank may skip a save in which others take part.
             self._writer.begin(manifest, shared(), own)
             return
-        self._agreement.send(name, to_bytes(plain(own)))
+        content = to_bytes({"place": astuple(place), "own": plain(own)})
+        for name in names:
+            self._agreement.send(name, content)
         if not self._writer:
             return
         if self._writer.busy and not waits:
             self._skip(where.step)
             return
         self._settle(wait=True)
-        self._writer.begin(manifest, plain(shared()), lambda: self._ranks(name))
+        self._writer.begin(manifest, plain(shared()), lambda: self._ranks(names[0], place))
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
             warn(f"step {step} is not saved, because the previous save is still being written. Save less often")
             self._skipped = True
 
-    def _ranks(self, name: str) -> list[StateDict]:
+    def _ranks(self, name: str, place: "_Place") -> list[StateDict]:
         """The ranks' own states; waits for those that are still on their way.
 
         Raises:
-            PeerLostError: A rank has not sent its state.
+            PeerLostError: A rank has not sent its state, or has sent that of another step.
         """
         until = time.monotonic() + RANKS_SECONDS
         while True:
@@ -401,7 +434,12 @@ class TrainingSaver:
                 if ended or time.monotonic() >= until:
                     raise PeerLostError(f"{error} for this save: without it the checkpoint is incomplete") from error
             else:
-                return [from_bytes(states[rank]) for rank in range(self.world.world_size)]
+                break
+        each = [from_bytes(states[rank]) for rank in range(self.world.world_size)]
+        if apart := [rank for rank, state in enumerate(each) if not place.fits(_Place(*state["place"]))]:
+            verb = "is" if len(apart) == 1 else "are"
+            raise PeerLostError(f"{ranks(apart, verb)} at another step than rank 0, so this step is not saved")
+        return [state["own"] for state in each]
 
     def _settle(self, *, wait: bool, tolerant: bool = True) -> None:
         """Reports the save that is under way, if it is durable. `tolerant`: a failure for now only warns."""
