@@ -31,6 +31,7 @@ from ddpjob_rank.errors import (
     StorageUnavailableError,
     TrainerError,
 )
+from ddpjob_rank.machine.storage import shown
 from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, decoded, encoded
 from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, UnavailableError, UnusableError
 from obstore.exceptions import (
@@ -499,7 +500,7 @@ def _completed(manifest: Manifest, content: Upload) -> Manifest:
 def _opened(url: str) -> "Store":
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES or not rest.strip("/") or set(rest) & set("?#"):
-        raise ConfigError(f"{url}: must be a directory, or a URL such as s3://BUCKET/PATH, gs://… or az://…")
+        raise ConfigError(f"{shown(url)}: must be a directory, or a URL such as s3://BUCKET/PATH, gs://… or az://…")
     if "@" in rest and not scheme.startswith("abfs"):
         raise ConfigError(f"{scheme}://…: a URL has no credentials; they come from the environment")
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.machine.storage import is_url
+from ddpjob_rank.machine.storage import is_url, shown
 
 from .checkpoint_directory import CheckpointDirectory
 from .checkpoint_storage import CheckpointStorage
@@ -22,6 +22,6 @@ def open_storage(address: Path | str, keep: int) -> CheckpointStorage[Any]:
         from .object_store import ObjectStore  # noqa: PLC0415  (needs an extra)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{address}: checkpoints in an object store need another package: pip install 'ddpjob[store]'"
+            f"{shown(str(address))}: checkpoints in an object store need another package: pip install 'ddpjob[store]'"
         ) from error
     return ObjectStore(str(address), keep)

@@ -24,7 +24,7 @@ from ddpjob_rank.errors import (
     StorageUnavailableError,
     TrainerError,
 )
-from ddpjob_rank.machine.storage import is_url
+from ddpjob_rank.machine.storage import is_url, shown
 from ddpjob_rank.manifests.manifest import Manifest, extended_lineage, new_run
 from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
@@ -98,7 +98,7 @@ class _Place:
     ends: bool
 
     def fits(self, other: "_Place") -> bool:
-        """Whether the states belong together: a rank without batches waits for the others at the epoch's end."""
+        """Whether the states belong together: a rank that has run out of batches waits at the end of its epoch."""
         return self.position == other.position or (self.epoch == other.epoch and (self.ends or other.ends))
 
 
@@ -149,8 +149,8 @@ class TrainingSaver:
         if settings.directory is not None and divided:
             if is_url(settings.directory):
                 raise ConfigError(
-                    f"{settings.directory}: the state of {listed([*divided], 3)} is divided among the ranks, which"
-                    " needs a directory that all nodes share"
+                    f"{shown(settings.directory)}: the state of {listed([*divided], 3)} is divided among the ranks,"
+                    " which needs a directory that all nodes share"
                 )
             files = self._storage if isinstance(self._storage, CheckpointDirectory) else None
             self._writer = ShardedSaver(Path(settings.directory), files, world, divided)

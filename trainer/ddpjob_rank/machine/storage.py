@@ -34,6 +34,14 @@ def is_url(address: str) -> bool:
     return URL.match(address) is not None
 
 
+def shown(address: str) -> str:
+    """An address as messages may repeat it: without a user, a password or a signature in a URL."""
+    scheme, separator, rest = address.partition("://")
+    if not is_url(address):
+        return address
+    return f"{scheme}{separator}{'…' if '@' in rest else rest.partition('?')[0].partition('#')[0]}"
+
+
 def directory_of(address: str | None) -> Path | None:
     """The directory that an address names; None if it names none, or an object store."""
     return Path(address) if address and not is_url(address) else None
