@@ -1,7 +1,7 @@
 """Seeds, saves and restores the random generators of a process together: Python's, NumPy's and torch's.
 
 A state consists of tensors, numbers and strings only, so that a checkpoint can be read without running pickled code.
-Without NumPy there is one generator less. CUDA is not initialized for its generators: a process that has not used its
+Without NumPy, its generator is left out. CUDA is not initialized for its generators: a process that has not used its
 GPU has not drawn from them.
 """
 
@@ -90,7 +90,7 @@ def restore(state: State) -> None:
 
 
 def changed(before: State, after: State) -> State:
-    """The states in `before` of those generators that have other states in `after`."""
+    """The states in `before` of the generators whose states differ in `after`."""
     return {name: state for name, state in before.items() if not _equal(state, after[name])}
 
 

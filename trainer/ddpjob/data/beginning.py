@@ -1,4 +1,4 @@
-"""Where the random generators are when an epoch begins, from which the same order of samples can be drawn again."""
+"""The random generators' states when an epoch begins. From these, the same order of samples can be drawn again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ class Beginning(NamedTuple):
     """The states of the CPU's random generators before an epoch's samples are drawn."""
 
     general: random_state.State
-    """Of the process's generators."""
+    """The states of the process's generators."""
     own: dict[str, Any]
-    """Of the generators that belong to the loader's parts."""
+    """The states of the generators that belong to the loader's parts."""
 
     def put_back(self, generators: Generators) -> None:
-        """Sets the process's generators, and these of the loader's parts, to these states."""
+        """Sets the process's generators, and the given generators of the loader's parts, to these states."""
         random_state.restore(self.general)
         set_states(generators, self.own)
 
@@ -35,14 +35,14 @@ def own_preserved(loader: object) -> Iterator[None]:
 
 
 def beginning_of(generators: Generators) -> Beginning:
-    """Where the process's generators, and these of the loader's parts, are now."""
+    """The present states of the process's generators, and of the given generators of the loader's parts."""
     return Beginning(random_state.capture_cpu(), states_of(generators))
 
 
 def written(beginning: Beginning | None, loader: object) -> dict[str, Any]:
-    """A beginning as plain values: only states of generators from which something has been drawn since.
+    """A beginning as plain values. It has only the states of generators that have been used since.
 
-    Also has, under `generators`, where the generators of the loader's parts are now.
+    The key `generators` has the present states of the generators of the loader's parts.
     """
     general = random_state.changed(beginning.general, random_state.capture_cpu()) if beginning else {}
     own = beginning.own if beginning else {}
@@ -50,5 +50,5 @@ def written(beginning: Beginning | None, loader: object) -> dict[str, Any]:
 
 
 def read(state: dict[str, Any]) -> Beginning:
-    """The beginning in a state, if the process's generators are now where they were at the save."""
+    """The beginning in a state. The process's generators must have the states that they had at the save."""
     return Beginning(random_state.capture_cpu() | state["random"], state["own"])

@@ -1,4 +1,4 @@
-"""Follows the indices that a DataLoader's sampler yields, and goes on after those that were seen before."""
+"""Follows the indices that a DataLoader's sampler yields, and resumes after the indices that were seen."""
 
 import operator
 import zlib
@@ -27,9 +27,9 @@ class Seen(NamedTuple):
 
     batches: int
     samples: int
-    """Indices in these batches."""
+    """The number of indices in these batches."""
     check: Check
-    """Of the last of these batches."""
+    """The check of the last of these batches."""
     start: int = 0
     """For a DistributedSampler: how many samples of the epoch all ranks had seen, when this rank's part began."""
     replica: int = 0
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Handed:
-    """How many batches of an epoch training has got, including those before a resumption."""
+    """How many batches of an epoch training has received, including those before a resumption."""
 
     batches: int = 0
 
@@ -60,7 +60,7 @@ class FollowedSampler(Sampler[Any]):
     def __init__(self, sampler: Iterable[Any], handed: Handed) -> None:
         self.sampler = sampler
         self.seen = Seen(0, 0, NOTHING)
-        """What was seen before the present iteration."""
+        """The part of the epoch that was seen before the present iteration."""
         self.beginning: Beginning | None = None
         """Where the generators were when the first indices of the epoch were drawn; None until then."""
         self._handed = handed
@@ -78,10 +78,11 @@ class FollowedSampler(Sampler[Any]):
         *,
         undo: Beginning | None = None,
     ) -> None:
-        """Prepares the next iteration: that of a whole epoch, or of the rest after what was seen.
+        """Prepares the next iteration: over a whole epoch, or over the part that was not seen.
 
-        `generators` are those of the loader's parts. Before the first indices are drawn they, and the process's, are
-        set to `undo`, if it is given: the DataLoader draws a seed for its workers, which it had drawn before.
+        `generators` are those of the loader's parts. If `undo` is given, these generators, and the process's, are set
+        to it before the first indices are drawn: the DataLoader draws a seed for its workers, which the former
+        process had already drawn.
         """
         self.seen = seen or Seen(0, 0, NOTHING)
         self._handed.batches = self._drawn_batches = self.seen.batches
@@ -116,11 +117,11 @@ class FollowedSampler(Sampler[Any]):
 
     @property
     def ahead(self) -> bool:
-        """Whether indices were drawn of which training has not seen the batches."""
+        """Whether indices were drawn for batches that training has not seen."""
         return self._drawn_batches > self._handed.batches
 
     def position(self) -> Seen | None:
-        """What training has seen; None if the loader did not take the indices of its batches from here."""
+        """The part that training has seen; None if the loader took the indices of its batches from elsewhere."""
         if self._handed.batches == self.seen.batches:
             return self.seen
         place = self._drawn_batches - self._handed.batches
@@ -150,7 +151,7 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
 
     Returns them, and whether the sampler yields the same indices as before, as far as that can be checked.
     """
-    counts_samples = type(sampler) is BatchSampler  # So the batch size may have changed.
+    counts_samples = type(sampler) is BatchSampler  # Then the batch size may have changed.
     single = sampler.sampler if counts_samples else sampler
     indices = iter(single)
     skipped = islice(indices, seen.samples if counts_samples else seen.batches)
@@ -158,13 +159,13 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
     last = deque(skipped, maxlen=length if counts_samples else 1)
     same = check(last if counts_samples else last[0]) == seen.check if last else length == 0
     if counts_samples and seen.samples % sampler.batch_size:
-        # For a batch that is not full, the sampler was asked once more, and may have drawn: RandomSampler does.
+        # After a batch that is not full, the sampler was asked once more, and may have drawn, as RandomSampler does.
         indices = chain([*islice(indices, 1)], indices)
     return _batches(sampler, indices), same
 
 
 def divided(sampler: Any, each: Sequence[Seen]) -> tuple[Iterator[Any], Seen, int, bool]:
-    """The indices of this rank that are left of an epoch of a DistributedSampler, for any number of ranks.
+    """This rank's indices of what is left of an epoch of a DistributedSampler, for any number of ranks.
 
     `each` has what the former ranks have seen.
 
@@ -207,7 +208,7 @@ def _part(order: list[int], seen: Seen, *, drop_last: bool) -> list[int]:
 
 
 def _batches(sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
-    """The indices in batches, if the sampler yields batches of the indices of another one."""
+    """The indices in batches, if the sampler is a batch sampler, which batches the indices of another sampler."""
     if type(sampler) is not BatchSampler:
         return indices
     return iter(BatchSampler(indices, sampler.batch_size, sampler.drop_last))

@@ -36,7 +36,7 @@ class SamplerTracker(Tracker):
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
         """The batches that are left of an epoch."""
         set_epoch(self._loader, epoch)
-        self.handed.batches = 0  # Of those that are left.
+        self.handed.batches = 0  # Counts the batches that are left.
         try:
             self._sampler.load_state_dict(min((state["position"] for state in states), key=itemgetter("samples")))
         except ConfigError as error:
@@ -51,7 +51,7 @@ class IndexTracker(Tracker):
     """Tracks any other DataLoader by the indices that its sampler yields.
 
     At a resumption the sampler draws the indices of the epoch again, from where the generators were at its beginning.
-    Those that were seen are left out, so that none of their samples is fetched.
+    The indices that were seen are skipped, and their samples are not fetched.
     """
 
     kinds = ("indices", "replay")
@@ -68,7 +68,7 @@ class IndexTracker(Tracker):
         self._name = "sampler" if inner.batch_sampler is None else "batch_sampler"
         self._sampler = FollowedSampler(getattr(inner, self._name), self.handed)
         self._replay = ReplayTracker(self._loader, ranks)
-        """For a subclass of DataLoader that does not use its sampler in each epoch."""
+        """A fallback, for a subclass of DataLoader that does not use its sampler in each epoch."""
         self._replay.handed = self.handed
         self._copy_loader()
 
@@ -80,7 +80,7 @@ class IndexTracker(Tracker):
         return iter(self._loader)
 
     def state(self) -> State:
-        """Which of the sampler's indices were seen, and where the generators were when the first were drawn."""
+        """Which of the sampler's indices were seen, and the generators' states before the first index was drawn."""
         seen = self._sampler.position()
         if seen is None:
             return self._replay.state()
@@ -124,7 +124,10 @@ class IndexTracker(Tracker):
     def _leave_out(
         self, epoch: int, states: list[State], generators: Generators
     ) -> tuple[Iterator[Any], Seen, Beginning]:
-        """What the sampler yields after what this rank has seen, that, and where the generators were before it."""
+        """Skips the indices that this rank has seen.
+
+        Returns the indices that are left, the part of the epoch that was seen, and the beginning of the epoch.
+        """
         sampler = self._sampler.sampler
         own = self._ranks.own(states, type(getattr(sampler, "sampler", sampler)).__name__)
         seen, beginning = Seen(*own["seen"]), read(own)

@@ -28,7 +28,7 @@ def parts(loader: object) -> Iterator[tuple[str, Any]]:
 
 
 def set_epoch(loader: object, epoch: int) -> None:
-    """Calls `set_epoch` of the loader and of each part that has it."""
+    """Calls `set_epoch` of the loader and of its parts, where they have this method."""
     for _, part in parts(loader):
         if callable(getattr(type(part), "set_epoch", None)):  # An instance may forward all names to another part.
             part.set_epoch(epoch)

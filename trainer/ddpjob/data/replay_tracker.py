@@ -1,4 +1,4 @@
-"""Tracks loaders of which only the batches can be counted."""
+"""Tracks loaders whose position is only the number of batches."""
 
 import time
 from collections.abc import Iterator
@@ -13,11 +13,14 @@ from .loader_parts import own_generators, set_epoch
 from .tracker import BeginAgain, Ranks, State, Tracker
 
 PATIENCE_SECONDS = 5.0
-"""How long batches are fetched and thrown away before a line says so."""
+"""How many seconds batches are fetched and discarded before a message says so."""
 
 
 class ReplayTracker(Tracker):
-    """Tracks any loader that can be iterated again. At a resumption what was seen is fetched, and thrown away."""
+    """Tracks any loader that can be iterated again.
+
+    At a resumption, the batches that were seen are fetched again and discarded.
+    """
 
     kinds = ("replay",)
 
@@ -31,7 +34,7 @@ class ReplayTracker(Tracker):
         return super().start(epoch)
 
     def state(self) -> State:
-        """The number of batches, and where the generators were before the first."""
+        """The number of batches, and the states of the generators before the first batch."""
         return {"kind": "replay", "batches": self.handed.batches} | written(self.beginning, self._loader)
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
@@ -65,7 +68,7 @@ class ReplayTracker(Tracker):
 
 
 class UnknownTracker(Tracker):
-    """Has the epochs of a loader whose position is unknown."""
+    """Yields whole epochs of a loader whose position is unknown."""
 
     kinds = ("unknown",)
 

@@ -13,9 +13,9 @@ from .trackers import tracker_of
 class ResumableLoader:
     """Iterates over any loader, and goes on in the middle of an epoch.
 
-    With the random generators of the process restored too, the batches are those that training would have got without
-    the interruption: also their random augmentations, if this process makes them (num_workers=0). Workers begin anew,
-    so that their augmentations are other ones; indices and their order are the same.
+    If the random generators of the process are restored as well, the batches are those that training would have got
+    without the interruption, including random augmentations that this process makes (num_workers=0). Workers are
+    started again, so their augmentations differ; the indices and their order are the same.
     """
 
     def __init__(self, loader: Iterable[Any] | None, *, rank: int = 0, size: int = 1) -> None:
@@ -35,10 +35,10 @@ class ResumableLoader:
         return self._tracker.unknown if self._tracker else "the program iterates over its data itself"
 
     def batches(self, epoch: int) -> Iterator[Any]:
-        """Yields the batches of an epoch; without those that were seen, if it is the epoch of a restored state.
+        """Yields the batches of an epoch. In the epoch of a restored state, batches that were seen are left out.
 
-        Calls `set_epoch` of the loader, its data set and its samplers, where they have it. The generators of the
-        process have to be restored before; what is drawn to find the position leaves them as they were.
+        Calls `set_epoch` of the loader, its data set and its samplers, where they have this method. The caller has to
+        restore the generators of the process first. Finding the position leaves them unchanged.
 
         Raises:
             ConfigError: There is no loader, or it has no batch in this epoch.
@@ -61,7 +61,7 @@ class ResumableLoader:
             )
 
     def state(self) -> State:
-        """This rank's position in the data, as plain values. To be called between two batches, or between epochs.
+        """This rank's position in the data, as plain values. Call it between two batches, or between two epochs.
 
         Raises:
             ConfigError: The loader's own state has values that are not plain.
@@ -76,7 +76,7 @@ class ResumableLoader:
         return {"epoch": self._epoch, "ended": self._ended} | self._tracker.state()
 
     def restore(self, states: list[State]) -> None:
-        """Takes the states of all ranks of the run that goes on, by rank. Their number may have changed."""
+        """Takes the states of all ranks of the saved run, by rank. The number of ranks may have changed."""
         self._states = states[0]["states"] if states and states[0]["kind"] == "former" else states
 
     def _rest(self, epoch: int, states: list[State]) -> Iterator[Any] | None:

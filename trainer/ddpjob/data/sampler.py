@@ -13,7 +13,7 @@ from .order import Order, Shuffle, Shuffled
 
 
 class DistributedBatchSampler(Sampler[list[int]]):
-    """Divides each global batch among the ranks, such that each sample is seen exactly once in each epoch.
+    """Divides each global batch among the ranks, so that each sample is seen exactly once in each epoch.
 
     Unlike DistributedSampler, it repeats no sample, and an interrupted epoch goes on with any number of ranks.
 
@@ -39,14 +39,15 @@ class DistributedBatchSampler(Sampler[list[int]]):
         Args:
             dataset: The data set, which has a length. If it has a method `shuffled`, that method chooses the order.
             global_batch_size: The number of samples per step, summed over all ranks; at least one for each rank.
-            num_replicas: The number of ranks; by default that of the default process group, or 1 without one.
-            rank: This rank's number; by default that in the default process group, or 0 without one.
-            shuffle: Whether each epoch has an order of its own; otherwise samples come in the data set's order.
+            num_replicas: The number of ranks; by default, that of the default process group, or 1 without a group.
+            rank: This rank's number; by default, its number in the default process group, or 0 without a group.
+            shuffle: Whether each epoch has its own random order. Otherwise samples come in the data set's order.
             seed: The seed of the order, which must be the same on all ranks.
-            drop_last: Whether samples that do not fill a last global batch are left out, other ones in each epoch.
-                Otherwise the last batch is smaller. If fewer samples are left than there are ranks, the last batch
-                gets them too. Only after a resize just before the last batch can fewer samples than ranks be left
-                for it: then some of them are repeated, because each rank needs one.
+            drop_last: Whether samples that do not fill a last global batch are left out; with `shuffle`, these are
+                different samples in each epoch. If false, the last batch is smaller. If fewer samples would be left
+                for it than there are ranks, the batch before it gets them too. After a resize just before the last
+                batch, that batch may have fewer samples than ranks: then some are repeated, because each rank needs
+                one.
 
         Raises:
             ConfigError: The global batch has fewer samples than there are ranks, or more than the data set.
@@ -78,7 +79,10 @@ class DistributedBatchSampler(Sampler[list[int]]):
         self._ended = True
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, as DistributedSampler does. Keeps the position of a state for it."""
+        """Sets the epoch of the next iteration, as DistributedSampler does.
+
+        If a loaded state is of this epoch, its position is kept.
+        """
         if epoch != self.epoch or self._begun:
             self._go_to(epoch, 0)
 
@@ -87,7 +91,7 @@ class DistributedBatchSampler(Sampler[list[int]]):
 
         Args:
             batches: How many batches of the present iteration training has seen. A DataLoader with workers draws
-                indices ahead; without this number, all that were drawn count as seen.
+                indices ahead: without this number, all drawn batches count as seen.
         """
         seen = self.order.after(self._start, self._drawn if batches is None else batches)
         return {"epoch": self.epoch, "samples": seen, "of": self.order.samples, "seed": self.seed}

@@ -14,7 +14,7 @@ State = dict[str, Any]
 
 
 class BeginAgain(Exception):  # noqa: N818  (not an error)
-    """The epoch has to begin again, for the reason in the text. All ranks come to the same result."""
+    """The epoch has to begin again, for the reason in the text. It is raised on all ranks or on none."""
 
 
 class Ranks(NamedTuple):
@@ -41,7 +41,7 @@ class Tracker(ABC):
     """Starts the epochs of a loader, and follows the position in the present epoch."""
 
     kinds: ClassVar[tuple[str, ...]]
-    """The kinds of positions that it can restore: a state has its kind's name under `kind`."""
+    """The kinds of positions that it can restore. A state has the name of its kind under `kind`."""
 
     def __init__(self, loader: Any, ranks: Ranks) -> None:
         self.handed = Handed()

@@ -18,8 +18,8 @@ from .tracker import BeginAgain, Ranks, State, Tracker
 
 def tracker_of(loader: Iterable[Any], ranks: Ranks) -> Tracker:
     """The tracker for a loader."""
-    inner = getattr(loader, "__dict__", {}).get("base_dataloader", loader)  # Of Accelerate's loaders.
-    if _stateful(inner):  # Accelerate's loaders have the methods in any case.
+    inner = getattr(loader, "__dict__", {}).get("base_dataloader", loader)  # Accelerate's loaders have it.
+    if _stateful(inner):  # Accelerate's own loaders always have these methods, so the loader inside is asked.
         return StatefulTracker(loader, loader, ranks)
     if isinstance(inner, DataLoader):
         return _of_data_loader(loader, inner, ranks)
@@ -91,7 +91,7 @@ class StatefulTracker(Tracker):
         return self._batches
 
     def go_on(self, state: State) -> None:
-        """Has the loader begin its next epoch after a whole one. A data set does so by itself."""
+        """Makes the loader begin its next epoch after a complete one. A data set does so by itself."""
         if state["ended"] and not isinstance(self._holder, IterableDataset):
             with rng_preserved():
                 self._load(state)

@@ -1,1 +1,1 @@
-"""What the processes of a training tell each other, beside gradients."""
+"""Communication between the processes of a training, other than gradients."""

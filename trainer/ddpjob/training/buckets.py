@@ -1,4 +1,4 @@
-"""Gives a resumed DistributedDataParallel the gradient buckets of the training that goes on.
+"""Gives a resumed DistributedDataParallel model the gradient buckets that it had in the saved training.
 
 DistributedDataParallel rearranges its buckets after its first backward pass, in the order in which the gradients
 arrived. With three or more ranks, the order of a sum depends on the layout of the buckets. So the first step after a
@@ -12,22 +12,23 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 KNOWN, FIRST = "rebuilt_per_bucket_param_indices", "prev_iteration_grad_ready_order_indices"
-"""Where PyTorch says in which order the buckets are and, before that is known, in which the gradients arrived."""
+"""Keys of DDP's logging data: the order of the parameters in the buckets and, until that is known, the order in which
+their gradients arrived."""
 
 Orders = dict[str, list[int]]
 """For each model, by its name, the numbers of its parameters in the order of its buckets."""
 
 
 def orders(models: Iterable[tuple[str, nn.Module]]) -> Orders:
-    """The orders of those models for which they are known."""
+    """The orders of the models. Models with an unknown order are left out."""
     known = ((name, _order(ddp)) for name, ddp in _wrapped(models))
     return {name: order for name, order in known if order}
 
 
 def arrange(models: Iterable[tuple[str, nn.Module]], saved: Mapping[str, list[int]]) -> None:
-    """Lets models have their buckets in these orders from the first step on. All ranks call it together.
+    """Makes models use buckets in these orders from the first step on. All ranks call it together.
 
-    To be called before the states are restored, because it makes a backward pass, whose gradients are zero.
+    Call it before the states are restored: it runs a backward pass, with gradients of zero.
     """
     for name, ddp in _wrapped(models):
         parameters = _parameters(ddp)
@@ -53,7 +54,7 @@ def _order(ddp: DistributedDataParallel) -> list[int]:
     log: Any = ddp  # There is no public way to it.
     known = log._get_ddp_logging_data()  # noqa: SLF001
     if not known.get(KNOWN) and next(ddp.parameters()).is_cpu:
-        log.logger.set_runtime_stats_and_log()  # Otherwise it is unknown after the first step. It waits for a GPU.
+        log.logger.set_runtime_stats_and_log()  # Otherwise it is unknown after the first step. Waits for a GPU.
         known = log._get_ddp_logging_data()  # noqa: SLF001
     text: str = known.get(KNOWN) or known.get(FIRST) or ""
     return [int(number) for number in text.replace(",", " ").split()]

@@ -42,11 +42,11 @@ class Checkpoints:
         """Connects the ranks.
 
         Args:
-            directory: Where to save and resume. By default the job's checkpoint directory; without one, nothing is
-                saved.
+            directory: Where to save, and to resume from. By default the job's checkpoint directory. Without any
+                directory, nothing is saved.
             every_steps: Steps between two saves.
-            every_seconds: Seconds between two saves; "auto": the interval that costs the least time, which is also
-                the default.
+            every_seconds: Seconds between two saves, instead of `every_steps`; "auto", the default, means the
+                interval that costs the least time.
             keep: How many checkpoints to keep; 3 by default.
             objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
 
@@ -63,14 +63,17 @@ class Checkpoints:
         self._named = Named(objects)
         self._saver = opened("ddpjob.Checkpoints", self._named, settings)
         self.resumed: Resumed | None = None
-        """Where the program was resumed; None if it has begun from the beginning."""
+        """Where the program has resumed; None if it has started from the beginning."""
 
     def resume(self) -> Resumed | None:
-        """Restores the objects, and the random generators, from the newest checkpoint; None if there is none.
+        """Restores the objects and the random generators from the newest checkpoint.
+
+        Returns where the training resumes; None if there is no checkpoint.
 
         Raises:
             ConfigError: The checkpoint does not fit the objects.
-            CheckpointUnusableError, StorageError: There are checkpoints that cannot be used, or cannot be read.
+            CheckpointUnusableError, StorageError: There are checkpoints, but they cannot be used, or cannot be read
+                now.
         """
         self._has_looked = True
         if saved := self._saver.find():
@@ -81,8 +84,9 @@ class Checkpoints:
     def save_if_due(self, step: int) -> bool:
         """Saves if a checkpoint is due after this step; returns whether one was.
 
-        All ranks call this after each step, with rising numbers. If the job was told to stop, it saves, waits until
-        the checkpoint is durable, and from then on `ddpjob.stop_requested()` returns True.
+        All ranks call this after each step, with the number of finished steps, which has to rise. If the job was told
+        to stop, this saves, and waits until the checkpoint is durable; after that `ddpjob.stop_requested()` returns
+        True.
 
         Raises:
             ConfigError: `resume` was not called before, or another Checkpoints or Training has replaced this one.

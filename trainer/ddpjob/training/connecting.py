@@ -17,16 +17,16 @@ _opened = 0
 
 
 def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
-    """The saver of the training that begins now. It replaces that of an earlier training in this process.
+    """Opens the saver of the training that begins now. It replaces the saver of an earlier training in this process.
 
     Args:
-        whose: What the program has called, for messages.
+        whose: The name of the class that the program has called, for messages.
         named: The objects that are saved.
         settings: Where and when to save.
 
     Raises:
         ConfigError: There is no process group although there are several processes, or the directory cannot be used.
-        PeerLostError: Other ranks have not called it.
+        PeerLostError: Other ranks have not begun this training.
     """
     global _current, _opened  # noqa: PLW0603  (a process has one training)
     if _current:

@@ -46,7 +46,7 @@ class Named:
     """
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
-        """Takes the objects by name; None stands for no object, and a dict for several objects.
+        """Takes the objects by name. None stands for no object, and a dict stands for several objects.
 
         Raises:
             ConfigError: An object has no state, or its state cannot be saved.
@@ -80,7 +80,7 @@ class Named:
         return {name: state_of(value) for name, value in self.objects.items()}
 
     def check_finite(self, states: StateDict) -> None:
-        """Checks that those parameters are finite that were finite at the beginning.
+        """Checks the parameters that were finite at the beginning: they still have to be finite.
 
         Raises:
             DivergedError: A parameter is not finite.
@@ -89,7 +89,9 @@ class Named:
             check_parameters(states[name], sound)
 
     def load(self, states: StateDict) -> list[str]:
-        """Restores the objects from decoded states; returns what differs, in words.
+        """Restores the objects from decoded states.
+
+        Returns a sentence about each object that has no state, and about each state that has no object.
 
         An object without a state in the checkpoint stays as it is.
 
@@ -115,7 +117,7 @@ class Named:
 
 
 class UnwrappedModel:
-    """A model whose parameters have the names that they have without wrappers."""
+    """Gives a model's parameters the names that they would have without wrappers."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module

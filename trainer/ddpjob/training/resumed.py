@@ -1,4 +1,4 @@
-"""What a program learns about its resumption."""
+"""What a program can find out about its resumption."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,17 @@ class Resumed:
     """Where a training goes on."""
 
     step: int
-    """The number of steps that were trained before."""
+    """The number of steps that were finished before."""
     epoch: int
-    """The epoch that goes on, from 0."""
+    """The epoch in which training resumes, from 0."""
     path: str
-    """The checkpoint. Empty on ranks other than 0, which receive it from rank 0."""
+    """The path or URL of the checkpoint. Empty on ranks other than 0, which receive the checkpoint from rank 0."""
     changes: tuple[str, ...] = ()
     """What differs from the training that saved the checkpoint, in words."""
 
 
 def restore(named: Named, saved: Saved, saver: TrainingSaver) -> Resumed:
-    """Restores the named objects; says what differs.
+    """Restores the named objects, and prints what differs from the training that saved the checkpoint.
 
     Raises:
         ConfigError: A state does not fit its object.

@@ -23,7 +23,7 @@ class SaveSettings:
     directory: str | None
     every_steps: int | None
     every_seconds: float | Literal["auto"] | None
-    """Neither steps nor seconds means the end of each epoch."""
+    """If there is neither a number of steps nor of seconds, the end of each epoch is saved."""
     keep: int
     on_nonfinite: Literal["stop", "ignore"] = "stop"
     uid: str

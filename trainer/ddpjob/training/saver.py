@@ -1,9 +1,10 @@
-"""Saves and resumes a training, as a part of each of its processes.
+"""Saves and resumes a training. Each of its processes has a saver.
 
-    find --> the program restores its objects --> reached, after each step --> finish
+    find --> the program restores its objects --> reached (after each step) --> finish
 
-Rank 0 reads and writes; it writes in a thread, while training goes on. The other ranks send their own states to rank
-0 when they save, and receive the checkpoint's bytes when they resume, so only rank 0 needs access to the directory.
+Rank 0 reads and writes checkpoints. It writes in a thread, while training goes on. The other ranks send their own
+states to rank 0 when they save, and receive the checkpoint's bytes when they resume, so only rank 0 needs access to
+the directory.
 """
 
 import threading
@@ -50,7 +51,7 @@ from ddpjob.group.collectives import broadcast_file
 from .save_settings import AUTO, SaveSettings
 
 RANKS_SECONDS = 60.0
-"""How long rank 0 waits for the other ranks' states before it gives a save up."""
+"""How long rank 0 waits for the other ranks' states before it gives up a save."""
 
 FAILING_SECONDS = 1800.0
 """Training ends if saves have failed for this long, and none has succeeded: the storage has failed for good."""
@@ -58,7 +59,7 @@ FAILING_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The newest checkpoint of a training, as each rank has it."""
+    """The newest checkpoint of a training, on any rank."""
 
     state: StateDict
     """The decoded state; see `encoding` for its keys."""
@@ -124,7 +125,7 @@ class TrainingSaver:
             settings: Where and when to save.
             world: This process's place.
             agreement: The agreement of all ranks.
-            group: A process group with gloo, of all ranks; not needed in a world of one.
+            group: A process group of all ranks, with gloo; None in a world of one.
             check_finite: Raises DivergedError if a shared state has a parameter that must not be saved.
             check_found: Raises if training must not go on from this checkpoint. Called on rank 0.
             divided: The names of the objects whose state is divided among the ranks. If any is, all ranks write.
@@ -164,7 +165,7 @@ class TrainingSaver:
             lineage=(settings.attempt,),
             run=new_run(),
         )
-        """The manifest of each save, but for its position."""
+        """The manifest that all saves share, except for the position."""
         self._step = 0
         """The step of the last call of `reached`."""
         self._agreed = 0
@@ -177,7 +178,7 @@ class TrainingSaver:
         self._skipped = False
 
     def find(self) -> Saved | None:
-        """Finds the newest checkpoint; None if there is none, or no directory. All ranks get its state.
+        """Finds the newest checkpoint, and gives its state to all ranks. None if there is none, or no directory.
 
         Raises:
             CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
@@ -195,7 +196,7 @@ class TrainingSaver:
                 reporting.starts_over()
             return None
         saved = Saved(found.state, found.location) if found else Saved(decode(content.path), "")
-        # Whoever keeps a part of the ranks' states must not keep the file.
+        # A rank that keeps a part of the ranks' states must not keep the whole file open.
         saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
         self._step = saved.step
         if found:
@@ -308,7 +309,7 @@ class TrainingSaver:
         self._agreement.close()
 
     def last_words(self) -> str:
-        """Where the last save is, as the end of a sentence."""
+        """The end of a sentence, which says where the last save is."""
         return f", which is saved in {self._settings.directory}" if self._settings.directory else "; nothing is saved"
 
     def finish(self) -> None:
@@ -349,11 +350,11 @@ class TrainingSaver:
     def _due(self, step: int, *, ends: bool) -> bool:
         every = self._settings.every_steps
         if every is not None:
-            return step // every > self._step // every  # Several steps may have been made between two calls.
+            return step // every > self._step // every  # The program may have made several steps between two calls.
         return ends and self._settings.every_seconds is None
 
     def _wish(self) -> None:
-        """Wishes to save if the interval in seconds has passed; only on rank 0, so that a single clock decides."""
+        """Asks for a save if the interval in seconds has passed. Only on rank 0, so that a single clock decides."""
         every = self._settings.every_seconds
         if every is None or not self._writer or self._writer.busy:
             return

@@ -39,8 +39,9 @@ class Training:
                 loss.backward(); optimizer.step(); optimizer.zero_grad()
                 training.step(loss)
 
-    The objects are restored at once if there is a checkpoint. The state is saved when control returns to `batches` or
-    `epochs`, so it includes all that the body of the loop does after `step`. All ranks make the same calls.
+    If there is a checkpoint, the objects are restored immediately. The state is saved when control returns to
+    `batches` or `epochs`, so it includes all that the body of the loop does after `step`. All ranks make the same
+    calls.
 
     After a resumption in the middle of an epoch, the body of the outer loop begins again, with the random numbers
     that it had at the beginning of the epoch. `batches` then yields the batches that are left, if there are any.
@@ -61,10 +62,11 @@ class Training:
 
         Args:
             loader: What `batches` iterates over: a DataLoader or any other iterable.
-            directory: Where to save and resume. By default the job's checkpoint directory; without one, nothing is
-                saved.
-            every_steps: Steps between two saves. By default, the end of each epoch is saved.
-            every_seconds: Seconds between two saves; "auto": the interval that costs the least time.
+            directory: Where to save, and to resume from. By default the job's checkpoint directory. Without any
+                directory, nothing is saved.
+            every_steps: Steps between two saves. By default, `Training` saves at the end of each epoch.
+            every_seconds: Seconds between two saves, instead of `every_steps`; "auto" means the interval that costs
+                the least time.
             keep: How many checkpoints to keep; 3 by default.
             on_nonfinite: What to do if a loss or, at a save, a parameter is NaN or infinite: stop with an error, or
                 ignore it. Parameters that are not finite are not saved in either case.
@@ -72,7 +74,9 @@ class Training:
 
         Raises:
             ConfigError: An argument has an invalid value, or a state cannot be saved or does not fit its object.
-            CheckpointUnusableError, StorageError: There are checkpoints that cannot be used, or cannot be read.
+            CheckpointUnusableError, StorageError: There are checkpoints, but they cannot be used, or cannot be read
+                now.
+            PeerLostError: Other ranks have not created a Training.
         """
         if not objects:
             raise ConfigError("Training(…) has nothing to save: pass the objects by name, as in model=model")
@@ -90,13 +94,13 @@ class Training:
         self._epochs: int | None = None
         self._loss: SupportsFloat | None = None
         self._begun = -1
-        """The last epoch whose batches were begun."""
+        """The last epoch in which `batches` was called."""
         self._random_of_epoch: StateDict | None = None
         """The random generators as they were at the beginning of the epoch; None between two epochs."""
         self._resumed_random = deque[StateDict]()
         """States of the generators to restore: when the epoch begins, and when its batches go on."""
         self.resumed: Resumed | None = None
-        """Where this training was resumed; None if it has begun from the beginning."""
+        """Where this training has resumed; None if it has started from the beginning."""
         if saved := self._saver.find():
             self._resume(saved)
         reporting.reports_steps()
@@ -112,10 +116,16 @@ class Training:
         return self._epoch
 
     def epochs(self, total: int) -> Iterator[int]:
-        """Yields the numbers of the epochs that are left, as range(total) would yield all of them.
+        """Yields the numbers of the epochs that are left. Without a resumption, these are those of range(total).
 
-        After a resumption, the first one is the epoch that was interrupted. When control returns, the epoch is
-        finished, and saved if a save is due.
+        After a resumption, the first epoch is the one that was interrupted. When control returns, the epoch is
+        finished, and saved if a save is due. If the job was told to stop, this ends the program after the save.
+
+        Raises:
+            ConfigError: `total` is not a whole number above 0.
+            DivergedError: A loss or a parameter is not finite.
+            StorageFullError, StorageError: A save has failed for good.
+            SystemExit: The training was saved, and all ranks stop.
         """
         if type(total) is not int or total < 1:
             raise ConfigError(f"epochs({total!r}): the number of epochs must be a whole number above 0")
@@ -134,7 +144,14 @@ class Training:
             self._finish_epoch(last=self._epoch + 1 == total)
 
     def batches(self) -> Iterator[Any]:
-        """Yields the batches of the loader that are left in the present epoch."""
+        """Yields the batches of the loader that are left in the present epoch.
+
+        Raises:
+            ConfigError: There is no loader, or this is the second call in an epoch.
+            DivergedError: A loss or a parameter is not finite.
+            StorageFullError, StorageError: A save has failed for good.
+            SystemExit: The training was saved, and all ranks stop.
+        """
         self._saver.check_open()
         if not self._has_loader:
             raise ConfigError("batches() needs a loader: pass loader=… to Training")
@@ -159,7 +176,7 @@ class Training:
 
         Args:
             loss: The loss of this rank: a number, or a tensor that holds one number.
-            metrics: Other numbers to report, by name.
+            metrics: Other numbers to report, by name, such as `accuracy`.
         """
         self._saver.check_open()
         self._step += 1
@@ -171,7 +188,7 @@ class Training:
             reporting.measure(metrics)
 
     def evaluation(self) -> AbstractContextManager[None]:
-        """A context in which the program evaluates its model: it may take longer than a step."""
+        """A context in which the program evaluates its model. DDPJob then allows more time than for a step."""
         return reporting.activity("evaluation")
 
     def _resume(self, saved: Saved) -> None:
@@ -188,7 +205,7 @@ class Training:
             self._loader.restore([each["data"] for each in saved.ranks])
 
     def _restore_random(self) -> None:
-        """Restores the random generators where training goes on, whatever the program has drawn on its way there."""
+        """Restores the random generators, because the program may have drawn from them since `__init__`."""
         if self._resumed_random:
             random_state.restore(self._resumed_random.popleft())
 
