@@ -197,10 +197,10 @@ def test_at_a_resume_nothing_starts_over_while_the_store_is_away_and_when_it_is_
     storage = ObjectStore(url, keep=3)
     storage.write(manifest(1, 10), state(b"10"))
     proxy.trouble_next(10**6, Trouble.UNAVAILABLE)
-    with pytest.raises(StorageUnavailableError, match=r"Retried for 0 s\. Training does not start over: see whether"):
+    with pytest.raises(StorageUnavailableError, match=r"Retried for 0 s\. Training does not start over: check that"):
         storage.newest(Path.read_bytes, start_over=True, retry_seconds=0)
     with pytest.raises(
-        StorageUnavailableError, match="cannot be listed: the server answers 503 SlowDown; see whether"
+        StorageUnavailableError, match="cannot be listed: the server answers 503 SlowDown; check that"
     ):
         ObjectStore(url, keep=3)
     timer = threading.Timer(2 * SHORT_SECONDS, lambda: proxy.trouble_next(0, Trouble.UNAVAILABLE))

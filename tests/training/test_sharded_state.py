@@ -253,7 +253,7 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_the_next_one_succeeds(tm
         )
         assert not_plain.startswith("ConfigError: rank 1: the state cannot be saved: ['own'] is of type ")
         assert apart.startswith(
-            "ConfigError: the state cannot be saved: rank 1 and rank 0 do not have tensors of the "
+            "ConfigError: the state cannot be saved: rank 1 and rank 0 have tensors of different "
         )
         assert diverged == (
             "DivergedError: rank 1: training has diverged: these parameters of the model are not finite numbers: "

@@ -141,7 +141,7 @@ def _export(command: argparse.ArgumentParser) -> None:
         "directory",
         type=_path,
         metavar="CHECKPOINT_DIR",
-        help="the checkpoint directory of a training, whose newest checkpoint is read, or one checkpoint in it",
+        help="a checkpoint directory (its newest checkpoint is read), or one checkpoint in it",
     )
     command.add_argument(
         "-o",

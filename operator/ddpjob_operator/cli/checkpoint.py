@@ -59,7 +59,7 @@ def check_unfinished(name: str, status: DDPJobStatus) -> None:
 
 def tell_requested(name: str, look: str) -> int:
     """Prints that a checkpoint was requested, and the command that shows the outcome."""
-    print(f"{name}: requested a checkpoint; see what comes of it with: {look}", flush=True)
+    print(f"{name}: requested a checkpoint; see the outcome with: {look}", flush=True)
     return 0
 
 

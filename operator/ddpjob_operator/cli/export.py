@@ -19,8 +19,8 @@ def export(arguments: argparse.Namespace) -> int:
     """
     if importlib.util.find_spec("torch") is None:
         raise BadInputError(
-            f"{sys.executable} lacks torch, with which checkpoints are read: install ddpjob in the environment that "
-            "has your torch, or torch in this one"
+            f"{sys.executable} lacks torch, which is needed to read checkpoints: install ddpjob into the environment "
+            "that has your torch, or install torch into this one"
         )
     words = (arguments.directory, "--output", arguments.output, "--thing", arguments.thing)
     # -P: a file called torch.py in the working directory is not imported.

@@ -19,7 +19,9 @@ NO_SUPERVISOR = (
     "no supervisor passes the request on: the command of the trainer container has to start ddpjob-supervise or"
     " ddpjob-train"
 )
-TOO_OLD = "the pods are from an older release, which passes no requests on; pods that are created from now on do"
+TOO_OLD = (
+    "the pods are from an older release, which does not pass requests on; pods that are created from now on will"
+)
 
 
 def requested(view: View, verdict: Verdict) -> Verdict:

@@ -56,7 +56,7 @@ def test_on_a_cluster_it_patches_an_annotation_of_exactly_this_job(capsys: pytes
         assert (method, path, body) == ("PATCH", f"{JOBS}/digits", {"metadata": {"uid": "u", "annotations": {}}})
     assert len(requests) == 2
     assert all(0 < len(request) < 64 for request in requests)
-    look = "see what comes of it with: ddpjob status digits -n team"
+    look = "see the outcome with: ddpjob status digits -n team"
     assert capsys.readouterr().out.splitlines() == [f"digits: requested a checkpoint; {look}"] * 2
 
 

@@ -132,8 +132,8 @@ def test_the_next_request_takes_the_place_of_one_that_is_not_answered(node: Node
 
 NO_STEP = "a NotSaved no step has finished yet, so there is nothing to save"
 UNABLE = (
-    "a NotSaved the program does not save on request: ddpjob-train with --checkpoint-dir does, and a script that"
-    " calls ddpjob.on_save_request"
+    "a NotSaved the program does not save on request: ddpjob-train with --checkpoint-dir does, and so does a script"
+    " with ddpjob.Training or ddpjob.on_save_request"
 )
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "the program has no such function": ({}, UNABLE),

@@ -146,7 +146,7 @@ def test_an_optimizer_of_another_model_is_refused_by_name(tmp_path: Path) -> Non
 def test_objects_that_only_one_of_both_has_are_told(tmp_path: Path) -> None:
     states = through_a_file({"model": nn.Linear(1, 1), "critic": nn.Linear(1, 1)}, tmp_path)
     assert Named({"model": nn.Linear(1, 1), "ema": nn.Linear(1, 1)}).load(states) == [
-        "the checkpoint has no state of ema: it stays as it is",
+        "the checkpoint has no state of ema: ema is not restored",
         "the checkpoint also has a state of critic, which is not used",
     ]
 

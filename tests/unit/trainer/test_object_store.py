@@ -598,14 +598,14 @@ def test_a_store_that_overwrites_is_refused_at_the_start(store: MemoryStore, mon
         (
             "400 Bad Request: <Error><Code>InvalidRegion</Code>",
             ConfigError,
-            "the server answers 400 InvalidRegion; se",
+            "the server answers 400 InvalidRegion; ch",
         ),
         (
             "503: <Error><Code>SlowDown</Code>",
             StorageUnavailableError,
-            "the server answers 503 SlowDown; see whether",
+            "the server answers 503 SlowDown; check that",
         ),
-        ("429 Too Many Requests", StorageUnavailableError, "the server answers 429; see whether"),
+        ("429 Too Many Requests", StorageUnavailableError, "the server answers 429; check that"),
     ],
 )
 def test_what_a_store_refuses_for_good_is_told_from_what_may_pass(

@@ -391,7 +391,7 @@ def test_parameters_that_are_not_finite_are_never_saved(
     training.step(float("nan") if choice == "ignore" else 1.0)
     if choice == "ignore":
         assert list(epochs) == []
-        assert "nothing is saved: training has diverged: these parameters" in capsys.readouterr().err
+        assert "no checkpoint is saved: training has diverged: these parameters" in capsys.readouterr().err
     else:
         with pytest.raises(DivergedError, match="these parameters of the model are not finite numbers: weight"):
             list(epochs)
@@ -416,7 +416,9 @@ def test_a_save_that_fails_is_told_and_the_next_one_counts(
                 writing.exception()
             script.training.step()
     said = capsys.readouterr()
-    assert said.err == "warning: the disk has a problem. Training goes on, and saves when the next save is due\n"
+    assert (
+        said.err == "warning: the disk has a problem. Training goes on, and tries again when the next save is due\n"
+    )
     assert saves(said.out) == [(4, 1), (4, 1)]
 
 

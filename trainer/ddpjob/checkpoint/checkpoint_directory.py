@@ -32,10 +32,10 @@ from .content import Content, Sink, sync, write_synced
 from .reading import BROKEN, STATE, FileReader, read_whole
 
 TEMPORARY_PREFIX = ".step-ddpjob-train-"
-"""The prefix of temporary directories, which are garbage when their writer has ended."""
+"""The prefix of temporary directories. Once their writer has ended, they are garbage."""
 
 OURS = frozenset({MANIFEST, STATE, ".metadata"})
-"""The files that a save of this program consists of, beside shards."""
+"""The files of a checkpoint of this program, apart from shards."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """The errors of rename(2) if the new name of a directory is taken."""
@@ -74,7 +74,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
         check: Callable[[Path], object] = Path.exists,
         shards: Callable[[Path], tuple[Shard, ...]] = lambda _: (),
     ) -> Path:
-        """As `CheckpointStorage.write`. If the checkpoint cannot be written, nothing of it is left.
+        """As `CheckpointStorage.write`. If the checkpoint cannot be written, no part of it is left.
 
         `shards` writes the tensors of a sharded state into the directory of the checkpoint. It is called first.
         """

@@ -1,4 +1,4 @@
-"""What holds for the checkpoints of a job wherever they are: which is the newest, who may write, and what is removed.
+"""The rules for a job's checkpoints in any storage: which is the newest, who may write, and what is removed.
 
 Only rank 0 uses a storage, which belongs to one job. Nevertheless two attempts may write to it at the same time, if
 an unreachable machine still runs the earlier attempt, and so may two jobs, by mistake. In either case the earlier
@@ -32,7 +32,7 @@ class CheckpointStorage(Reader[Entry]):
     """The checkpoints of one job, in a directory or in an object store."""
 
     checks_files: bool
-    """Whether `write` calls its `check`. Where a state does not become a file of this machine, it is not called."""
+    """Whether `write` calls its `check`. It does not if the state does not become a file of this machine."""
 
     def __init__(self, address: str, keep: int) -> None:
         """`address` is the path or the URL of the storage, and `keep` how many checkpoints stay."""

@@ -1,4 +1,4 @@
-"""Hashes and measures a content while it is being written; makes files durable."""
+"""Hashes and measures content while it is being written; makes files durable."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ class Sink(Protocol):
         """Writes all of `data`, and returns its size in bytes."""
 
     def flush(self) -> None:
-        """Does nothing: who gives the sink flushes it."""
+        """Does nothing: the creator of the sink flushes it."""
 
 
 class Measured(ABC):
@@ -97,7 +97,7 @@ class Content(Measured):
 
     @contextmanager
     def opened(self, path: Path) -> Iterator["Content"]:
-        """Creates the file, whose content is written while the context lasts, and makes it durable at the end.
+        """Creates the file. Its content is written in the context, and made durable at the end.
 
         Raises:
             OSError: The file could not be written.

@@ -76,7 +76,7 @@ def check_loadable(file: Path) -> None:
 
 
 def check_encodable(state: StateDict) -> None:
-    """Like `check_loadable`, for a state that is not encoded yet. The tensors in it are replaced by empty ones.
+    """Like `check_loadable`, for a state that is not encoded yet. Replaces its tensors by empty tensors.
 
     Raises:
         ConfigError: The state contains something other than tensors and plain values.

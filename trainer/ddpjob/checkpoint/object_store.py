@@ -1,4 +1,4 @@
-"""Checkpoints in an object store: S3, Google Cloud Storage, Azure Blob Storage, and what speaks their protocols.
+"""Checkpoints in an object store: S3, Google Cloud Storage, Azure Blob Storage, and servers with their protocols.
 
     step-00000120-4839/begun.json       the description of a checkpoint that somebody has begun to write
     step-00000120-4839/state.pt         the state
@@ -7,9 +7,10 @@
     .ddpjob-probe                       shows that the store refuses to create an object twice
 
 An object store has no rename and no locks, but can refuse to write an object that exists. So each save has a name of
-its own, with a random number, and no object is ever written twice. Who creates `manifest.json` decides what becomes
-of a checkpoint: its writer, who thereby commits it, or a later run that finds it unfinished, and puts a description
-without a checksum there. Then the writer, if it still runs, cannot commit any more, and its objects can be removed.
+its own, with a random number, and no object is ever written twice. The creator of `manifest.json` decides what
+happens to a checkpoint. If it is the writer, this commits the checkpoint. If it is a later run, which has found the
+checkpoint unfinished, it writes a description without a checksum: then the writer, if it still runs, can no longer
+commit, and its objects can be removed.
 """
 
 import re
@@ -61,18 +62,18 @@ CONNECT_SECONDS = 5
 REQUEST_SECONDS = 90
 """The longest that one request may take, including the upload of a part."""
 RETRY_SECONDS = 15
-"""How long a request is repeated that has not reached the server, or met an error of the server's own."""
+"""How long a request is repeated if it does not reach the server, or if the server fails."""
 PART_BYTES = 16 * 1024 * 1024
 """Bytes of a request that uploads or downloads a state. S3 allows 10,000 parts, so a state may have 160 GB."""
 PARTS_AT_ONCE = 4
 COPY_BYTES = 1024 * 1024
 """Bytes that are copied at once, while Python's global lock keeps the thread that trains waiting."""
 COMMIT_TRIES = 3
-"""How often the creation of an object is tried whose answer is lost."""
+"""How often the creation of an object is tried if the answer is lost."""
 PAUSE_SECONDS = 1.0
 
 ERRORS = (BaseError, OSError, ValueError)
-"""What obstore raises."""
+"""The classes of errors that obstore raises."""
 STATUS = re.compile(r"status code: (\d{3})")
 CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 HTTP_ERROR = re.compile(r"HttpError \{\s{1,64}kind: (\w{1,32})")
@@ -87,21 +88,18 @@ MEANINGS = {
     "404": "the bucket does not exist",
 }
 PASSING = {"408", "409", "425", "429"}
-"""Answers that blame the request, but may differ the next time."""
+"""Statuses that blame the request, although the answer may differ the next time."""
 BUCKET_MISSING = {"NoSuchBucket", "ContainerNotFound"}
 METADATA_SERVICE = "169.254.169.254"
 NO_CREDENTIALS = (
     "no credentials were found in the environment, and the machine's metadata service gave none. Set"
-    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what your provider has in their place"
+    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the variables that your provider uses"
 )
-REMEDY = (
-    "see whether the name is right, and what the credentials permit: DDPJob lists, reads, writes and deletes objects"
-    " there"
-)
+REMEDY = "check the name and the credentials, which must permit listing, reading, writing and deleting objects there"
 
 
 class StoreError(UnavailableError):
-    """A request to the store has failed. The message has no secrets: of the server's answer it only has the codes."""
+    """A request to the store has failed. The message contains no secrets: only the codes of the server's answer."""
 
     def __init__(self, what: str, error: Exception) -> None:
         text = str(error)[:8192]
@@ -112,7 +110,7 @@ class StoreError(UnavailableError):
         """Whether the same request would fail again."""
         broken = HTTP_ERROR.search(text)
         self.lost = broken is not None and broken[1] != "Connect"
-        """Whether the server may have done what it was asked for."""
+        """Whether the server may have carried out the request."""
         super().__init__(f"{what}: {_reason(error, text, status and status[1], code and code[1])}")
 
 
@@ -203,7 +201,7 @@ class ObjectStore(CheckpointStorage[str]):
         """As `Reader.given_up`."""
         if isinstance(error, StoreError) and error.lasting:
             return ConfigError, REMEDY
-        return StorageUnavailableError, "see whether the store can be reached from here"
+        return StorageUnavailableError, "check that this machine can reach the store"
 
     def newest(
         self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
@@ -250,7 +248,7 @@ class ObjectStore(CheckpointStorage[str]):
                 self._refuse_if_late(manifest)
                 self._commit(checkpoint, _completed(manifest, content))
             except UnavailableError:
-                raise  # Another request would only be waited for; the next save removes what this one has left.
+                raise  # The removal would need a request, too. The next save removes what this save has left.
             except Exception:
                 with suppress(UnusableError):
                     self._give_up(checkpoint, manifest)
@@ -274,7 +272,9 @@ class ObjectStore(CheckpointStorage[str]):
         self._known[checkpoint] = manifest
 
     def _give_up(self, checkpoint: str, manifest: Manifest) -> None:
-        """Removes an unfinished checkpoint, unless its writer commits it first. A description without checksum stays.
+        """Removes an unfinished checkpoint, unless its writer commits it first.
+
+        A description without a checksum stays.
 
         `manifest` is the manifest of the run that gives it up.
         """
@@ -283,7 +283,7 @@ class ObjectStore(CheckpointStorage[str]):
             self._delete(checkpoint, STATE, BEGUN)
 
     def _remove_unfinished(self, manifest: Manifest) -> None:
-        """Gives up what this run and earlier ones have begun and not finished; keeps few descriptions of these."""
+        """Gives up the unfinished checkpoints of this run and earlier runs. Keeps few of their descriptions."""
         given_up = []
         for checkpoint in self._entries():
             with suppress(UnusableError):
@@ -298,7 +298,7 @@ class ObjectStore(CheckpointStorage[str]):
             self._delete(checkpoint, STATE, BEGUN, MANIFEST)
 
     def _unfinished(self, checkpoint: str) -> Manifest | None:
-        """The description that was put there when the checkpoint was begun or given up; None if it is neither."""
+        """The description of a checkpoint that was begun or given up; None if it was neither."""
         try:
             known = self.manifest(checkpoint)
         except ForeignError:
@@ -428,7 +428,7 @@ class ObjectStore(CheckpointStorage[str]):
         return f"{key}/{name}" if name else key
 
     def _probe(self) -> None:
-        """Tries at the start what saves will need. The object stays: whoever finds it knows that creating is refused.
+        """Tries the requests that saves will need. The object stays for later probes.
 
         Raises:
             StoreError: The store refuses something, or does not answer.
@@ -449,7 +449,7 @@ class ObjectStore(CheckpointStorage[str]):
 
     @contextmanager
     def _needed(self) -> Iterator[None]:
-        """Without these requests training cannot begin."""
+        """The context of requests without which training cannot begin."""
         try:
             yield
         except StoreError as error:
@@ -458,7 +458,7 @@ class ObjectStore(CheckpointStorage[str]):
 
 
 class Upload(Measured):
-    """The content of an object while it is uploaded, in parts, of which few are in memory."""
+    """The content of an object while it is uploaded, in parts. Only a few parts are in memory."""
 
     ERRORS = (StoreError,)
 
@@ -514,5 +514,5 @@ def _opened(url: str) -> "Store":
             retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         )
     except ERRORS as error:
-        # The first line names what is missing; what follows it may contain the settings.
+        # The first line names what is missing. The others may contain the settings.
         raise ConfigError(f"{url} cannot be used: {str(error).splitlines()[0]}") from None

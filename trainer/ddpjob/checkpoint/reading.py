@@ -49,7 +49,7 @@ READABLE = (
 )
 
 Entry = TypeVar("Entry")
-"""What stands for a checkpoint in code: its path or, in an object store, its URL."""
+"""A checkpoint's path or, in an object store, its URL."""
 Decoded = TypeVar("Decoded")
 Decode = Callable[[Path], Decoded]
 """A function that reads a state from its file. It raises an error if this version cannot read an intact file."""
@@ -182,7 +182,7 @@ def find_newest(
         listed: Lists the checkpoints. Called again if a checkpoint has vanished, as can happen during training.
         decode: Reads a state.
         retry_seconds: How many seconds to keep trying.
-        reader: How they are read.
+        reader: Reads the checkpoints of this kind of storage.
 
     Raises:
         StorageUnavailableError: A checkpoint that may be the newest cannot be read. An older one is not used instead.

@@ -1,7 +1,7 @@
 """The files with the tensors of a sharded state: those of torch.distributed.checkpoint (DCP), one of each rank.
 
-DCP plans which part of which tensor is where, also for another number of ranks than has written them. It plans
-without a word to the other ranks: whether a part is this rank's to write is known from its mesh.
+DCP plans where each part of each tensor is, also if the number of ranks has changed since the save. The planning
+takes no communication: a rank's mesh shows which parts it has to write.
 
 DCP unpickles whatever it finds as `.metadata`, and each item that is not a tensor, so a checkpoint could run code.
 Therefore only tensors are given to it, and where they are is read from the state, which is decoded without running
@@ -58,7 +58,7 @@ class Placed:
     dtype: torch.dtype
     size: tuple[int, ...]
     divided: bool
-    """Whether it was a DTensor, and not the same tensor on all ranks or the tensor of one rank."""
+    """Whether it was a DTensor. Otherwise all ranks had the same tensor, or only one rank had it."""
     parts: tuple[Place, ...]
 
     def form(self) -> list[Any]:
@@ -67,24 +67,24 @@ class Placed:
 
     @classmethod
     def of(cls, form: Any) -> "Placed":
-        """From plain values. Raises any error if they are others."""
+        """From plain values. Raises an error of any class if they are not as `form` writes them."""
         dtype, size, divided, parts = form
         if not isinstance(dtype, torch.dtype):
             raise TypeError(f"{dtype!r:.40} is not a dtype")
         return cls(dtype, _sizes(size), bool(divided), tuple(_place(*part) for part in parts))
 
     def check(self) -> None:
-        """Checks that the parts are the tensor.
+        """Checks that the parts make up the whole tensor.
 
         Raises:
-            ValueError: They are more, or less.
+            ValueError: They are larger or smaller.
         """
         for offsets, sizes, *_ in self.parts:
             ends = [start + length for start, length in zip(offsets, sizes, strict=True)]
             if len(ends) != len(self.size) or any(end > size for end, size in zip(ends, self.size, strict=True)):
                 raise ValueError(f"it has a part {sizes} at {offsets}, and the size {list(self.size)}")
         if sum(math.prod(sizes) for _, sizes, *_ in self.parts) != math.prod(self.size):
-            raise ValueError(f"its parts are not the whole of {list(self.size)}")
+            raise ValueError(f"its parts do not add up to the size {list(self.size)}")
 
 
 def _sizes(numbers: Any) -> tuple[int, ...]:
@@ -130,10 +130,10 @@ def write(
         path: The directory of the checkpoint.
         rank: This rank.
         tensors: All tensors that this rank has a part of.
-        copies: This rank's parts of those that it has to write, as they were when the state was taken.
+        copies: The parts that this rank has to write, as they were when the state was taken.
 
     Returns:
-        The file, if there is anything to write, and the tensors, each with this rank's parts.
+        The file, if there was anything to write, and the tensors, each with this rank's parts.
 
     Raises:
         OSError: The file could not be written.
@@ -175,7 +175,7 @@ def merged(each: Iterable[Mapping[str, Any]]) -> Index:
     If several ranks have written the same part, as several groups of tensor parallelism do, the first one counts.
 
     Raises:
-        ConfigError: The parts of a tensor are not the whole of it.
+        ConfigError: The parts of a tensor do not make up the whole tensor.
     """
     whole: Index = {}
     for forms in each:
@@ -190,7 +190,7 @@ def merged(each: Iterable[Mapping[str, Any]]) -> Index:
             placed.check()
         except ValueError as error:
             raise ConfigError(
-                f"the ranks do not hold the whole of {name} together ({error}): a checkpoint cannot be saved"
+                f"{name} cannot be saved, because the ranks together do not hold the whole tensor: {error}"
             ) from error
     return whole
 
@@ -246,7 +246,7 @@ def indexed(forms: Mapping[str, Any], shards: Sequence[Shard]) -> Index:
 
 
 def read(path: Path, index: Index, into: Mapping[str, Tensor]) -> None:
-    """Reads tensors of a checkpoint into tensors that are there. Of a DTensor, only this rank's part is read.
+    """Reads tensors of a checkpoint into existing tensors. Of a DTensor, only this rank's part is read.
 
     Raises:
         ConfigError: Tensors have other sizes than those of the checkpoint.
@@ -272,7 +272,7 @@ def read(path: Path, index: Index, into: Mapping[str, Tensor]) -> None:
 
 
 def empty(placed: Placed) -> Tensor:
-    """A tensor into which the whole of one can be read."""
+    """A new tensor, into which a whole saved tensor can be read."""
     return torch.empty(placed.size, dtype=placed.dtype)
 
 
@@ -288,7 +288,7 @@ def unusable(path: Path, why: str) -> CheckpointUnusableError:
 
 
 class _CopyPlanner(DefaultSavePlanner):
-    """Plans by the tensors that training has, and writes their copies."""
+    """Plans with the tensors of the training, and writes their copies."""
 
     def __init__(self, copies: Mapping[str, Tensor]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
@@ -299,14 +299,14 @@ class _CopyPlanner(DefaultSavePlanner):
 
 
 class _TensorPlanner(DefaultLoadPlanner):
-    """Loads tensors, and no bytes, which would be unpickled."""
+    """Loads tensors only. Other items are bytes, which would be unpickled."""
 
     def load_bytes(self, read_item: ReadItem, value: BytesIO) -> None:  # noqa: ARG002
         raise ValueError(f"{read_item.dest_index.fqn} is not a tensor")
 
 
 class _HashedFiles(FileSystem):
-    """Files that are hashed while they are written, and durable afterwards."""
+    """Hashes files while they are written, and makes them durable."""
 
     def __init__(self) -> None:
         self.written: dict[str, Content] = {}
@@ -320,7 +320,7 @@ class _HashedFiles(FileSystem):
 
 
 class _Stream(RawIOBase):
-    """A content with the methods that DCP's writer calls."""
+    """A file with the methods that DCP's writer calls."""
 
     def __init__(self, content: Content) -> None:
         self._content = content

@@ -1,13 +1,13 @@
 """Saves and restores state that is divided among ranks.
 
-That is: DTensors, of fully_shard and of tensor parallelism, and the optimizer states of ZeroRedundancyOptimizer.
+Such state are the DTensors of fully_shard and tensor parallelism, and the states of ZeroRedundancyOptimizer.
 
     step-00000120/state.pt         what is not divided, and the list of all tensors in the files below
     step-00000120/__1_0.distcp     the tensors, or parts of tensors, that rank 1 has written
     step-00000120/manifest.json    with the size and the checksum of each file; rank 0 writes it when all are durable
 
-All ranks write into one directory, which their nodes must share. What they tell each other about a save they tell in
-a group of their own, in a thread of their own: the thread that trains only copies its part of the state.
+All ranks write into one directory, which their nodes must share. They coordinate a save in a process group of
+their own, in a thread of their own: the thread that trains only copies its part of the state.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ from .shard_files import Index, Placed
 from .writer import Snapshots, Written
 
 SHARED, RANKS, TENSORS = "shared", "ranks", "tensors"
-"""The keys of a state: what is the same on all ranks, what each rank has of its own, and where the tensors are."""
+"""The keys of a state: the part that all ranks share, each rank's own part, and the places of the tensors."""
 
 NAMED_RANKS = 3
 """The most ranks that a message names."""
@@ -62,7 +62,7 @@ ONE_DIRECTORY = (
 )
 
 Things = Mapping[str, Any]
-"""What is saved, by name: objects with `state_dict` and `load_state_dict`, or dicts of such objects."""
+"""The objects that are saved, by name. They have `state_dict` and `load_state_dict`, or are dicts of such objects."""
 
 
 class HeldState(dict[Any, Any]):
@@ -83,8 +83,8 @@ def _is_divided(name: str, thing: Any) -> bool:
         return bool(sharded_names({f"{name}.{key}": part for key, part in thing.items()}))
     if isinstance(thing, nn.Module) and any(isinstance(part, FullyShardedDataParallel) for part in thing.modules()):
         raise ConfigError(
-            f"{name} is wrapped by FullyShardedDataParallel, whose state all ranks can only read together while no "
-            "rank trains: use torch.distributed.fsdp.fully_shard"
+            f"{name} is wrapped by FullyShardedDataParallel, whose state can only be read by all ranks together, "
+            "while none of them trains: use torch.distributed.fsdp.fully_shard"
         )
     if isinstance(thing, ZeroRedundancyOptimizer):
         return True
@@ -101,12 +101,12 @@ def _tensors(value: Any) -> Iterable[Tensor]:
 
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters of an optimizer. Their places in the list are their keys in its state_dict."""
+    """The parameters of an optimizer. Its state_dict uses their indices in this list as keys."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def state_of(thing: Any) -> Any:
-    """The state of a thing, as its `state_dict()` is. No rank waits for another one."""
+    """The state of a thing, in the form of its `state_dict()`. No rank waits for another rank."""
     if isinstance(thing, Mapping):
         return {key: state_of(part) for key, part in thing.items()}
     if not isinstance(thing, ZeroRedundancyOptimizer):
@@ -169,15 +169,15 @@ class ShardedSaver:
         The previous save must have finished.
 
         Args:
-            manifest: The description of the checkpoint. That of rank 0 is written.
+            manifest: The description of the checkpoint. Rank 0's is written.
             state: For each thing, by name, what `state_of` returns.
-            own: What this rank has of its own, as plain values. Nothing may change it after this call.
+            own: This rank's own state, as plain values. Nothing may change it after this call.
         """
         assert self._writing is None, "one at a time: they share the copy's memory"
         try:
             taken: _Taken | TrainerError = self._take(state, own)
         except TrainerError as error:
-            taken = error  # The other ranks must hear of it, and this save fails on all.
+            taken = error  # The other ranks must learn of the error, so that this save fails on all of them.
         self._writing = Future()
         # A daemon: a process that ends after an error must not wait for ranks that never come to this save.
         Thread(target=self._fulfil, args=(self._writing, manifest, taken), name="checkpoint", daemon=True).start()
@@ -200,7 +200,7 @@ class ShardedSaver:
         return writing.result()
 
     def restore(self, path: Path | None, saved: StateDict, things: Things) -> StateDict:
-        """The state in a checkpoint, for things as they are divided now: ready for `load_state_dict`.
+        """The state in a checkpoint, divided as the things are now, ready for `load_state_dict`.
 
         Args:
             path: The checkpoint, on rank 0.
@@ -256,7 +256,7 @@ class ShardedSaver:
             writing.set_exception(error)
 
     def _lead(self, manifest: Manifest, taken: "_Taken | TrainerError") -> Path:
-        """Rank 0's part of a save: it makes the checkpoint, and makes it valid when all ranks have written."""
+        """Rank 0's part of a save: it creates the checkpoint, and commits it when all ranks have written."""
         files, save = self._files, _Exchange(self._world, self._group)
         assert files is not None
         state: StateDict = {}
@@ -285,7 +285,7 @@ class ShardedSaver:
         return self._directory / save.closed()
 
     def _report(self, path: Path, taken: "_Taken") -> StateDict:
-        """Writes this rank's part. Returns what rank 0 must know of it, or the error."""
+        """Writes this rank's part. Returns a report of it for rank 0, or the error."""
         try:
             check_parameters(taken.ours, self._sound)
             files, index = shards.write(path, self._world.rank, taken.tensors, taken.ours)
@@ -311,7 +311,7 @@ class _Taken:
     """This rank's part of a state, copied."""
 
     tensors: Mapping[str, Tensor]
-    """All tensors of divided things, of which only names, types and places are used: training changes them."""
+    """All tensors of divided things. Only their names, types and places are used: training changes their values."""
     digest: str
     """A checksum of their names, types and sizes."""
     ours: StateDict
@@ -319,7 +319,7 @@ class _Taken:
     shared: StateDict
     """On rank 0, the states without the tensors of divided things, in their plain form."""
     held: list[Any]
-    """Paths and contents of the parts of dicts that this rank has."""
+    """Paths and contents of the parts of dicts that only this rank has."""
     own: Any
 
 
@@ -350,10 +350,12 @@ class _Parts:
 
     def _take(self, tensor: Tensor, path: tuple[Any, ...], *, held: bool) -> Sharded:
         name = ".".join(map(str, path))
-        while name in self.tensors:  # Of a.b in a dict and b in a dict a.
+        while name in self.tensors:  # The key a.b, and the key b in a dict a, give the same name.
             name += "_"
         if isinstance(tensor, DTensor) and any(how.is_partial() for how in tensor.placements):
-            raise ConfigError(f"{name} is a DTensor whose ranks hold parts of a sum: it cannot be saved")
+            raise ConfigError(
+                f"{name} is a DTensor with the placement Partial, whose ranks hold parts of a sum: it cannot be saved"
+            )
         self.tensors[name] = tensor
         if shards.is_ours(tensor, otherwise=held or self._leads):
             self.ours[name] = shards.local(tensor)
@@ -374,37 +376,37 @@ def _whole(shared: StateDict, reports: list[StateDict], index: Index) -> StateDi
 
 
 _Said = tuple[tuple[str, str] | None, str, str]
-"""What a rank says to all: the class and the message of its error, a place, and a digest."""
+"""What a rank sends to all: the class and the message of its error, a place, and a digest."""
 
 
 class _Exchange:
-    """What the ranks tell each other in one save: where it is written, what each has written, and that it is valid.
+    """The messages of the ranks in one save: where it is written, what each rank has written, and that it is valid.
 
-    Each time they tell what has failed as well, so that a save that fails on one rank fails on all.
+    Each message may also hold an error, so that a save that fails on one rank fails on all.
     """
 
     def __init__(self, world: World, group: dist.ProcessGroup | None) -> None:
         self._world = world
         self._group = group
         self._awaited = True
-        """Whether the other ranks wait for a word of rank 0."""
+        """Whether the other ranks wait for a message from rank 0."""
 
     def opened(self, taken: _Taken | TrainerError, place: str = "") -> tuple[_Taken, str]:
-        """This rank's part of the state, and the place that rank 0 tells.
+        """This rank's part of the state, and the place that rank 0 has sent.
 
         Raises:
             TrainerError: A rank could not take its part.
             ConfigError: The ranks have different states.
         """
         if isinstance(taken, TrainerError):
-            self._all(taken)  # Raises it, or the error of an earlier rank.
+            self._all(taken)  # Raises this error, or that of a rank with a lower number.
             raise taken
         said = self._all(None, place, taken.digest)
         digests = [digest for *_, digest in said]
         if apart := [f"rank {rank}" for rank, digest in enumerate(digests) if digest != digests[0]]:
             raise ConfigError(
-                f"the state cannot be saved: {listed(apart, NAMED_RANKS)} and rank 0 do not have tensors of the same "
-                "names, types and sizes, as stages of a pipeline do not"
+                f"the state cannot be saved: {listed(apart, NAMED_RANKS)} and rank 0 have tensors of different "
+                "names, types or sizes. Stages of a pipeline cannot be saved"
             )
         self._awaited = True
         return taken, said[0][1]
@@ -432,13 +434,13 @@ class _Exchange:
         return self._all(None, place)[0][1]
 
     def failed(self, error: Exception) -> None:
-        """Tells the other ranks, if they wait, that rank 0 has failed."""
+        """If the other ranks wait, tells them that rank 0 has failed."""
         if self._awaited:
             with suppress(TrainerError):
                 self._all(error)
 
     def _all(self, error: Exception | None, place: str = "", digest: str = "") -> list[_Said]:
-        """What all ranks say: what has failed on them, a place and a digest."""
+        """The messages of all ranks: an error if there was one, a place, and a digest."""
         self._awaited = False
         with self._while_all_live():
             mine: _Said = (_told(error) if error else None, place, digest)
@@ -476,7 +478,7 @@ def _raise_first(problems: Iterable[tuple[str, str] | None]) -> None:
 
 
 def fitted(saved: StateDict, path: Path, things: Things) -> StateDict:
-    """The state in a checkpoint, for things as they are divided now: ready for `load_state_dict`.
+    """The state in a checkpoint, divided as the things are now, ready for `load_state_dict`.
 
     Of a tensor that is divided now, only this rank's part is read, whatever the number of ranks that have written it.
     The DTensors of modules are read in their place.
@@ -509,7 +511,7 @@ class _Fitting:
         self._index = index
         self._path = path
         self.into: dict[str, Tensor] = {}
-        """The tensors that are to be read, by name. Two things may share one."""
+        """The tensors to read, by name. Two things may share a tensor."""
 
     def fill(self, value: Any, thing: Any) -> Any:
         """The state of a thing."""
@@ -520,7 +522,7 @@ class _Fitting:
             ours = {numbers[parameter] for parameter in _parameters(thing.optim)}
             value = {**value, "state": {key: part for key, part in value["state"].items() if key in ours}}
         if isinstance(thing, Optimizer):
-            # A new optimizer has no state yet, which is divided as its parameters are.
+            # A new optimizer has no state yet. It will be divided as its parameters are.
             likes = map(_Like, _parameters(thing))
             each: dict[int, defaultdict[str, _Like]] = {
                 number: defaultdict(partial(copy, like)) for number, like in enumerate(likes)
@@ -549,7 +551,7 @@ class _Fitting:
 
     @staticmethod
     def _place(placed: Placed, present: Any) -> Tensor:
-        """The tensor into which one is read."""
+        """The tensor into which a saved tensor is read."""
         like = present.tensor if isinstance(present, _Like) else present
         if not isinstance(like, DTensor):
             return shards.empty(placed)
@@ -566,13 +568,13 @@ class _Fitting:
 
 @dataclass(frozen=True, slots=True)
 class _Like:
-    """What is read is divided as this tensor is, but does not replace it."""
+    """Marks a tensor that only shows how a saved tensor is to be divided. Its own values stay."""
 
     tensor: Tensor
 
 
 def _divided(whole: Tensor, like: Any) -> Tensor:
-    """A tensor that all ranks have, divided as another one is, if it has the same size."""
+    """Divides a tensor that all ranks have in the same way as `like`, if the two have the same size."""
     if not isinstance(like, DTensor) or whole.shape != like.shape:
         return whole
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

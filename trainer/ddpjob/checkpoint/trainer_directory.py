@@ -1,4 +1,4 @@
-"""The checkpoints that Hugging Face's Trainer writes: which is the newest that is whole.
+"""The checkpoints of Hugging Face's Trainer: finds the newest complete checkpoint.
 
     checkpoint-120/model.safetensors …       the weights, the optimizer and others, by rank 0
     checkpoint-120/rng_state_1.pth           the random generators of a rank, by that rank
@@ -6,8 +6,8 @@
     checkpoint-120/ddpjob.json               the job's uid; in a job, written after all that rank 0 writes
     broken-checkpoint-120                    a broken checkpoint that was set aside
 
-The Trainer writes into the checkpoint's own directory, so a rank that is killed meanwhile leaves a torn one, which
-the Trainer would take for the newest.
+The Trainer writes directly into the checkpoint's final directory. So a rank that is killed during a save leaves a
+torn checkpoint, which the Trainer would take for the newest.
 """
 
 import json
@@ -28,7 +28,7 @@ NAME = re.compile(r"checkpoint-(\d+)")
 STATE = "trainer_state.json"
 MARK = "ddpjob.json"
 UNFINISHED = "checkpoint-is-incomplete.txt"
-"""The Trainer's just-in-time checkpoint has this file while it is written."""
+"""A just-in-time checkpoint of the Trainer contains this file while it is being written."""
 SET_ASIDE = "broken-"
 """A prefix, because the Trainer counts all directories whose names begin with `checkpoint-` as old checkpoints."""
 
@@ -63,7 +63,7 @@ def newest_of_trainer(directory: Path, uid: str | None = None) -> Choice:
 
     Args:
         directory: The Trainer's output directory.
-        uid: Finds only checkpoints of the job with this uid; None: all.
+        uid: Only checkpoints of the job with this uid count. None: those of all jobs count.
 
     Raises:
         StorageUnavailableError: A checkpoint that may be the newest cannot be read now.
@@ -82,7 +82,7 @@ def newest_of_trainer(directory: Path, uid: str | None = None) -> Choice:
 
 
 def mark(checkpoint: Path, uid: str) -> None:
-    """Marks a checkpoint as one of a job."""
+    """Marks a checkpoint as a checkpoint of the job with this uid."""
     (checkpoint / MARK).write_text(json.dumps({"uid": uid}), encoding="utf-8")
 
 

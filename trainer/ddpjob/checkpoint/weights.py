@@ -27,8 +27,9 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
 
     Args:
         directory: The checkpoint directory, or one checkpoint in it. It may be read while training goes on.
-        output: The file to write. An existing file is replaced.
-        thing: The name under which the thing is saved. The names of a dict's things are joined by dots.
+        output: The file to write. If it exists, it is replaced.
+        thing: The name under which the thing is saved, such as `model`; for a thing in a dict, the names joined by
+            dots.
 
     Raises:
         ConfigError: There is no valid checkpoint, it has no tensors of this name, the file cannot be written, or
@@ -50,7 +51,7 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
             fresh = Path(workspace, output.name)
             (mode := Path(workspace, "mode")).touch()
             save_file(tensors, fresh, {"format": "pt"})
-            fresh.chmod(mode.stat().st_mode)  # As other new files have it: safetensors lets only the owner read it.
+            fresh.chmod(mode.stat().st_mode)  # Other new files have this mode. safetensors lets only the owner read.
             sync(fresh)
             fresh.replace(output)
     except (OSError, SafetensorError) as error:
@@ -90,7 +91,7 @@ def _named(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A copy in memory of its own: tensors of a file may not overlap, as tied weights do."""
+    """A copy with its own memory. Tensors in a safetensors file may not overlap, but tied weights do."""
     return tensor.detach().clone().contiguous()
 
 

@@ -21,12 +21,12 @@ from .encoding import StateDict, check_encodable, check_loadable, encode
 
 
 def stager() -> Callable[..., Any]:
-    """A private class of torch: 2.8 has no public one, and that of 2.11, DefaultStager, can copy only once."""
+    """Returns a private class of torch: 2.8 has no public one, and 2.11's DefaultStager can copy only once."""
     root = logging.getLogger()
     level = root.level
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager  # noqa: PLC0415
 
-    root.setLevel(level)  # The import sets it in torch 2.8.
+    root.setLevel(level)  # In torch 2.8, the import changes it.
     return StateDictStager
 
 

@@ -44,7 +44,7 @@ class ResumableLoader:
             ConfigError: There is no loader, or it has no batch in this epoch.
         """
         if self._tracker is None:
-            raise ConfigError("there is no loader whose batches could be yielded: give one as loader=")
+            raise ConfigError("there is no loader: pass one as loader=…")
         states, self._states = self._states, []
         self._epoch, self._ended = epoch, False
         batches = self._rest(epoch, states) if states else None
@@ -97,5 +97,5 @@ class ResumableLoader:
             return tracker.resume(epoch, states)
         except BeginAgain as reason:
             if self._rank == 0:
-                warn(f"epoch {epoch} begins again, so what was seen of it is seen twice: {reason}")
+                warn(f"epoch {epoch} begins again, and the samples seen in it are seen twice: {reason}")
             return None

@@ -106,7 +106,8 @@ class DistributedBatchSampler(Sampler[list[int]]):
         if (of, seed) != (self.order.samples, self.seed):
             raise ConfigError(
                 f"the position in the data is that of {counted(of, 'sample')} with seed {seed}, but the data set has"
-                f" {counted(self.order.samples, 'sample')}, and the sampler's seed is {self.seed}: use the same"
+                f" {counted(self.order.samples, 'sample')}, and the sampler has the seed {self.seed}: use the same"
+                " data set and seed"
             )
         self._go_to(state_dict["epoch"], state_dict["samples"])
 

@@ -1,11 +1,11 @@
-"""Lets Lightning's Trainer resume and stop in a job with a checkpoint directory, and saves for that by our rules.
+"""Lets Lightning's Trainer resume and stop in a job with a checkpoint directory.
 
-Checkpoints that the program saves itself stay as they are. `fit` resumes from the newest of ours by this job, which
-is at least as new as those: whatever `ckpt_path` names counts only if there is none.
+Checkpoints that the program saves itself stay as they are. `fit` resumes from this job's newest checkpoint in the
+checkpoint directory, which is at least as new as the program's. `ckpt_path` counts only if there is none.
 
-Lightning has no hook after all that an epoch or a step does, so this wraps the methods that end them, and those that
-restore a checkpoint. Data goes on at the very batch: Lightning's own way is to begin the epoch's data anew unless the
-loader has a `state_dict`.
+Lightning has no hook that comes after all other work of a step or an epoch, so this module wraps the methods that end
+them, and those that restore a checkpoint. The data resumes at the next batch. Lightning itself would begin the
+epoch's data again, unless the loader has a `state_dict`.
 """
 
 import signal
@@ -36,10 +36,10 @@ from ddpjob.training.training import EPOCH_BITS
 
 WHOSE = "Trainer.fit"
 NAME = "lightning"
-"""The name of Lightning's checkpoint in ours."""
+"""The name under which our checkpoint holds Lightning's checkpoint."""
 
 ONLY_FOR_LOADING = ("hparams_name", "hyper_parameters", "datamodule_hparams_name", "datamodule_hyper_parameters")
-"""What Lightning needs to build a model from a checkpoint alone. It may hold objects of any class."""
+"""Keys that Lightning needs only to build a model from a checkpoint. Their values may be objects of any class."""
 
 NOT_RESUMABLE = "You're resuming from a checkpoint that ended before the epoch ended"
 """Lightning's warning that batches will be seen twice, which does not hold here."""
@@ -51,13 +51,13 @@ class ResumeCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
     """Saves, resumes and stops the first `fit` of a process."""
 
     _used = False
-    """Whether a `fit` of this process was resumed or could have been: a checkpoint belongs to one of them."""
+    """Whether this process has called `fit`. Only the first call resumes: a checkpoint belongs to one `fit`."""
 
     def __init__(self) -> None:
         self._fit: _Fit | None = None
 
     def setup(self, trainer: Any, _module: Any, stage: str) -> None:
-        """Finds the checkpoint to resume from. The process group is formed by now, and nothing is restored yet."""
+        """Finds the checkpoint to resume from. By now the process group exists, and nothing has been restored."""
         settings = read_settings(None, every_steps=None, every_seconds=None, keep=None)
         if stage != "fit" or ResumeCallback._used or settings.directory is None:
             return
@@ -79,7 +79,7 @@ class _State:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self.ready = False
-        """Whether the Trainer has restored or made all that a checkpoint contains."""
+        """Whether the Trainer has created or restored everything that a checkpoint contains."""
         self.loaded: StateDict = {}
 
     def state_dict(self) -> StateDict:
@@ -101,7 +101,7 @@ class _Fit:
         self._saved = self._saver.find()
         if self._saved and self._saved.ranks[0].get("uid") != self._uid:
             if self._saver.world.leads:
-                say("fit begins anew: the checkpoint is another job's, or none of Lightning's")
+                say("fit starts from the beginning: the newest checkpoint is from another job, or not from Lightning")
             self._saved = None
         if self._saved:
             self._named.load(self._saved.state["shared"])
@@ -109,7 +109,7 @@ class _Fit:
         self._step = 0
         self._saves = True
         self._iterated: StateDict | None = None
-        """The random generators when the iteration over the epoch's data began."""
+        """The states of the random generators when the iteration over the epoch's data began."""
 
     def wrap(self) -> None:
         trainer = self._trainer
@@ -125,18 +125,18 @@ class _Fit:
     def begin(self) -> None:
         """Begins training, when the iterator over the data exists."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._handler)  # Lightning's own ends each rank at another step.
+            signal.signal(signal.SIGTERM, self._handler)  # Lightning's own ends ranks at different steps.
         self._step = self._trainer.global_step
         if self._saved:
             self._saver.restore_random(self._saved)
         self._state.loaded = {}
         if any(isinstance(each, ZeroRedundancyOptimizer) for each in self._trainer.optimizers):
-            self._saves = False  # Its state is gathered by a collective, and only rank 0 saves.
+            self._saves = False  # Its state is gathered by a collective, but only rank 0 would save.
             return
         try:
             Named({NAME: self._state})
         except ConfigError as error:
-            warn(f"DDPJob saves nothing of this training: {error}")
+            warn(f"DDPJob does not save this training: {error}")
             self._saves = False
 
     def _own_saved(self) -> StateDict:
@@ -145,7 +145,7 @@ class _Fit:
         return self._saver.own_state(self._saved) or self._saved.ranks[0]
 
     def _resume(self, connector: Any, *_: Any, **__: Any) -> None:
-        """Stands for Lightning's reading of a file."""
+        """Replaces Lightning's method that reads a checkpoint file."""
         assert self._saved
         own, ranks = self._own_saved(), len(self._saved.ranks)
         if own["batches"] and ranks != self._saver.world.world_size:
@@ -156,12 +156,12 @@ class _Fit:
         warnings.filterwarnings("ignore", message=NOT_RESUMABLE)
 
     def _restored(self) -> None:
-        """All states are restored, and the data's iterator is made next."""
+        """Called when all states are restored, before the iterator over the data is created."""
         self._state.ready = True
         self._iterated = random_state.capture()
 
     def _iterates(self, fetcher: Any) -> None:
-        """The epoch begins, or goes on."""
+        """Called when the iterator over the epoch's data was created."""
         loop = self._trainer.fit_loop
         if self._saved:
             if not all(hasattr(each, "load_state_dict") for each in loop._combined_loader.flattened):
@@ -171,9 +171,9 @@ class _Fit:
             self._iterated = random_state.capture()
 
     def _go_on(self, fetcher: Any, saved: Saved) -> None:
-        """Makes the iterator again, as it was in the training that was saved, and skips the batches that were seen.
+        """Creates the iterator again, as in the saved training, and skips the batches that were seen.
 
-        Lightning has made it before it called `set_epoch`, so that workers have fetched batches of the first epoch.
+        Lightning has created it before calling `set_epoch`, so its workers have fetched batches of the first epoch.
         """
         own = self._saver.own_state(saved)
         batches = self._own_saved()["batches"]
@@ -191,7 +191,7 @@ class _Fit:
     def _after_batch(self) -> None:
         trainer = self._trainer
         if trainer.is_last_batch or trainer.global_step == self._step:
-            return  # The epoch's end saves; and gradients that are being accumulated cannot be saved.
+            return  # The end of the epoch saves, and gradients that are being accumulated cannot be saved.
         batches = trainer.fit_loop.epoch_loop.batch_progress.current.completed
         self._reached((trainer.current_epoch << EPOCH_BITS) + batches, trainer.current_epoch, batches)
 

@@ -1,9 +1,9 @@
 """Lets Hugging Face's Trainer resume and stop in a job. The Trainer's own checkpoints stay as they are.
 
-`Trainer.train` resumes from the newest checkpoint that is whole: from one of this job if the program names none, or
-from any in `output_dir` if the program passes `resume_from_checkpoint`. Rank 0 chooses it for all ranks. If the job
-is told to stop, the Trainer saves after the same step on all ranks, and the program ends. That takes the place of the
-Trainer's just-in-time checkpoint, in which each rank acts on its own signal.
+`Trainer.train` resumes from the newest complete checkpoint. If the program does not pass `resume_from_checkpoint`,
+only checkpoints of this job count; if it does, all checkpoints in `output_dir` count. Rank 0 chooses it for all
+ranks. If the job is told to stop, the Trainer saves after the same step on all ranks, and the program ends. This
+replaces the Trainer's just-in-time checkpoint, in which each rank acts on its own signal.
 """
 
 import functools
@@ -34,10 +34,10 @@ WHOSE = "Trainer.train"
 JUST_IN_TIME = "transformers.trainer_jit_checkpoint"
 
 Asked = str | os.PathLike[str] | bool | None
-"""What a program passes as `resume_from_checkpoint`."""
+"""The values that a program passes as `resume_from_checkpoint`."""
 
 CHOICE_SECONDS = 1800.0
-"""How long the other ranks wait until rank 0 has chosen a checkpoint, for which it reads some of them."""
+"""How long the other ranks wait for rank 0 to choose a checkpoint. It reads some checkpoints for that."""
 
 
 def install(trainer: Any) -> None:
@@ -70,7 +70,7 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]  # mypy ignores the t
             self._stopped = control.should_training_stop = True
 
     def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """After a stop, the epoch ends early, but its last step has been saved, and there is no time to evaluate."""
+        """Skips evaluation and saving after a stop: the last step is saved, and there is no time to evaluate."""
         if self._stopped:
             control.should_save = control.should_evaluate = False
 
@@ -83,7 +83,7 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]  # mypy ignores the t
 
 
 _positions = itertools.count(1)
-"""The steps of this process. They rise even if it trains twice."""
+"""The number of steps of this process. It rises even if the process trains twice."""
 
 
 def _resuming(train: Any) -> Any:
@@ -134,8 +134,8 @@ def _agreed_checkpoint(directory: Path, named: Asked) -> str | None:
 def _chosen(directory: Path, named: Asked) -> str | None:
     """The checkpoint to resume from.
 
-    It is the one that the program names, if it is whole or elsewhere. Otherwise it is the newest whole one; if the
-    program names none, the newest of this job.
+    This is the checkpoint that the program names, if it is complete or outside of `directory`. Otherwise it is the
+    newest complete checkpoint; if the program names none, the newest complete checkpoint of this job.
     """
     if isinstance(named, str | os.PathLike):
         path = Path(named).absolute()
@@ -144,7 +144,7 @@ def _chosen(directory: Path, named: Asked) -> str | None:
     choice = newest_of_trainer(directory, None if named else os.environ.get(Env.UID, ""))
     if named or choice.found:
         choice.set_aside()
-        say(f"resumed from {choice.found}" if choice.found else f"{directory} has no whole checkpoint")
+        say(f"resumed from {choice.found}" if choice.found else f"{directory} has no complete checkpoint")
     return str(choice.found) if choice.found else None
 
 
@@ -157,5 +157,5 @@ def _is_whole(path: Path) -> bool:
 
 
 def _disarm(module: Any) -> None:
-    """Turns the Trainer's just-in-time checkpoint off: its signals arrive at each rank in another step."""
+    """Turns off the Trainer's just-in-time checkpoint, because the signal reaches each rank in a different step."""
     module.CheckpointManager.setup_signal_handler = lambda _: None

@@ -93,7 +93,7 @@ class Checkpoints:
             StorageFullError, StorageError, DivergedError: A save has failed for good.
         """
         if not self._has_looked:
-            raise ConfigError("call resume() before save_if_due(): a checkpoint that is there would be ignored")
+            raise ConfigError("call resume() before save_if_due(): otherwise an existing checkpoint would be ignored")
         decision = self._saver.reached(
             step, Where(step, epoch=1), self._named.state, lambda: {"buckets": self._named.buckets()}
         )

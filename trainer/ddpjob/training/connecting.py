@@ -26,7 +26,6 @@ def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
 
     Raises:
         ConfigError: There is no process group although there are several processes, or the directory cannot be used.
-        PeerLostError: Other ranks have not begun this training.
     """
     global _current, _opened  # noqa: PLW0603  (a process has one training)
     if _current:

@@ -103,7 +103,7 @@ class Named:
             if name in states:
                 _load(name, value, states[name])
             else:
-                remarks.append(f"the checkpoint has no state of {name}: it stays as it is")
+                remarks.append(f"the checkpoint has no state of {name}: {name} is not restored")
         unused = [name for name in states if name not in self.objects]
         return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
 

@@ -217,8 +217,8 @@ class TrainingSaver:
             return self._writer.restore(Path(saved.location) if saved.location else None, saved.state, objects)
         if not self.world.alone or not saved.location:
             raise ConfigError(
-                "the state in the checkpoint is divided among ranks, and this training's is not: divide it in the"
-                " same way, as by fully_shard, or export the checkpoint"
+                "the state in the checkpoint is divided among ranks, but the state of this training is not: divide"
+                " it, too, for example by fully_shard, or write the weights into a file with ddpjob export"
             )
         return fitted(saved.state, Path(saved.location), objects)
 
@@ -453,12 +453,12 @@ class TrainingSaver:
             self._failing_since = self._failing_since or time.monotonic()
             if not tolerant or time.monotonic() - self._failing_since > FAILING_SECONDS:
                 raise
-            warn(f"{error}. Training goes on, and saves when the next save is due")
+            warn(f"{error}. Training goes on, and tries again when the next save is due")
             return
         except DivergedError as error:
             if self._settings.on_nonfinite == "stop":
                 raise
-            warn(f"nothing is saved: {error}")
+            warn(f"no checkpoint is saved: {error}")
             return
         if not written:
             return

@@ -76,7 +76,6 @@ class Training:
             ConfigError: An argument has an invalid value, or a state cannot be saved or does not fit its object.
             CheckpointUnusableError, StorageError: There are checkpoints, but they cannot be used, or cannot be read
                 now.
-            PeerLostError: Other ranks have not created a Training.
         """
         if not objects:
             raise ConfigError("Training(…) has nothing to save: pass the objects by name, as in model=model")
@@ -157,8 +156,8 @@ class Training:
             raise ConfigError("batches() needs a loader: pass loader=… to Training")
         if self._begun == self._epoch:
             raise ConfigError(
-                f"batches() was called before in epoch {self._epoch}: an epoch goes through the loader once. Call"
-                " it in a loop over epochs(…); to go on after an interruption, create the Training again"
+                f"batches() was called before in epoch {self._epoch}: call it once in each epoch, in a loop over"
+                " epochs(…). If such a loop was interrupted, create the Training again"
             )
         self._begun, batches_per_step = self._epoch, 0
         self._restore_random()

@@ -31,7 +31,7 @@ def given_up(missing: Collection[int], wish: Wish, never_called: str) -> str:
     why = ranks(missing, f"never called {never_called}" if never_called else "did not answer")
     cure = "call it on all ranks" if never_called else "find out whether it is stopped, or too busy to answer"
     result = (
-        "so the ranks cannot stop after the same step, and each stops when it is told to itself"
+        "so the ranks cannot stop after the same step, and each rank stops when its own process is told to"
         if wish is Wish.STOP
         else "so the ranks cannot save now, and try again when the next save is due"
     )

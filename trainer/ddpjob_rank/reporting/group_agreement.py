@@ -58,7 +58,7 @@ def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:
         warn_once(
             key,
             f"{function}: this backend has no store, so the ranks cannot stop or save after the same step, and each"
-            " stops when it is told to itself: use gloo or nccl",
+            " rank stops when its own process is told to: use gloo or nccl",
         )
         size = 1
     if size > 1:

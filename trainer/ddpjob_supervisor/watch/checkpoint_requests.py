@@ -28,8 +28,8 @@ REQUESTED, SAVED, NOT_SAVED = "Requested", "Saved", "NotSaved"
 NO_RANKS = "no rank is running"
 NO_STEP = "no step has finished yet, so there is nothing to save"
 UNABLE = (
-    "the program does not save on request: ddpjob-train with --checkpoint-dir does, and a script that calls"
-    " ddpjob.on_save_request"
+    "the program does not save on request: ddpjob-train with --checkpoint-dir does, and so does a script with"
+    " ddpjob.Training or ddpjob.on_save_request"
 )
 
 
