@@ -1,4 +1,4 @@
-"""Measures what `ddpjob.Training` costs a script: a step with it beside a step without it, and the stall of a save.
+"""Measures what `ddpjob.Training` costs a script: in each step, compared with a step without it, and in each save.
 
 Both loops run in one process, and take turns of some steps each. The one with the library reports its progress as in
 a job, and checks in each step whether a save is due. The stall is compared with a save for which training waits.
@@ -27,17 +27,17 @@ from bench import pairs
 from bench.table import Row
 
 WIDTH, BATCH, SAMPLES = 512, 80, 80 * 200
-"""A step with them takes about 10 ms."""
+"""With these sizes, a step takes about 10 ms."""
 STEPS = 60
-"""The steps of a turn."""
+"""The number of steps of a turn."""
 MOST, HIGHEST = 1.01, 1.02
 """The limits for the median ratio, and for the upper end of its interval."""
 MOST_OF_A_SAVE = 0.10
 """The limit for the stall of a save, relative to a save for which training waits."""
 STATE_BYTES_PER_WEIGHT = 3 * 4
-"""The bytes of a weight and of Adam's two moments of it."""
+"""The bytes of a weight and of its two moments in Adam."""
 NEVER = 1e9
-"""Seconds between two saves, so that none is made."""
+"""Seconds between two saves, so many that nothing is saved."""
 
 
 class Script:

@@ -1,9 +1,9 @@
 """Measures how long a save of sharded state keeps training waiting, beside torch.distributed.checkpoint (DCP) itself.
 
-Two processes over gloo hold a model of `fully_shard` and Adam's state of it. In turns they save by ours, by DCP's
-`async_save` and by DCP's `save`, which is the blocking, durable one, so that other load on the machine affects all
-three. Each save has ended before the next one begins. Exits with 1 if ours keeps training waiting for more than a
-given share of the blocking one.
+Two processes over gloo hold a model divided by `fully_shard`, and its Adam state. They take turns to save with
+DDPJob, with DCP's `async_save`, and with DCP's `save`, which blocks. Because of the turns, other load on the machine
+affects all three. Each save ends before the next one begins. Exits with 1 if DDPJob keeps training waiting for more
+than a given share of the time of the blocking save.
 """
 
 import argparse
@@ -37,7 +37,7 @@ RANKS = 2
 BOUND = 0.3
 WIDTH, BATCH = 512, 8
 STATE_BYTES_PER_WEIGHT = 3 * 4
-"""The bytes of a weight and of Adam's two moments of it."""
+"""The bytes of a weight and of its two moments in Adam."""
 WAYS = ("ours", "async_save", "save")
 
 

@@ -1,4 +1,4 @@
-"""Scripts with several frameworks, what is changed in them so that they resume, and what watches and kills them."""
+"""Scripts with several frameworks, the changes that make them resume, and the code that watches and kills them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,8 +32,8 @@ def _watch():
 _watch()
 torch.manual_seed(7)
 """
-"""The first lines of a script. They write down the sum of the weights after each step; and KILLS times, they kill one
-of the ranks, at a moment that depends on SEED and the attempt. Each step takes PAUSE seconds longer."""
+"""The first lines of a script. They record the sum of the weights after each step. In the first KILLS attempts, they
+kill a rank at a moment that depends on SEED and the attempt. They make each step PAUSE seconds longer."""
 
 DATA = """
 generator = torch.Generator().manual_seed(1)

@@ -1,8 +1,8 @@
-"""Scripts that train with `ddpjob.Training`, put together at random, and what is to come of one that is killed.
+"""Scripts that train with `ddpjob.Training`, composed at random, and what a killed script has to compute.
 
 A line of TEMPLATE that ends with `#: FEATURE` is only in scripts with this feature. A script notes each batch, each
-step and each evaluation, with its random numbers. So what an attempt notes after a kill has to be, word for word, a
-part of what an undisturbed run notes.
+step and each evaluation, with its random numbers. So the notes of an attempt after a kill have to be, word for word,
+a part of the notes of an undisturbed run.
 """
 
 import random
@@ -123,7 +123,7 @@ def script_of(features: frozenset[str]) -> str:
 
 
 class Fuse:
-    """Counts the executed lines of some files, whose names begin with `files`, and acts once there were that many."""
+    """Counts the executed lines of files whose names begin with `files`, and acts after `lines` lines."""
 
     def __init__(self, files: str, lines: int, act: Callable[[], object], *, in_threads: bool = False) -> None:
         self._files = files

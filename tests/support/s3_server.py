@@ -1,4 +1,4 @@
-"""An S3 server, which is not part of the tests' environment, and a proxy that gets requests to it into trouble."""
+"""An S3 server, which is not part of the tests' environment, and a proxy that disturbs requests to it."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ from tests.plant.build import uv
 from tests.support.waiting import patience
 
 LOCK = Path(__file__).parents[2] / "requirements" / "s3-server.txt"
-# One request at a time: between its look and its write, the server lets another request in.
+# One request at a time, because the server could serve another request between a check and its write.
 SERVER = """
 import sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -43,7 +43,7 @@ def install(directory: Path) -> None:
 
 @contextmanager
 def serving(directory: Path, log: Path, **env: str) -> Iterator[int]:
-    """Runs the server that is installed in `directory`; gives its port."""
+    """Runs the server that is installed in `directory`, and yields its port."""
     environ = {**os.environ, "PYTHONPATH": str(directory), **env}
     with log.open("w") as errors:
         server = subprocess.Popen(
@@ -97,12 +97,12 @@ class Proxy:
     part: str = ""
     trouble: Trouble | None = None
     left: int = 0
-    """How many requests are still to be in trouble."""
+    """How many more requests to disturb."""
     troubled: int = 0
-    """How many were."""
+    """How many requests were disturbed."""
 
     def trouble_next(self, count: int, trouble: Trouble, method: str = "", part: str = "") -> None:
-        """Troubles the next requests of a method whose paths contain `part`."""
+        """Disturbs the next requests with this method and with `part` in their paths."""
         self.troubled, self.trouble, self.method, self.part, self.left = 0, trouble, method, part, count
 
     async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Runs of a script that trains with the library: real processes, of which one kills itself at a random line."""
+"""Runs a script that trains with the library in real processes, one of which kills itself at a random line."""
 
 import os
 import random
@@ -23,7 +23,7 @@ LINES_OF_A_SCRIPT = 300
 
 @dataclass(frozen=True)
 class Kill:
-    """One of the ranks kills its process once it has executed so many lines, of the script or of the library."""
+    """A rank that kills its own process once it has executed so many lines of the script or of the library."""
 
     rank: int
     lines: int
@@ -75,7 +75,7 @@ class Script:
             killed = self.processes[kill.rank]
             killed.join(patience(DEADLINE_SECONDS))
             if killed.exitcode and "seen" not in self._noted(kill.rank).removeprefix(before):
-                self.end()  # The others may wait for this rank to form a group: a supervisor would end them, too.
+                self.end()  # The others may wait for this rank to form a group. A supervisor would end them.
         for process in self.processes:
             process.join(patience(DEADLINE_SECONDS))
         codes = [process.exitcode for process in self.processes]
@@ -92,7 +92,7 @@ class Script:
         return int((self.directory / "lines").read_text())
 
     def story(self) -> str:
-        """All that was said, for the message of a failed test."""
+        """All output, for the message of a failed test."""
         return "\n".join(f"{path.name}:\n{path.read_text()}" for path in self.outputs if path.exists())
 
     def end(self) -> None:

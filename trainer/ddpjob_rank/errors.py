@@ -7,7 +7,7 @@ TrainerError
 +-- StorageFullError   there is no room for a checkpoint
 +-- StorageError       a checkpoint could not be written: another try may succeed
 |   +-- StorageUnavailableError  a checkpoint cannot be read: another try may succeed
-|   +-- CheckpointMissedError  an object store did not take a checkpoint: training goes on
+|   +-- CheckpointMissedError  an object store did not accept a checkpoint: training goes on
 +-- CheckpointUnusableError  there are checkpoints, but this version cannot resume from them
 +-- PeerLostError      another process of the world was lost, or never joined
 +-- DeviceFailedError  a GPU is broken
@@ -58,7 +58,7 @@ class StorageUnavailableError(StorageError):
 
 
 class CheckpointMissedError(StorageError):
-    """An object store did not take a checkpoint. The next save may succeed, so training goes on."""
+    """An object store did not accept a checkpoint. The next save may succeed, so training goes on."""
 
     cause = "StorageUnavailable"
 

@@ -1,4 +1,4 @@
-"""`ddpjob checkpoint NAME`: lets a job save now, and go on. Here for a run on this machine."""
+"""`ddpjob checkpoint NAME` on this machine: makes a run save now, and go on."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ NOT_SAVED = 1
 
 
 def checkpoint(runs: Runs, name: str, *, wait: bool) -> int:
-    """Requests a checkpoint of a run. With `wait`, returns when it is complete, or will not be made.
+    """Requests a checkpoint of a run. With `wait`, returns once it is complete, or it is clear that it will not be.
 
     Raises:
         BadInputError: there is no such run, it has finished, or no `ddpjob run` is in charge of it.
@@ -33,7 +33,7 @@ def checkpoint(runs: Runs, name: str, *, wait: bool) -> int:
     if not wait:
         return tell_requested(name, f"{itself()} status {name}")
     while True:
-        ended = run.lock.holder() is None  # Read before the status, whose last version is written before the end.
+        ended = run.lock.holder() is None  # Read first: `ddpjob run` writes the last status before it ends.
         job = run.load() or job
         if (code := tell_outcome(name, before, job.status)) is not None:
             return code
@@ -66,7 +66,7 @@ def tell_requested(name: str, look: str) -> int:
 def tell_outcome(name: str, before: DDPJobStatus, now: DDPJobStatus) -> int | None:
     """Prints the outcome of a request, and returns the exit code; None while there is no outcome.
 
-    `before` is the status before the request. A still later request is as good: its checkpoint contains more.
+    `before` is the status before the request. The outcome of a later request counts too: its checkpoint is not older.
     """
     known, asked = before.requested_checkpoint, now.requested_checkpoint
     if asked is None or (known is not None and known.request == asked.request):

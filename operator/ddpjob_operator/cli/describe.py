@@ -134,7 +134,7 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
 
 
 def _request(status: DDPJobStatus, now: datetime) -> str:
-    """What has come of the last request for a checkpoint; empty if it was fulfilled, or there was none."""
+    """The outcome of the last request for a checkpoint; empty if it was fulfilled, or there was none."""
     asked = status.requested_checkpoint
     if asked is None or asked.state == RequestState.SAVED:
         return ""

@@ -1,4 +1,4 @@
-"""`ddpjob export CHECKPOINT_DIR -o FILE`: has the library that saves checkpoints write the weights into a file."""
+"""`ddpjob export CHECKPOINT_DIR -o FILE`: runs the library's program that writes weights into a file."""
 
 import argparse
 import importlib.util
@@ -8,7 +8,7 @@ import sys
 from ddpjob_operator.api import BadInputError
 
 PROGRAM = "ddpjob.checkpoint.weights"
-"""A program, not an import: it needs torch, which this command does not."""
+"""A program, not an import, because it needs torch, and `ddpjob` does not."""
 
 
 def export(arguments: argparse.Namespace) -> int:

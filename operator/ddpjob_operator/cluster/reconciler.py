@@ -345,17 +345,20 @@ class Reconciler:
             await self._carry_out(key, stored, memory, decision, seen)
 
     async def _is_present(self, key: Key, stored: StoredJob, memory: _Memory, actions: tuple[Action, ...]) -> bool:
-        """Whether actions without a status follow from the job's present version. A status write would check that.
+        """Whether actions without a status write follow from the job's present version. A status write checks this.
 
-        A change or deletion names the uid of its object, so it is enough that the job was read once. But a creation
-        would succeed for a job that is gone: its Service is missing because it was deleted with the job, and the
-        watch has not reported the job's deletion yet.
+        A change or deletion names the uid of its object, so one earlier read of the job is enough. But a creation
+        would succeed for a deleted job: its Service is missing because it was deleted with the job, and the watch has
+        not reported the job's deletion yet.
         """
         if not memory.current:
             await self._read_again(key, stored)
             return False
         if any(isinstance(action, Create | CreatePod) for action in actions):
-            last_actions, memory.last_actions = memory.last_actions, None  # They are only tried once the job is read.
+            last_actions, memory.last_actions = (
+                memory.last_actions,
+                None,
+            )  # They are not tried before the job is read.
             if await self._read_job(key, stored) is not stored:
                 return False
             memory.last_actions = last_actions

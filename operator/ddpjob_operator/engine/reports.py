@@ -91,7 +91,7 @@ class ReportedStraggler:
 
 @dataclass(frozen=True, slots=True)
 class ReportedRequest:
-    """What has come of the last request for a checkpoint that reached a supervisor."""
+    """The outcome of the last request for a checkpoint that has reached a supervisor."""
 
     request: str
     """The request, as the operator wrote it; empty if none has reached the supervisor."""
@@ -319,7 +319,7 @@ def _requested(value: Any) -> ReportedRequest | None:
         return None
     state = next((state for state in ANSWERS if state == value.get("state")), None)
     step = count_of(value.get("step"))
-    # A checkpoint without a step is none.
+    # A saved checkpoint has a step. Otherwise the report is not valid.
     state = None if state is RequestState.SAVED and step is None else state
     return ReportedRequest(text_of(value.get("request")), state, step, text_of(value.get("message")))
 

@@ -256,7 +256,7 @@ class Pods:
         self._signal(pod)
 
     def request_checkpoint(self, name: str, request: str) -> None:
-        """Shows a pod's supervisor a request for a checkpoint."""
+        """Writes a request for a checkpoint to the file that a pod's supervisor reads."""
         pod = LocalPod(self._run.pods / name)
         if pod.directory.exists():
             pod.request_file.parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from .files import Lock, read_json, write_json
 
 RUNS = "ddpjob-runs"
 REQUEST_SIGNAL = signal.SIGURG
-"""Makes `ddpjob run` look for a request. A process that expects none ignores this signal."""
+"""Makes `ddpjob run` look for a request. A process that does not handle this signal ignores it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RunDirectory:
         self.lock.signal(REQUEST_SIGNAL)
 
     def forget_request(self) -> None:
-        """Deletes the request, which was made to an earlier job."""
+        """Deletes a request that was made to an earlier job."""
         (self.root / "request.json").unlink(missing_ok=True)
 
     def attach(self, rank: int | None) -> None:

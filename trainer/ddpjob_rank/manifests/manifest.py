@@ -19,7 +19,7 @@ from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
 NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?")
 """The name of a checkpoint's directory: its step and, if that name was taken, a number."""
 FORMAT, READ = 2, (1, 2)
-"""The format that is written, and those that are read. They differ in the layout of the state."""
+"""The format that is written, and the formats that are read. They differ in the layout of the state."""
 MANIFEST = "manifest.json"
 MANIFEST_BYTES = 1024 * 1024
 """The largest manifest that is read. Even a manifest with the longest command line is smaller."""
@@ -122,8 +122,8 @@ class Manifest:
     def order(self) -> tuple[Writer, int, str]:
         """A sort key. A later writer's checkpoints are newer; if the writer is the same, the later step is newer.
 
-        A writer saves the same step again if an epoch ends there: after that, a scheduler may have made a step. Then
-        the later save is newer.
+        A writer saves the same step again if an epoch ends there, because a scheduler may have made a step since. The
+        later save is then the newer one.
 
         The step alone is not enough: a process of an earlier attempt, on an unreachable machine, may still write the
         checkpoint of a step after a later attempt has resumed from a lower step.

@@ -2,14 +2,15 @@
 
     rank --wish--> leader --ask--> ranks --answer--> leader --order--> ranks --answer--> leader --decide--> ranks
 
-Each rank says in each step which position it has reached. If a rank wishes that all act, it tells the leader, which
-runs in a thread of rank 0. The leader asks all ranks for their positions, and orders them to act at a position that
-none of them has reached. A rank confirms the order, unless it has reached that position meanwhile. If all ranks
+In each step, each rank notes which position it has reached. A rank that wishes all ranks to act tells the leader,
+which runs in a thread of rank 0. The leader asks all ranks for their positions, and orders them to act at a position
+that none of them has reached. A rank confirms the order, unless it has reached that position meanwhile. If all ranks
 confirm, the order counts. Otherwise the leader orders a later position. A rank that reaches the position before the
 leader has decided waits for the decision, so that either all ranks act or none does.
 
-A thread of each rank answers over TCP. So a step costs the thread that trains next to nothing, and it waits, if at
-all, only where all ranks act. The store with which the ranks formed their group tells them only the leader's address.
+A thread of each rank answers over TCP. So a step costs the thread that trains almost nothing, and this thread waits
+only at the position where all ranks act, if at all. The store with which the ranks formed their group tells them only
+the leader's address.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ UNSENT_SECONDS = 30.0
 """How long `close` waits for contents that have not been sent."""
 
 END_SECONDS = 2.0
-"""How long `close` waits for the thread, which is in a call of the store if this is too short."""
+"""How long `close` waits for the thread. It takes longer only if it is in a call of the store."""
 
 
 class Store(Protocol):
@@ -90,12 +91,12 @@ class Agreement:
         Args:
             store: The store of the group; None only in a world of one.
             key: Where the store has the leader's address. No other agreement uses this key in this store.
-            hosts: Names and addresses under which this rank may reach rank 0's machine. Those of rank 0 itself are
-                tried by the others after their own.
+            hosts: Names and addresses under which this rank may reach rank 0's machine. Other ranks try rank 0's
+                hosts after their own.
             rank: This rank's number in the group.
             size: The number of ranks of the group.
             warn: Called, in any thread, with a sentence about ranks that do not take part.
-            function: What all ranks have to call equally often, for such sentences.
+            function: The name of the function that all ranks have to call equally often, for such sentences.
             address: Where rank 0 listens; empty for all its addresses.
         """
         self._rank, self._size, self._function, self._warn = rank, size, function, warn
@@ -106,9 +107,9 @@ class Agreement:
         """Guards the orders. Never taken in `wish`, which may interrupt the thread that holds it."""
         self._orders: dict[int, _Order] = {}
         self._wished: list[object] = [None] * len(Wish)
-        """For each wish that is not fulfilled yet an object of its own."""
+        """For each wish that is not fulfilled yet, an object that identifies it."""
         self._apart = False
-        """Whether this rank follows its own wishes only."""
+        """Whether this rank follows only its own wishes."""
         self._tell: Tell | None = None
         self._unreachable = ""
         """Why the leader cannot be reached, although rank 0 has published its address."""
@@ -131,17 +132,17 @@ class Agreement:
     def reached(self, position: int) -> Wish:
         """Returns what all ranks do at this position. Positions rise from call to call.
 
-        Waits only at a position for which there is an order, until the leader has decided whether it counts: usually
-        for less than a millisecond.
+        Waits only if there is an order for this position, until the leader has decided whether it counts. This
+        usually takes less than a millisecond.
         """
-        # First the position, then what is due; `_accept` does the opposite. So one of the two notices the other.
+        # Writes the position, then reads what is due. `_accept` does the opposite. So one of them notices the other.
         self._position = position
         return Wish.NOTHING if position < self._due else self._act(position)
 
     def send(self, name: str, content: bytes) -> None:
         """Sends this rank's bytes to rank 0, in the background.
 
-        If rank 0 takes them too slowly, the oldest contents that have not been sent are dropped.
+        If rank 0 accepts them too slowly, the oldest unsent contents are dropped.
 
         Raises:
             ValueError: The content or its name is too long, or the name has a space.
@@ -165,13 +166,13 @@ class Agreement:
         return self._sent.gathered(name, seconds)
 
     def close(self) -> None:
-        """Takes part no more. Before that, waits until all contents have been sent, if rank 0 takes them."""
+        """Ends this rank's part. First waits until all contents have been sent, if rank 0 accepts them."""
         if self._loop:
             self._post(self._finish)
             self._thread.join(UNSENT_SECONDS + END_SECONDS if self._unsent or self._sending else END_SECONDS)
 
     def forget(self) -> None:
-        """In a forked child, which has neither the thread nor the connections: parts from the others."""
+        """Leaves the agreement in a forked child, which has neither the thread nor the connections."""
         self._lock = threading.Lock()  # The thread may have held the other.
         self._loop = self._tell = None
         self._part()
@@ -399,7 +400,7 @@ class Agreement:
             self._task.cancel()
 
     def _post(self, callback: Callable[[], object]) -> None:
-        """Calls something in the thread's event loop."""
+        """Runs a callback in the thread's event loop."""
         if self._loop:
             with suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(callback)

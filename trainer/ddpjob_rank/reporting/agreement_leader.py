@@ -15,7 +15,7 @@ class Tell(Protocol):
     """Sends a message to a rank, or to the leader, without waiting."""
 
     def __call__(self, word: str, /, *numbers: int) -> None:
-        """A word, and the numbers that belong to it."""
+        """Sends a word and its numbers."""
 
 
 class Leader:
@@ -39,7 +39,7 @@ class Leader:
         """The ranks that have acted, by the number of an order that counts."""
 
     def join(self, rank: int, tell: Tell) -> None:
-        """A rank has connected."""
+        """Adds a rank that has connected."""
         self._ranks[rank] = tell
         self._met.add(rank)
         if self._apart:
@@ -52,13 +52,13 @@ class Leader:
             self._heard.put_nowait((rank, word, numbers))
 
     def leave(self, rank: int, tell: Tell) -> None:
-        """The connection of a rank has ended."""
+        """Removes a rank whose connection has ended."""
         if self._ranks.get(rank) is tell:
             del self._ranks[rank]
             self.hear(rank, "left", [])
 
     async def lead(self) -> None:
-        """Fulfils wishes, until the ranks have parted because some do not answer."""
+        """Fulfils wishes, until the agreement ends because some ranks do not answer."""
         naming = asyncio.get_running_loop().call_later(rules.MISMATCH_SECONDS, self._name_absent)
         try:
             while not self._apart:
@@ -130,7 +130,7 @@ class Leader:
         seconds_left: Callable[[], float],
         note: Callable[[int, str, list[int]], None] = lambda *_: None,
     ) -> None:
-        """Passes messages to `note` until something is done, or no time is left."""
+        """Passes messages to `note` until a condition holds, or no time is left."""
         while not done() and (seconds := seconds_left()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

@@ -25,14 +25,14 @@ COUNTS_SECONDS = 5.0
 """How long after an order the leader may decide that it counts. A rank waits twice as long for the decision."""
 
 MISMATCH_SECONDS = 45.0
-"""How long ranks that have not connected, or not acted as the others have, go unnamed."""
+"""Ranks that have not connected, or have not acted as the others have, are named after this time."""
 
 FARTHER = 4
-"""By which factor an order is farther ahead than the previous order, for which a rank was late."""
+"""If a rank was too late for an order, the next order is farther ahead by this factor."""
 
 CONTENT_BYTES = 1 << 30
 LAST_WORDS_SECONDS = 2.0
 """How much later than the end of its connection a rank's last content may arrive."""
 
 CONTENTS_KEPT = 4
-"""How many names have contents at the same time. A save that was abandoned leaves contents that nobody gathers."""
+"""For how many names contents are kept. An abandoned save leaves contents that nobody gathers."""

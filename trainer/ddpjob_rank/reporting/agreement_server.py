@@ -41,7 +41,7 @@ class SentContents:
             self._changed.notify_all()
 
     def put(self, rank: int, name: str, content: bytes) -> None:
-        """Keeps a content, and forgets those of the oldest name if there are too many names."""
+        """Keeps a content. If there are too many names, drops the contents of the oldest name."""
         with self._changed:
             self._contents.setdefault(name, {})[rank] = content
             others = [known for known in self._contents if known != self._awaited]
@@ -53,8 +53,8 @@ class SentContents:
         """Waits for the contents of all ranks, and hands them out. May be called again after an error.
 
         Raises:
-            RanksEndedError: Some will not come, because their ranks have ended. The message names the ranks.
-            TimeoutError: Some have not come within `seconds`. The message names their ranks.
+            RanksEndedError: Some contents will not come, because their ranks have ended. The message names the ranks.
+            TimeoutError: Some contents have not come within `seconds`. The message names their ranks.
         """
         with self._changed:
             self._awaited = name
@@ -70,12 +70,12 @@ class SentContents:
 
 
 async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
-    """Serves the ranks that connect; a stranger is dismissed."""
+    """Serves the ranks that connect. Other programs are disconnected."""
     # Ranks of one machine connect at the same moment. So of their host alone there may be two connections for each.
     unproved = Places[socket.socket](SILENT + 2 * size)
 
     async def attend(connection: socket.socket) -> None:
-        # A ValueError: it is no rank. Cancelled: the leader ends.
+        # ValueError: the program is not a rank. CancelledError: the leader ends.
         with suppress(OSError, ValueError, asyncio.CancelledError), closing(wire.prepared(connection)):
             host = unmapped_address(connection.getpeername()[0])
             if pushed_out := unproved.enter(host, connection):
@@ -98,7 +98,7 @@ async def serve(listener: socket.socket, token: str, size: int, leader: Leader, 
 async def _serve_rank(
     connection: socket.socket, rank: int, content: Sequence[str], leader: Leader, sent: SentContents
 ) -> None:
-    """Receives a content, whose name and size these words are; or else the rank's messages to the leader."""
+    """Receives a content if these words are its name and size, and otherwise the rank's messages to the leader."""
     if content:
         name, size = content
         if 0 <= int(size) <= rules.CONTENT_BYTES:
@@ -116,5 +116,5 @@ async def _serve_rank(
 
 
 def new_token() -> str:
-    """What ranks prove themselves by."""
+    """A secret by which ranks prove that they belong to the group."""
     return secrets.token_hex(16)

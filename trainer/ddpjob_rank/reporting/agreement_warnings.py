@@ -39,7 +39,7 @@ def given_up(missing: Collection[int], wish: Wish, never_called: str) -> str:
 
 
 def called_less_often(late: Collection[int], function: str, wish: Wish) -> str:
-    """Warns that some ranks have not come to the call in which the others have acted."""
+    """Warns that some ranks have not made the call in which the others have acted."""
     return (
         f"{ranks(late, 'has')} not come as far as the others, which {IN_WORDS[wish]} {rules.MISMATCH_SECONDS:.0f} s"
         f" ago: call {function} equally often on all ranks"

@@ -1,8 +1,8 @@
-"""How ranks and the leader of their agreement talk: lines and contents, over TCP.
+"""The protocol between ranks and the leader of their agreement: lines and contents, over TCP.
 
 A connection begins with a greeting of fixed length: the leader's token, and the rank; for a content also its name and
 its size. The leader answers with WELCOME. So a rank notices if it has reached another program, and the leader reads
-no more than a greeting of a stranger. Then lines of a word and numbers follow, or the content.
+nothing but a greeting from another program. Then lines of a word and numbers follow, or the content.
 
 The sockets are used directly, not through asyncio's streams: a forked child can close its copies, and nothing is
 buffered for a peer that reads nothing.
@@ -22,16 +22,16 @@ NAME_BYTES = 128
 WELCOME = b"welcome\n"
 LINE_BYTES = 256
 PART_BYTES = 1 << 20
-"""How much of a content is read at once."""
+"""How many bytes of a content are read by one call."""
 
 CONNECT_SECONDS = 5.0
-"""How long one address may take to answer, and a stranger to say who it is."""
+"""How long an address may take to answer, and how long a new connection may take to send its greeting."""
 
 KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 """A machine that has vanished is noticed after two minutes, and no router forgets a silent connection."""
 
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
-"""A program may have restored SIGPIPE, which would end it."""
+"""Prevents SIGPIPE, which would end a program that has restored its default handler."""
 
 _open = WeakSet[socket.socket]()
 
@@ -55,11 +55,11 @@ async def connected(hosts: Sequence[str], port: int, greeting: str) -> socket.so
     """Connects to the first of these hosts on which the leader answers.
 
     Raises:
-        ConnectionError: It answers on none.
+        ConnectionError: The leader answers on none of them.
     """
     for host in dict.fromkeys(hosts):
         with suppress(OSError):
-            # Not by asyncio, which would resolve in a thread for which the end of the process waits.
+            # Not by asyncio, which would resolve the name in a thread. The process could not end before that thread.
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
                 if connection := await _try(family, address, greeting):
                     return connection
@@ -67,11 +67,11 @@ async def connected(hosts: Sequence[str], port: int, greeting: str) -> socket.so
 
 
 async def greeted(connection: socket.socket) -> list[str]:
-    """The words of the greeting of whoever has connected.
+    """The words of the greeting that a new connection has sent.
 
     Raises:
-        OSError: There is none. TimeoutError is one of these.
-        ValueError: It is not text.
+        OSError: No greeting has come. TimeoutError is one of these.
+        ValueError: The greeting is not text.
     """
     async with asyncio.timeout(CONNECT_SECONDS):
         return (await content(connection, GREETING_BYTES)).decode("ascii").split()
@@ -81,7 +81,7 @@ async def content(connection: socket.socket, size: int) -> bytearray:
     """The next `size` bytes.
 
     Raises:
-        OSError: The connection has ended before.
+        OSError: The connection has ended before that.
     """
     received, loop = bytearray(size), asyncio.get_running_loop()
     with memoryview(received) as room:
@@ -95,11 +95,11 @@ async def content(connection: socket.socket, size: int) -> bytearray:
 
 
 async def messages(connection: socket.socket) -> AsyncIterator[tuple[str, list[int]]]:
-    """The messages that come: a word and numbers each, until the connection ends.
+    """Yields the messages that arrive, each a word and its numbers, until the connection ends.
 
     Raises:
         OSError: The connection was lost.
-        ValueError: It is no message.
+        ValueError: A line is not a message.
     """
     rest, loop = b"", asyncio.get_running_loop()
     while received := await loop.sock_recv(connection, LINE_BYTES):
@@ -123,7 +123,7 @@ def tell(connection: socket.socket, word: str, *numbers: int) -> None:
 
 
 def end(connection: socket.socket) -> None:
-    """Ends a connection, whose reader then reads its end. The reader closes it."""
+    """Ends a connection. Its reader then reads the end, and closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

@@ -19,7 +19,7 @@ C10D = "torch.distributed.distributed_c10d"
 
 LOOPBACK = "127.0.0.1"
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
-"""Addresses of no machine (RFC 5737, RFC 3849). The route to them is the default route."""
+"""Addresses that belong to no machine (RFC 5737, RFC 3849). The route to them is the default route."""
 
 _agreements: dict[str, tuple[Agreement, weakref.ref[Any] | None]] = {}
 """The agreements, each with the store of the group for which it was made."""
@@ -29,11 +29,11 @@ _made: dict[str, int] = {}
 def agreement_of_group(key: str, function: str) -> Agreement:
     """The agreement of the default process group's ranks; a new one if the script has formed another group.
 
-    Without a group it is that of a world of one. All ranks must ask for the same agreements, in each of their groups.
+    Without a group it is the agreement of a single rank. All ranks must ask for the same agreements in each group.
 
     Args:
-        key: Tells the agreements of a group apart.
-        function: What all ranks have to call equally often, for warnings.
+        key: The name of the agreement within its group.
+        function: The name of the function that all ranks have to call equally often, for warnings.
     """
     c10d: Any = sys.modules.get(C10D)
     try:
@@ -46,7 +46,7 @@ def agreement_of_group(key: str, function: str) -> Agreement:
     if agreement:
         agreement.close()
     agreement = _new(c10d, store, key, function)
-    # Kept alive by nobody else, the store of rank 0 no longer listens on its port.
+    # If nobody else keeps it alive, the store of rank 0 no longer listens on its port.
     _agreements[key] = agreement, weakref.ref(store) if store is not None else None
     return agreement
 
@@ -66,7 +66,7 @@ def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:
     here = os.environ.get(Env.WORLD_SIZE) == os.environ.get(Env.LOCAL_WORLD_SIZE) == str(size)
     return Agreement(
         store,
-        # The store may be that of a former group, too. Then its leader must not be taken for this one's.
+        # The store may also serve a former group, whose leader must not be taken for this group's.
         f"ddpjob/agreement/{key}/{_made.get(key, 0)}",
         hosts=[LOOPBACK] if here else [*_hosts(store, leads=rank == 0)] if size > 1 else [],
         rank=rank,

@@ -25,11 +25,11 @@ def stop_requested() -> bool:
     """Whether the job was told to stop: if so, save and exit.
 
     After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
-    second signal does. All ranks of a process group get the same answer in the same call, counted from the first one,
-    so that they stop after the same step. So all of them must call this function equally often, for example after
-    each step; if one does not, a warning names it. The ranks agree in the background, within milliseconds, and no
-    collective is used: a call takes about a microsecond, and waits for no GPU. Outside a job the function always
-    returns False, and leaves signals as they are.
+    second signal does. The n-th call in a process group has the same result on all of its ranks, so that they stop
+    after the same step. So all of them must call this function equally often, for example after each step. A warning
+    names a rank that does not. The ranks agree in the background, within milliseconds, without a collective: a call
+    takes about a microsecond, and does not wait for a GPU. Outside a job the function always returns False, and
+    leaves signals as they are.
     """
     global _noticed  # noqa: PLW0603  (a process stops once)
     if _delegated:
@@ -48,7 +48,7 @@ def stop_noticed() -> bool:
 
 
 def stops_by(wish: Callable[[], None], *, always: bool) -> None:
-    """Leaves it to the caller to agree with the other ranks on a stop, and to call `notice_stop` then.
+    """Makes the caller responsible for stops: it agrees with the other ranks, and then calls `notice_stop`.
 
     Args:
         wish: Called in the handler of a first signal.
@@ -63,7 +63,7 @@ def stops_by(wish: Callable[[], None], *, always: bool) -> None:
 
 
 def stops_no_more() -> None:
-    """Ends what `stops_by` began: signals have the handlers that they had before."""
+    """Undoes `stops_by`, and restores the previous signal handlers."""
     global _tell, _delegated
     if _delegated:
         _tell, _delegated = None, False
@@ -91,7 +91,7 @@ _agreeing: Any = None
 """The module group_agreement, once there is a group."""
 _agreement: object = None
 _calls = 0
-"""How often this rank has called in its group."""
+"""How often this rank has called `stop_requested` in its group."""
 _before: dict[signal.Signals, Any] = {}
 """The handlers that the signals had before the first call."""
 
@@ -127,7 +127,7 @@ def _agreed() -> bool:
     if "torch.distributed" not in sys.modules:
         return _asked
     if _agreeing is None:
-        # It imports asyncio, which takes longer than the rest of this package, and has a use only in a group.
+        # It imports asyncio, which takes longer than the rest of this package, and is needed only in a group.
         _agreeing = importlib.import_module(f"{__package__}.group_agreement")
     agreement = _agreeing.agreement_of_group("stop", "ddpjob.stop_requested()")
     if agreement is not _agreement:

@@ -1,4 +1,4 @@
-"""Lets a program save when it is asked to, by `ddpjob checkpoint`: the supervisor passes the request on to rank 0.
+"""Lets a program save when `ddpjob checkpoint` requests it: the supervisor passes the request on to rank 0.
 
 The supervisor writes a byte into a pipe, whose path consists of the path of the heartbeat file and a suffix. A thread
 that sleeps in a read calls the program's function, so that a request costs nothing until it comes. A pipe that nobody
@@ -19,16 +19,17 @@ PIPE = ".save"
 """The suffix of the pipe."""
 
 ASKED, OVER = b"a", b"o"
-"""What is written into the pipe: a request; and the end of the thread that reads."""
+"""The bytes written into the pipe: one is a request, the other ends the thread that reads."""
 
 
 def on_save_request(callback: Callable[[], None] | None) -> None:
-    """Calls `callback`, in a thread of its own, whenever this process is asked to save; None: it saves no more.
+    """Registers a function that is called, in a separate thread, when somebody requests a checkpoint.
 
-    Only the process of rank 0 is asked, so `callback` has to make all ranks save after the same step. It must return
-    soon: it only notes the wish to save. The request is fulfilled as soon as `report(checkpoint=…)` names a step that
-    is not older than the last one that was finished when the request came. The last `callback` counts. Without a
-    supervisor it is never called.
+    It is called in rank 0's process only. If other ranks have to save as well, it has to make all of them save after
+    the same step. It must return soon, so it only notes the request. The request is fulfilled once
+    `report(checkpoint=…)` names the last step that was finished when the request came, or a later step. A later
+    `callback` replaces an earlier one; None means that this process no longer saves on request. Without a supervisor,
+    `callback` is never called.
     """
     global _callback, _pipe  # noqa: PLW0603  (a process has one supervisor)
     _callback = callback
@@ -49,7 +50,7 @@ def on_save_request(callback: Callable[[], None] | None) -> None:
 
 _callback: Callable[[], None] | None = None
 _pipe: int | None = None
-"""The pipe that is read; None if none is."""
+"""The descriptor of the pipe that is read; None if there is no such pipe."""
 
 
 def _listen(pipe: int) -> None:
@@ -63,7 +64,7 @@ def _listen(pipe: int) -> None:
 
 
 def _forget() -> None:
-    """Makes a forked child without this thread, such as a worker of a DataLoader, not count as a reader."""
+    """Keeps a forked child, such as a DataLoader worker, from counting as a reader: it does not have the thread."""
     global _callback, _pipe
     if _pipe is not None:
         os.close(_pipe)

@@ -1,9 +1,9 @@
-"""Passes requests for a checkpoint on to the program, and follows the last one until it is answered.
+"""Passes requests for a checkpoint on to the program, and follows the last request until it is answered.
 
 The operator writes a request, a word that differs from all others, into an annotation of rank 0's pod. The kubelet
 shows the annotation in a file. Each request is passed on once, and only to the attempt in which it arrives: no later
-attempt repeats it. Only who may change the pod can make a request, so the status port, which strangers reach, takes
-none.
+attempt repeats it. Making a request takes the right to change the pod. So the status port, which anybody can reach,
+accepts none.
 """
 
 import os
@@ -34,16 +34,16 @@ UNABLE = (
 
 
 class RequestOutcome(msgspec.Struct, frozen=True):
-    """What has come of the last request."""
+    """The outcome of the last request."""
 
     request: str = ""
-    """Empty if there was none."""
+    """The word of the request; empty if there was none."""
     state: str = ""
     """REQUESTED, SAVED or NOT_SAVED."""
     step: int | None = None
-    """The step whose checkpoint is complete, if it is saved."""
+    """If the state is SAVED, the step of the complete checkpoint."""
     message: str = ""
-    """Why it is not saved."""
+    """If the state is NOT_SAVED, the reason."""
 
 
 class CheckpointRequests:
@@ -88,7 +88,7 @@ class CheckpointRequests:
     ) -> RequestOutcome:
         same = attempt == self._attempt
         saved = beat.get("checkpoint") if same and beat is not None else None
-        # The number of a counted step may differ from the number that the program gives a checkpoint.
+        # If steps are only counted, their numbers may differ from those that the program gives its checkpoints.
         numbered = beat is not None and beat.get("reports", False)
         if saved and (saved["step"] >= self._step if numbered else saved["time"] > self._since):
             return replace(asked, state=SAVED, step=saved["step"])

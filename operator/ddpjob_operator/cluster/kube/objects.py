@@ -100,7 +100,7 @@ class JobAnnotations:
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
-        # What a kubelet writes into a file, and a supervisor reads, must come back as the same word.
+        # A kubelet writes the word into a file, from which the supervisor must read the same word.
         self.checkpoint_request = (
             texts.get(CHECKPOINT_REQUEST, "").encode("ascii", "ignore").decode().strip()[:LONGEST_REQUEST].strip()
         )

@@ -1,7 +1,7 @@
-"""Shows supervisors annotations of their pods: the topology domain, by which ranks follow placement, and requests.
+"""Shows pods' annotations to their supervisors: the topology domain, by which ranks follow placement, and requests.
 
 A pod is created before it is placed. So the operator writes an annotation after the pod has been scheduled, and the
-kubelet shows the annotation in a file. (A variable could not change any more after the container has started.) A
+kubelet shows the annotation in a file. (An environment variable could not change after the start of the container.) A
 request for a checkpoint reaches rank 0's supervisor in the same way, long after the start.
 """
 
@@ -37,7 +37,7 @@ def shown_annotations(job: DDPJob, node: int) -> dict[str, str]:
 
 
 def show_annotations(pod: Manifest, trainer: Manifest, annotations: dict[str, str]) -> None:
-    """Mounts files that show the trainer annotations of its pod. A file is empty until its annotation is written."""
+    """Mounts files with annotations of the pod into the trainer. A file is empty until its annotation is written."""
     if not annotations:
         return
     mount = {"name": ANNOTATIONS_VOLUME, "mountPath": ANNOTATIONS_DIRECTORY, "readOnly": True}
