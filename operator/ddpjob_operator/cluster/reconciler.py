@@ -355,10 +355,7 @@ class Reconciler:
             await self._read_again(key, stored)
             return False
         if any(isinstance(action, Create | CreatePod) for action in actions):
-            last_actions, memory.last_actions = (
-                memory.last_actions,
-                None,
-            )  # They are not tried before the job is read.
+            last_actions, memory.last_actions = memory.last_actions, None  # They are tried after the job is read.
             if await self._read_job(key, stored) is not stored:
                 return False
             memory.last_actions = last_actions
