@@ -176,6 +176,11 @@ def test_parameters_that_were_finite_at_the_beginning_are_checked() -> None:
     Named({"model": model}).check_finite({"model": model.state_dict()})
 
 
+def test_a_model_that_a_checkpoint_does_not_have_has_nothing_to_check() -> None:
+    model = nn.Linear(1, 1)
+    Named({"model": model, "ema": nn.Linear(1, 1)}).check_finite({"model": model.state_dict()})
+
+
 def test_a_lazy_module_is_refused_before_its_first_batch_with_the_cure() -> None:
     with pytest.raises(
         ConfigError, match="model has parameters without a shape, such as weight: call it with a batch"
