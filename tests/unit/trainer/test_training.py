@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support.killed_scripts import LIBRARY, Attempts, Fuse, draw_features, script_of
 
@@ -351,6 +352,28 @@ def test_training_needs_something_to_save_a_loader_for_batches_and_a_number_of_e
     for total in (0, 1.5, True):
         with pytest.raises(ConfigError, match="must be a whole number above 0"):
             next(training.epochs(total))  # type: ignore[arg-type]
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """A data set without a length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.rand(6, 2))
+
+
+def test_a_loader_over_a_data_set_without_a_length_resumes_at_its_next_batch(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"directory": tmp_path, "every_steps": 1, "loader": DataLoader(Stream(), batch_size=2)}
+    training = Training(model=nn.Linear(2, 1), **settings)
+    for _ in training.epochs(1):
+        for number, _ in enumerate(training.batches()):
+            if number == 1:
+                break
+            training.step()
+        wait(training)
+        break
+    training = Training(model=nn.Linear(2, 1), **settings)
+    assert training.global_step == 1
+    assert [len(list(training.batches())) for _ in training.epochs(1)] == [2]
 
 
 def test_a_loop_without_a_loader_resumes_by_epochs(tmp_path: Path) -> None:

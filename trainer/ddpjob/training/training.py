@@ -87,7 +87,7 @@ class Training:
         world = self._saver.world
         self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
         self._has_loader = loader is not None
-        self._length = len(loader) if hasattr(loader, "__len__") else None
+        self._length = _length(loader)
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
@@ -258,3 +258,11 @@ class Training:
                 f"training has diverged: the loss of step {step} is {loss}. Lower the learning rate, or pass"
                 ' on_nonfinite="ignore" if the program handles such losses itself'
             )
+
+
+def _length(loader: Any) -> int | None:
+    """The number of batches, if it is known. A DataLoader over a data set without a length raises TypeError."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
