@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,6 +14,7 @@ from ddpjob import Checkpoints
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.training import saver
 from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_rank.reporting.agreement import Wish
 from torch import nn
 from torch.optim import SGD
 
@@ -106,6 +108,23 @@ def wait_for_the_writer(checkpoints: Checkpoints) -> None:
     assert writer
     assert writer._writing
     writer._writing.exception()
+
+
+def test_a_request_that_comes_while_a_save_is_written_is_fulfilled_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, checkpoints = a_program(tmp_path, every_steps=1000)
+    checkpoints.resume()
+    write, may_write = CheckpointDirectory.write, threading.Event()
+    monkeypatch.setattr(CheckpointDirectory, "write", lambda *args: may_write.wait() and write(*args))
+    for step in (1, 2):
+        checkpoints._saver._agreement.wish(Wish.SAVE)
+        checkpoints.save_if_due(step)
+    may_write.set()
+    wait_for_the_writer(checkpoints)
+    checkpoints.save_if_due(3)
+    checkpoints.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
 
 
 def test_finish_waits_until_the_last_save_is_durable_and_gives_signals_back(tmp_path: Path) -> None:

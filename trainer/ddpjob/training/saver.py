@@ -57,6 +57,9 @@ FAILING_SECONDS = 1800.0
 """Training ends if saves have failed for this long, and none has succeeded: the storage has failed for good."""
 
 
+AGREED = "agreed-"
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """The newest checkpoint of a training, on any rank."""
@@ -175,7 +178,7 @@ class TrainingSaver:
         self._failing_since: float | None = None
         self._cost: float | None = None
         self._writing = 0.0
-        self._skipped = False
+        self._skipped = self._missed = False
 
     def find(self) -> Saved | None:
         """Finds the newest checkpoint, and gives its state to all ranks. None if there is none, or no directory.
@@ -272,7 +275,7 @@ class TrainingSaver:
         names = []
         if decision is not Wish.NOTHING:
             self._agreed += 1
-            names.append(f"agreed-{self._agreed}")
+            names.append(f"{AGREED}{self._agreed}")
         if self._due(where.step, ends=ends) or last:
             names.append(f"at-{position}")
         self._step = where.step
@@ -354,9 +357,17 @@ class TrainingSaver:
         return ends and self._settings.every_seconds is None
 
     def _wish(self) -> None:
-        """Asks for a save if the interval in seconds has passed. Only on rank 0, so that a single clock decides."""
+        """Wishes to save if the interval in seconds has passed, or a wish was missed because a save was written.
+
+        Only on rank 0, so that a single clock decides.
+        """
         every = self._settings.every_seconds
-        if every is None or not self._writer or self._writer.busy:
+        if not self._writer or self._writer.busy:
+            return
+        if self._missed:
+            self._missed = False
+            self._agreement.wish(Wish.SAVE)
+        if every is None:
             return
         if every == AUTO:
             nodes = self.world.world_size // self.world.local_world_size
@@ -410,6 +421,7 @@ class TrainingSaver:
         if not self._writer:
             return
         if self._writer.busy and not waits:
+            self._missed = self._missed or names[0].startswith(AGREED)
             self._skip(where.step)
             return
         self._settle(wait=True)
