@@ -474,6 +474,24 @@ def test_a_state_that_becomes_unsavable_fails_each_save_aloud_and_training_goes_
     assert (2, 1) in saves(said.out)
 
 
+@pytest.mark.parametrize("savable", [True, False])
+def test_a_stop_says_whether_its_step_is_saved(
+    savable: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = Noting(SGD([torch.zeros(1)]), 1)
+    training = Training(plan=schedule, loader=range(4), directory=tmp_path, every_steps=1)
+    with pytest.raises(SystemExit):
+        for _ in training.epochs(1):
+            for number in training.batches():
+                wait(training)
+                training.step()
+                if number == 1:
+                    schedule.noted = None if savable else KilledError()
+                    signal.raise_signal(signal.SIGTERM)
+    how = "saved" if savable else "not saved"
+    assert f"stopped on request after step 2, which is {how} in {tmp_path}\n" in capsys.readouterr().out
+
+
 def test_after_the_last_epoch_sigterm_ends_the_process_as_before(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     script = Script(tmp_path)

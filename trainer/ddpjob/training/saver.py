@@ -173,6 +173,8 @@ class TrainingSaver:
         """The step of the last call of `reached`."""
         self._agreed = 0
         """How often all ranks have agreed to save or to stop."""
+        self._durable: int | None = None
+        """The step of the last save that is durable."""
         self._replaced = False
         self._saved_at = time.monotonic()
         self._failing_since: float | None = None
@@ -312,8 +314,10 @@ class TrainingSaver:
         self._agreement.close()
 
     def last_words(self) -> str:
-        """The end of a sentence, which says where the last save is."""
-        return f", which is saved in {self._settings.directory}" if self._settings.directory else "; nothing is saved"
+        """Where the last save is, as the end of a sentence."""
+        if self._settings.directory is None:
+            return "; nothing is saved"
+        return f", which is {'saved' if self._durable == self._step else 'not saved'} in {self._settings.directory}"
 
     def finish(self) -> None:
         """Waits until the save that is under way is durable.
@@ -474,7 +478,7 @@ class TrainingSaver:
             return
         if not written:
             return
-        self._failing_since, self._writing = None, written.seconds
+        self._failing_since, self._writing, self._durable = None, written.seconds, written.manifest.step
         if self.world.leads:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)
             reporting.report(checkpoint=written.manifest.step)
