@@ -499,7 +499,36 @@ def test_after_the_last_epoch_sigterm_ends_the_process_as_before(tmp_path: Path)
     list(script.train(1))
     assert signal.getsignal(signal.SIGTERM) == before
     stop_at(script, BATCHES + 1)
-    assert signal.getsignal(signal.SIGTERM) != before, "further epochs are saved again"
+    assert signal.getsignal(signal.SIGTERM) == before, "further epochs are saved again, and this loop has ended"
+
+
+@pytest.mark.parametrize("ended_by", ["break", "no epoch left"])
+def test_after_a_loop_that_ends_early_sigterm_ends_the_process_as_before(ended_by: str, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    script = Script(tmp_path)
+    if ended_by == "break":
+        for _ in script.training.epochs(2):
+            assert signal.getsignal(signal.SIGTERM) != before
+            break
+    else:
+        list(script.train(1))
+        assert list(Script(tmp_path).train(1)) == []
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_loop_that_is_forgotten_late_takes_no_signal_from_the_next_one(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    script = Script(tmp_path)
+    former = script.training.epochs(2)
+    next(former)
+    later = script.training.epochs(2)
+    next(later)
+    former.close()  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGTERM) != before
+    again = Script(tmp_path)
+    later.close()  # type: ignore[attr-defined]
+    assert signal.getsignal(signal.SIGTERM) != before
+    assert again.training.epoch == 0
 
 
 def test_a_stop_in_a_job_without_a_directory_ends_after_the_step(

@@ -291,6 +291,11 @@ class TrainingSaver:
         """Lets a signal stop all ranks after the same step, instead of ending this process."""
         request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self._settings.directory is not None)
 
+    def stop_listening(self) -> None:
+        """Lets signals do what they did before, unless a later training listens to them."""
+        if not self._replaced:
+            request.stops_no_more()
+
     def check_open(self) -> None:
         """Checks that no later training of this process has replaced this one.
 

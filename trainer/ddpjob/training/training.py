@@ -91,6 +91,8 @@ class Training:
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
+        self._loops = 0
+        """How many loops over epochs have begun."""
         self._loss: SupportsFloat | None = None
         self._begun = -1
         """The last epoch in which `batches` was called."""
@@ -137,10 +139,16 @@ class Training:
                 f"all {total} epochs were trained before, so no epoch is left: to train more, raise the number of"
                 " epochs, or name another directory to begin anew"
             )
-        while self._epoch < total:
-            self._random_of_epoch = random_state.capture()
-            yield self._epoch
-            self._finish_epoch(last=self._epoch + 1 == total)
+        self._loops += 1
+        loop = self._loops
+        try:
+            while self._epoch < total:
+                self._random_of_epoch = random_state.capture()
+                yield self._epoch
+                self._finish_epoch(last=self._epoch + 1 == total)
+        finally:  # Also after a break: nothing would act on a signal any more.
+            if loop == self._loops:  # In a notebook, a former loop may end when another one has begun.
+                self._saver.stop_listening()
 
     def batches(self) -> Iterator[Any]:
         """Yields the batches of the loader that are left in the present epoch.
@@ -238,9 +246,7 @@ class Training:
     def _reached(self, position: int, *, epoch: int, ends: bool = False, last: bool = False) -> None:
         where = Where(self._step, epoch)
         decision = self._saver.reached(position, where, self._named.state, self._own, ends=ends, last=last)
-        if last:
-            request.stops_no_more()  # There is nothing left to save.
-        elif decision is Wish.STOP:
+        if decision is Wish.STOP and not last:
             request.notice_stop()
             if self._saver.world.leads:
                 say(f"stopped on request after step {self._step}{self._saver.last_words()}")
