@@ -459,6 +459,27 @@ def test_a_state_that_cannot_be_read_back_is_refused_at_the_start_by_name_and_ty
         Training(plan=schedule, directory=tmp_path)
 
 
+class Odd:
+    """A loader whose position is an object."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": KilledError()}
+
+    def load_state_dict(self, _state: dict[str, Any]) -> None:
+        pass
+
+
+def test_a_loader_whose_position_cannot_be_saved_is_refused_at_the_first_batch(tmp_path: Path) -> None:
+    training = Training(model=nn.Linear(1, 1), loader=Odd(), directory=tmp_path)
+    with pytest.raises(ConfigError, match=r"state_dict\(\) of Odd cannot be saved"):
+        next(training.batches())
+    training = Training(model=nn.Linear(1, 1), loader=Odd())
+    assert list(training.batches()) == [0, 1]
+
+
 def test_a_state_that_becomes_unsavable_fails_each_save_aloud_and_training_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

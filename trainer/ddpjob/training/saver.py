@@ -139,6 +139,7 @@ class TrainingSaver:
             ConfigError, StorageError: The directory cannot be used.
         """
         self.world = world
+        self.saves = settings.directory is not None
         self.saved_position: int | None = None
         """The position of the last save; None if this process has not saved yet."""
         self._settings = settings

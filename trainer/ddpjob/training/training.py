@@ -86,8 +86,8 @@ class Training:
         self._saver = opened("ddpjob.Training", self._named, settings)
         world = self._saver.world
         self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
-        self._has_loader = loader is not None
-        self._length = _length(loader)
+        self._has_loader, self._tried = loader is not None, False
+        self._length = len(loader) if hasattr(loader, "__len__") else None
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
@@ -170,6 +170,9 @@ class Training:
         self._begun, batches_per_step = self._epoch, 0
         self._restore_random()
         for batch in self._loader.batches(self._epoch):
+            if self._saver.saves and not self._tried:
+                self._tried = True
+                self._loader.state()  # If it cannot be saved, this is an error now, and not at the first save.
             before, batches_per_step = self._step, batches_per_step + 1
             yield batch
             if self._step == before:
