@@ -87,7 +87,7 @@ class Training:
         world = self._saver.world
         self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
         self._has_loader, self._tried = loader is not None, False
-        self._length = len(loader) if hasattr(loader, "__len__") else None
+        self._length = _length(loader)
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
