@@ -501,8 +501,8 @@ def test_a_stop_says_whether_its_step_is_saved(
 ) -> None:
     schedule = Noting(SGD([torch.zeros(1)]), 1)
     training = Training(plan=schedule, loader=range(4), directory=tmp_path, every_steps=1)
-    next(training.epochs(1))
-    batches = training.batches()
+    epochs, batches = training.epochs(1), training.batches()
+    next(epochs)
     for _ in range(2):
         next(batches)
         wait(training)
