@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import decode
 from ddpjob.checkpoint.finite import finite_parameters
-from ddpjob.checkpoint.reading import find_newest
+from ddpjob.checkpoint.reading import FILES, find_newest
 from ddpjob.checkpoint.sharded import RANKS, ShardedSaver, sharded_names, state_of
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_rank.world import World
@@ -156,9 +156,9 @@ def save(saver: ShardedSaver, things: Things, number: int, own: Any) -> None:
 
 def resume(saver: ShardedSaver, directory: Path, world: World, things: Things) -> int:
     """Loads the newest checkpoint; returns its step."""
-    found = find_newest(lambda: checkpoints_in(directory), decode).found
+    found = find_newest(lambda: checkpoints_in(directory), decode, reader=FILES).found
     assert found is not None
-    state = saver.restore(found.path if world.leads else None, found.state, things)
+    state = saver.restore(Path(found.location) if world.leads else None, found.state, things)
     for name, thing in things.items():
         for part, its in (
             ((thing[key], state[name][key]) for key in thing) if isinstance(thing, dict) else ((thing, state[name]),)

@@ -32,6 +32,8 @@ from obstore.store import MemoryStore
 from torch import nn
 from torch.optim import SGD
 
+from tests.support.waiting import wait_for
+
 NEW = ("seed", "dataLength", "dataFingerprint")
 """Fields that manifests of older versions do not have."""
 
@@ -266,7 +268,7 @@ def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(
     with monkeypatch.context() as patch:
         away(patch)
         in_store.save(a_learner(), Position(step=7), silent)
-        in_store._writer._thread.submit(lambda: None).result()  # type: ignore[union-attr]
+        wait_for("its end", lambda: not in_store._writer.busy)  # type: ignore[union-attr]
         in_store.settle()
     missed = capsys.readouterr()
     assert missed.out == ""
@@ -284,7 +286,7 @@ def test_a_run_does_not_end_as_saved_if_the_store_did_not_take_the_last_checkpoi
     away(monkeypatch)
     in_store.save(a_learner(), Position(step=7), silent)
     if noticed:
-        in_store._writer._thread.submit(lambda: None).result()  # type: ignore[union-attr]
+        wait_for("its end", lambda: not in_store._writer.busy)  # type: ignore[union-attr]
         in_store.settle()
     with pytest.raises(CheckpointMissedError, match="the server answers 503"):
         in_store.finish()

@@ -20,7 +20,7 @@ from ddpjob.checkpoint import shard_files as shards
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import decode
 from ddpjob.checkpoint.plain_values import plain
-from ddpjob.checkpoint.reading import STATE, find_newest
+from ddpjob.checkpoint.reading import FILES, STATE, find_newest
 from ddpjob.checkpoint.sharded import SHARED, TENSORS, ShardedSaver, fitted, sharded_names, state_of
 from ddpjob.checkpoint.weights import export
 from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, TrainerError
@@ -79,9 +79,9 @@ def alone(directory: Path, steps: int = 1) -> Things:
 
 def loaded(directory: Path) -> Any:
     """The state of the newest checkpoint that can be used, and its path."""
-    found = find_newest(lambda: checkpoints_in(directory), decode).found
+    found = find_newest(lambda: checkpoints_in(directory), decode, reader=FILES).found
     assert found
-    return found.path, fitted(found.state, found.path, dividing.replicated(World()))
+    return Path(found.location), fitted(found.state, Path(found.location), dividing.replicated(World()))
 
 
 class Runs:
@@ -146,11 +146,13 @@ def test_what_is_crafted_gets_one_clear_error(tmp_path: Path, kind: str) -> None
             form[1] = part[1] = [10**6, 10**6]
 
     rewrite(checkpoint, change)
-    found = find_newest(lambda: checkpoints_in(tmp_path), decode).found
+    found = find_newest(lambda: checkpoints_in(tmp_path), decode, reader=FILES).found
     assert found
     what = "its tensors cannot be read" if kind == "a tensor's file" else "its list of tensors is damaged"
-    with pytest.raises(CheckpointUnusableError, match=rf"^checkpoint {found.path} cannot be used: {what} ") as error:
-        fitted(found.state, found.path, {"model": None, "optimizer": None})
+    with pytest.raises(
+        CheckpointUnusableError, match=rf"^checkpoint {found.location} cannot be used: {what} "
+    ) as error:
+        fitted(found.state, Path(found.location), {"model": None, "optimizer": None})
     assert "\n" not in str(error.value)
     assert not mark.exists()
 
@@ -162,12 +164,15 @@ def test_a_shard_that_is_damaged_or_missing_makes_its_checkpoint_broken(tmp_path
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    search = find_newest(lambda: checkpoints_in(tmp_path), decode)
+    search = find_newest(lambda: checkpoints_in(tmp_path), decode, reader=FILES)
     assert str(search.passed_over[newest]) == f"the checksum of {file.name} differs from its manifest's"
     assert search.found
     assert search.found.manifest.step == 1
     file.unlink()
-    assert str(find_newest(lambda: checkpoints_in(tmp_path), decode).passed_over[newest]) == f"it has no {file.name}"
+    assert (
+        str(find_newest(lambda: checkpoints_in(tmp_path), decode, reader=FILES).passed_over[newest])
+        == f"it has no {file.name}"
+    )
 
 
 def test_old_checkpoints_are_removed_with_all_their_files(tmp_path: Path) -> None:
@@ -281,7 +286,7 @@ def failing(directory: Path, world: World) -> list[str]:
         try:
             written = mine.finished(wait=True)
             assert written
-            told.append(str(written.path))
+            told.append(written.location)
         except TrainerError as error:
             told.append(f"{type(error).__name__}: {error}")
     return told
