@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import ddpjob
@@ -48,7 +49,7 @@ def test_a_loop_of_any_shape_resumes_after_the_step_of_its_last_save(tmp_path: P
     model, checkpoints = a_program(tmp_path, every_steps=5)
     assert checkpoints.resume() is None
     torch.manual_seed(1)
-    saved = [step for step in range(1, 13) if checkpoints.save_if_due(step) or checkpoints.finish()]  # type: ignore[func-returns-value]
+    saved = [step for step in range(1, 13) if checkpoints.save_if_due(step) or checkpoints._saver.finish()]  # type: ignore[func-returns-value]
     drawn = torch.rand(1)
     assert saved == [5, 10]
     again, checkpoints = a_program(tmp_path, every_steps=5)
@@ -68,7 +69,7 @@ def test_by_default_the_interval_is_the_one_that_costs_the_least_time(tmp_path: 
         clock.now += 1.0
         if checkpoints.save_if_due(step):
             saved.append(step)
-            checkpoints.finish()
+            checkpoints._saver.finish()
     assert saved[0] == 10, "the first one, of which it learns what a save costs"
 
 
@@ -80,7 +81,7 @@ def test_seconds_between_two_saves(tmp_path: Path, clock: Clock) -> None:
         clock.now += 1.0
         if checkpoints.save_if_due(step):
             saved.append(step)
-            checkpoints.finish()
+            checkpoints._saver.finish()
     assert saved == [3, 6, 9]
 
 
@@ -90,7 +91,7 @@ def test_a_save_that_fails_hours_after_the_last_one_costs_no_training(
     _, checkpoints = a_program(tmp_path, every_steps=1)
     checkpoints.resume()
     checkpoints.save_if_due(1)
-    checkpoints.finish()
+    checkpoints._saver.finish()
     with monkeypatch.context() as patched:
         patched.setattr(CheckpointDirectory, "write", Mock(side_effect=StorageError("the store is away")))
         for step, after in ((2, 3 * saver.FAILING_SECONDS), (3, 60.0)):
@@ -123,7 +124,7 @@ def test_a_request_that_comes_while_a_save_is_written_is_fulfilled_after_it(
     may_write.set()
     wait_for_the_writer(checkpoints)
     checkpoints.save_if_due(3)
-    checkpoints.finish()
+    checkpoints._saver.finish()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
 
 
@@ -159,7 +160,7 @@ def test_without_a_directory_nothing_is_saved_and_resumed(capsys: pytest.Capture
     _, checkpoints = a_program(None, every_steps=1)
     assert checkpoints.resume() is None
     assert not checkpoints.save_if_due(1)
-    checkpoints.finish()
+    checkpoints._saver.finish()
     assert capsys.readouterr().out.startswith("ddpjob.Checkpoints: nothing is saved: pass directory=…")
 
 
@@ -176,7 +177,7 @@ def test_newest_is_the_newest_whole_checkpoint_and_changes_nothing(
     checkpoints.resume()
     for step in (1, 2):
         checkpoints.save_if_due(step)
-        checkpoints.finish()
+        checkpoints._saver.finish()
     (tmp_path / "step-00000002/state.pt").write_bytes(b"torn")
     before = sorted(tmp_path.rglob("*"))
     assert ddpjob.newest(str(tmp_path)) == tmp_path / "step-00000001"
@@ -215,3 +216,43 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert getattr(ddpjob, name).__doc__, name
     with pytest.raises(AttributeError, match="module 'ddpjob' has no attribute 'Trainer'"):
         getattr(ddpjob, "Trainer")  # noqa: B009  (mypy knows that there is no such name)
+
+
+@pytest.mark.parametrize("last", [10, 12], ids=["a save was due, and skipped", "no save was due"])
+def test_the_last_step_is_saved_at_the_end(tmp_path: Path, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write, write = threading.Event(), CheckpointDirectory.write
+
+    def wait_and_write(*arguments: Any) -> Path:
+        assert may_write.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(CheckpointDirectory, "write", wait_and_write)
+    _, checkpoints = a_program(tmp_path, every_steps=5)
+    checkpoints.resume()
+    for step in range(1, last + 1):
+        checkpoints.save_if_due(step)
+    may_write.set()
+    checkpoints.finish()
+    assert ddpjob.newest(tmp_path) == tmp_path / f"step-{last:08}"
+    names = sorted(path.name for path in tmp_path.iterdir())
+    checkpoints.finish()
+    assert sorted(path.name for path in tmp_path.iterdir()) == names, "it is saved once"
+
+
+def test_a_save_that_was_skipped_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write, write = threading.Event(), CheckpointDirectory.write
+
+    def wait_and_write(*arguments: Any) -> Path:
+        assert may_write.wait(60)
+        return write(*arguments)
+
+    monkeypatch.setattr(CheckpointDirectory, "write", wait_and_write)
+    _, checkpoints = a_program(tmp_path, every_steps=5)
+    checkpoints.resume()
+    for step in range(1, 11):
+        checkpoints.save_if_due(step)
+    may_write.set()
+    checkpoints._saver.finish()
+    assert checkpoints.save_if_due(11)
+    checkpoints._saver.finish()
+    assert ddpjob.newest(tmp_path) == tmp_path / "step-00000011"

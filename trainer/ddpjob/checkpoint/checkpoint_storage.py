@@ -23,9 +23,9 @@ from .content import Sink
 from .reading import PATIENCE_SECONDS, Decode, Decoded, Entry, Found, Reader, SortKey, find_newest
 
 NOTHING_DONE = "Nothing was started or removed"
-START_OVER = "with --start-over training begins at step 0 if no other checkpoint can be used"
-NEWER = f"{NOTHING_DONE}. Use the version that wrote it, or name another --checkpoint-dir; {START_OVER}"
-NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another --checkpoint-dir; {START_OVER}"
+START_OVER = "ddpjob-train begins at step 0 with --start-over if no other checkpoint can be used"
+NEWER = f"{NOTHING_DONE}. Use the version that wrote it, or name another checkpoint directory; {START_OVER}"
+NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another checkpoint directory; {START_OVER}"
 
 
 class CheckpointStorage(Reader[Entry]):
@@ -208,7 +208,7 @@ class CheckpointStorage(Reader[Entry]):
     def _superseded(self, manifest: Manifest, evidence: str) -> SupersededError:
         return SupersededError(
             f"a later run has taken over {self.address}: {evidence}. Step {manifest.step} is not saved. "
-            "If both should run, give each its own --checkpoint-dir"
+            "If both should run, give each its own checkpoint directory"
         )
 
 

@@ -8,6 +8,8 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Wish
 
+from ddpjob.checkpoint.encoding import StateDict
+
 from .connecting import opened
 from .named import Named
 from .resumed import Resumed, restore
@@ -60,6 +62,8 @@ class Checkpoints:
         if settings.every_steps is None and settings.every_seconds is None:
             settings = replace(settings, every_seconds=AUTO)
         self._has_looked = False
+        self._last: int | None = None
+        """The step of the last call of `save_if_due`."""
         self._named = Named(objects)
         self._saver = opened("ddpjob.Checkpoints", self._named, settings)
         self.resumed: Resumed | None = None
@@ -94,18 +98,25 @@ class Checkpoints:
         """
         if not self._has_looked:
             raise ConfigError("call resume() before save_if_due(): otherwise an existing checkpoint would be ignored")
-        decision = self._saver.reached(
-            step, Where(step, epoch=1), self._named.state, lambda: {"buckets": self._named.buckets()}
-        )
+        self._last = step
+        decision = self._saver.reached(step, Where(step, epoch=1), self._named.state, self._own)
         if decision is Wish.STOP:
             request.notice_stop()
         return self._saver.saved_position == step
 
     def finish(self) -> None:
-        """Waits until the last save is durable. Call it at the end of training.
+        """Saves the last step, unless it is saved already, and waits until it is durable.
+
+        All ranks call it at the end of training.
 
         Raises:
             StorageFullError, StorageError, DivergedError: It could not be written.
         """
-        self._saver.finish()
+        if self._last is None:
+            self._saver.finish()
+        else:
+            self._saver.finish_last(Where(self._last, epoch=1), self._named.state, self._own)
         request.stops_no_more()
+
+    def _own(self) -> StateDict:
+        return {"buckets": self._named.buckets()}

@@ -57,9 +57,6 @@ FAILING_SECONDS = 1800.0
 """Training ends if saves have failed for this long, and none has succeeded: the storage has failed for good."""
 
 
-AGREED = "agreed-"
-
-
 @dataclass(frozen=True, slots=True)
 class Saved:
     """The newest checkpoint of a training, on any rank."""
@@ -278,7 +275,7 @@ class TrainingSaver:
         names = []
         if decision is not Wish.NOTHING:
             self._agreed += 1
-            names.append(f"{AGREED}{self._agreed}")
+            names.append(f"agreed-{self._agreed}")
         if self._due(where.step, ends=ends) or last:
             names.append(f"at-{position}")
         self._step = where.step
@@ -332,6 +329,17 @@ class TrainingSaver:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: It could not be written.
         """
         self._settle(wait=True, tolerant=False)
+
+    def finish_last(self, where: Where, shared: Callable[[], StateDict], own: Callable[[], StateDict]) -> None:
+        """Saves the last step of a training, unless it is saved already, and waits until the save is durable.
+
+        The arguments and the errors are those of `reached`.
+        """
+        self.finish()
+        if self._settings.directory is not None and self._durable != where.step:
+            place = _Place(where.step, where.epoch, ends=True)
+            self._save([f"last-{where.step}"], place, where, shared, own, waits=True)
+            self.finish()
 
     def _find(self, storage: CheckpointStorage[Any]) -> Found[StateDict] | None:
         found = storage.newest(
@@ -431,7 +439,7 @@ class TrainingSaver:
         if not self._writer:
             return
         if self._writer.busy and not waits:
-            self._missed = self._missed or names[0].startswith(AGREED)
+            self._missed = True
             self._skip(where.step)
             return
         self._settle(wait=True)
@@ -439,7 +447,10 @@ class TrainingSaver:
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
-            warn(f"step {step} is not saved, because the previous save is still being written. Save less often")
+            warn(
+                f"step {step} is not saved, because the previous save is still being written; training is saved as"
+                " soon as that has ended. Save less often"
+            )
             self._skipped = True
 
     def _ranks(self, name: str, place: "_Place") -> list[StateDict]:
