@@ -50,7 +50,7 @@ def test_a_script_that_starts_over_and_whose_loss_is_not_a_number_is_told_of_eve
     run = here.start("run", a_job(here, "scratch"))
     said = condition(here, "scratch", "StartedOver")
     assert said.startswith(
-        "Attempt 2 started over: its first step is 1, although step 300 had finished before. That loses 300 steps "
+        "Attempt 2 started over: its first step is 1, although step 300 had finished before. That loses 300 steps"
     )
     lost = condition(here, "scratch", "LossNotFinite")
     assert re.fullmatch(r"The loss has been NaN since step \d{1,2} or earlier", lost)
