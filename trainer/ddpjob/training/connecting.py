@@ -37,8 +37,8 @@ def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
     group = None if world.alone else dist.new_group(backend="gloo")
     saver = TrainingSaver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
     saver.listen()
-    if settings.directory is None and world.leads:
+    if world.leads and not saver.saves:
         say(f"{whose}: nothing is saved: pass directory=…, or give the job a checkpoint directory")
-    on_save_request((lambda: agreement.wish(Wish.SAVE)) if settings.directory is not None else None)
+    on_save_request((lambda: agreement.wish(Wish.SAVE)) if saver.saves else None)
     _current = saver
     return saver

@@ -147,6 +147,7 @@ class TrainingSaver:
         self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
             self._storage = open_storage(settings.directory, settings.keep)
+        if self._storage and not divided:
             self._writer = Writer(self._storage, check_finite)
         if settings.directory is not None and divided:
             if is_url(settings.directory):
@@ -186,7 +187,7 @@ class TrainingSaver:
         Raises:
             CheckpointUnusableError, StorageUnavailableError: A checkpoint cannot be used, or cannot be read now.
         """
-        if self._settings.directory is None:
+        if not self.saves:
             return None
         found = self._find(self._storage) if self._storage else None
         try:
@@ -267,7 +268,7 @@ class TrainingSaver:
         self.check_open()
         self._wish()
         decision = self._agreement.reached(position)
-        if self._settings.directory is None:
+        if not self.saves:
             return decision
         self._settle(wait=False)
         stops = last or decision is Wish.STOP
@@ -287,7 +288,7 @@ class TrainingSaver:
 
     def listen(self) -> None:
         """Lets a signal stop all ranks after the same step, instead of ending this process."""
-        request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self._settings.directory is not None)
+        request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self.saves)
 
     def stop_listening(self) -> None:
         """Lets signals do what they did before, unless a later training listens to them."""
@@ -318,7 +319,7 @@ class TrainingSaver:
 
     def last_words(self) -> str:
         """Where the last save is, as the end of a sentence."""
-        if self._settings.directory is None:
+        if not self.saves:
             return "; nothing is saved"
         return f", which is {'saved' if self._durable == self._step else 'not saved'} in {self._settings.directory}"
 
@@ -336,7 +337,7 @@ class TrainingSaver:
         The arguments and the errors are those of `reached`.
         """
         self.finish()
-        if self._settings.directory is not None and self._durable != where.step:
+        if self.saves and self._durable != where.step:
             place = _Place(where.step, where.epoch, ends=True)
             self._save([f"last-{where.step}"], place, where, shared, own, waits=True)
             self.finish()
