@@ -472,8 +472,7 @@ class TrainingSaver:
                 break
         each = [from_bytes(states[rank]) for rank in range(self.world.world_size)]
         if apart := [rank for rank, state in enumerate(each) if not place.fits(_Place(*state["place"]))]:
-            verb = "is" if len(apart) == 1 else "are"
-            raise PeerLostError(f"{ranks(apart, verb)} at another step than rank 0, so this step is not saved")
+            raise PeerLostError(f"{ranks(apart, 'is')} at another step than rank 0, so this step is not saved")
         return [state["own"] for state in each]
 
     def _settle(self, *, wait: bool, tolerant: bool = True) -> None:

@@ -8,13 +8,14 @@ from . import agreement_rules as rules
 from .agreement_rules import Wish
 
 MOST_NAMED = 8
+PLURAL = {"has": "have", "is": "are"}
 IN_WORDS = {Wish.SAVE: "saved", Wish.STOP: "stopped"}
 
 
 def ranks(numbers: Collection[int], verb: str) -> str:
     """Ranks as the subject of a sentence: `rank 2 has`, `ranks 2, 5 have`."""
-    if verb == "has" and len(numbers) > 1:
-        verb = "have"
+    if len(numbers) > 1:
+        verb = PLURAL.get(verb, verb)
     return f"rank{'s' if len(numbers) > 1 else ''} {listed(sorted(numbers), MOST_NAMED)} {verb}"
 
 
