@@ -25,11 +25,12 @@ import torch.distributed as dist
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import encode
 from ddpjob.group.collectives import gather
+from ddpjob.training.saver import Where
 from ddpjob_operator.local.machine import free_port
 from ddpjob_rank.manifests.manifest import Manifest
+from ddpjob_rank.reporting.group_agreement import agreement_of_group
 from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
@@ -88,9 +89,16 @@ class Bench:
         self.world, self.position, self.model = place, Position(), DistributedDataParallel(model)
         self.learner = Learner(model, self.model, Adam(model.parameters()), None)
         self.files = CheckpointDirectory(directory / "waiting", keep=2)
-        settings = CheckpointConfig(directory=directory / "beside", keep=2)
-        self.saver = Saver(TrainConfig(), settings, place, BATCH * RANKS, Recorder(None, 0))
-        self.saver.resume(Position())
+        settings = CheckpointConfig(directory=directory / "beside", every_steps=1, keep=2)
+        self.saver = saving.open_saver(
+            TrainConfig(checkpoint=settings),
+            place,
+            agreement_of_group("bench", "step()"),
+            global_batch=BATCH * RANKS,
+            position=self.position,
+            recorder=Recorder(None, 0),
+        )
+        self.saver.find()
 
     def step(self) -> None:
         """Makes one step of training."""
@@ -107,11 +115,16 @@ class Bench:
             manifest = Manifest(self.position.step, 1, 0, RANKS, BATCH, "", (0,))
             self.files.write(manifest, lambda file: encode(whole, file))
 
+    def save_beside(self) -> None:
+        """Begins a save in the background."""
+        step, learner = self.position.step, self.learner
+        self.saver.reached(step, Where(step, 1), lambda: state.shared(learner), lambda: state.of_rank(learner))
+
     def round(self) -> Round:
         """Measures each part once. All processes start each part together."""
         step = self.timed(self.some_steps) / CALM_STEPS
         waiting = self.timed(self.save_and_wait)
-        stall = self.timed(lambda: self.saver.save(self.learner, self.position, lambda _: None))
+        stall = self.timed(self.save_beside)
         began, before = time.perf_counter(), self.position.step
         while self.all_know(self.writes()):
             self.step()

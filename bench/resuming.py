@@ -14,9 +14,11 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed as dist
+from ddpjob.training.saver import Where
 from ddpjob_operator.local.machine import free_port
+from ddpjob_rank.reporting.group_agreement import agreement_of_group
 from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.model.learner import Learner
 from ddpjob_trainer.options import CheckpointConfig
@@ -85,7 +87,7 @@ def _rank(number: int, port: int, job: tuple[Path, int, bool], together: Any) ->
     os.environ.update(world(number, RANKS, port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    place, position = World(number, number, RANKS, RANKS), Position()
+    place = World(number, number, RANKS, RANKS)
     together.wait(DEADLINE_SECONDS)
     together.wait(DEADLINE_SECONDS)
     layers = max(1, megabytes * 2**20 // (STATE_BYTES_PER_WEIGHT * WIDTH * WIDTH))
@@ -93,18 +95,23 @@ def _rank(number: int, port: int, job: tuple[Path, int, bool], together: Any) ->
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
     learner = Learner(model, wrapped, Adam(model.parameters()), None)
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        saver = Saver(TrainConfig(), CheckpointConfig(directory=directory), place, BATCH * RANKS, Recorder(None, 0))
-        saved = saver.resume(position)
+        saver = saving.open_saver(
+            TrainConfig(checkpoint=CheckpointConfig(directory=directory)),
+            place,
+            agreement_of_group("bench", "step()"),
+            global_batch=BATCH * RANKS,
+            position=Position(),
+            recorder=Recorder(None, 0),
+        )
+        saved = saver.find()
         assert (saved is not None) is resumes, f"there is {'no' if resumes else 'a'} checkpoint in {directory}"
         if saved:
-            saver.restore(learner, saved, position.step, torch.device("cpu"))
+            saving.restore(learner, saved, saver, 0, torch.device("cpu"))
             del saved
         wrapped(torch.randn(BATCH, WIDTH)).square().mean().backward()
         learner.optimizer.step()
         if not resumes:
-            position.advance(BATCH * RANKS)
-            saver.save(learner, position, lambda _: None)
-            saver.finish()
+            saver.finish_last(Where(1, 1), lambda: state.shared(learner), lambda: state.of_rank(learner))
     together.wait(DEADLINE_SECONDS)
     dist.barrier()
     dist.destroy_process_group()

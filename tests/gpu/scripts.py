@@ -131,15 +131,8 @@ dist.destroy_process_group()
 SAVE = """
 import os, sys, time
 from pathlib import Path
+import ddpjob
 import torch
-from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.saving import Saver
-from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options import CheckpointConfig
-from ddpjob_trainer.recording.position import Position
-from ddpjob_trainer.recording.recorder import Recorder
 from torchvision.models import resnet18, resnet50
 
 gpu = sys.argv[1] == "nccl"
@@ -147,10 +140,8 @@ device = torch.device("cuda" if gpu else "cpu")
 model = (resnet50 if gpu else resnet18)().to(device)
 optimizer = torch.optim.AdamW(model.parameters())
 images = torch.randn(64 if gpu else 2, 3, 64, 64, device=device)
-learner, position = Learner(model, model, optimizer, None), Position()
-settings = CheckpointConfig(directory=Path("saved"), keep=2)
-saver = Saver(TrainConfig(), settings, World(), len(images), Recorder(None, 0))
-saver.resume(position)
+checkpoints = ddpjob.Checkpoints(model=model, optimizer=optimizer, directory="saved", every_steps=1, keep=2)
+checkpoints.resume()
 
 def timed(act):
     if gpu:
@@ -161,17 +152,17 @@ def timed(act):
 
 def plain():
     with open("plain.pt", "wb") as file:
-        torch.save(state.shared(learner), file)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
         file.flush()
         os.fsync(file.fileno())
 
 rounds = []
-for _ in range(4):
+for step in range(1, 5):
     optimizer.zero_grad()
     model(images).square().mean().backward()
     optimizer.step()
-    position.advance(len(images))
-    rounds.append((timed(lambda: saver.save(learner, position, lambda _: None)), timed(saver.finish), timed(plain)))
+    saves = lambda: checkpoints.save_if_due(step)
+    rounds.append((timed(saves), timed(checkpoints.finish), timed(plain)))
 waits, _, bare = map(min, zip(*rounds[1:]))  # The first one pays for what happens once.
 written = max(Path("saved").glob("step-*/state.pt")).stat().st_size
 assert written >= Path("plain.pt").stat().st_size * 0.99

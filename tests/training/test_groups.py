@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddpjob_rank.places.flags import PlaceConfig
+from ddpjob_rank.reporting.agreement import Wish
+from ddpjob_rank.reporting.group_agreement import agreement_of_group
 from ddpjob_rank.world import World
 from ddpjob_trainer import options
 from ddpjob_trainer.config import TrainConfig
@@ -25,6 +27,7 @@ from tests.training.forking import FORKS
 CPU = torch.device("cpu")
 COLLECTIVE_SECONDS = 2.0
 TIMES = 20
+WISHED_AFTER = 5
 
 
 class Shifted(nn.Module):
@@ -91,6 +94,27 @@ def times_left(world: World, config: TrainConfig) -> int:
 
 def test_a_rank_ends_though_a_thread_of_its_group_still_releases_a_tensor(tmp_path: Path) -> None:
     assert results(tmp_path, times_left) == [TIMES, TIMES]
+
+
+def acts_at(world: World, config: TrainConfig) -> int:
+    """Where a rank stops, which agrees with the others through a store that their group has made."""
+    joining.process_group(world, config).__enter__()
+    assert joining.store_of_mpi(world) is None, "this group has a store of its own"
+    store = joining.store_through_group(world)
+    agreement = agreement_of_group("training", "step()", store)
+    step = 1
+    while agreement.reached(step) is not Wish.STOP:
+        if step == WISHED_AFTER and not world.leads:
+            agreement.wish(Wish.STOP)
+        time.sleep(0.01)
+        step += 1
+    assert store.check(["ddpjob/agreement/training/1"])
+    return step
+
+
+def test_ranks_of_a_group_without_a_store_agree_through_another_one(tmp_path: Path) -> None:
+    ours, theirs = results(tmp_path, acts_at)
+    assert ours == theirs > WISHED_AFTER
 
 
 def buffers(world: World, config: TrainConfig, module: type[nn.Module], *arguments: Any) -> list[float]:

@@ -1,25 +1,21 @@
-"""When a checkpoint is due, and what is waited for."""
+"""How a run saves: the library's saver with the data and the store of a run."""
 
 import json
 import logging
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import obstore
 import pytest
 from ddpjob.checkpoint import writer
-from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
+from ddpjob.training import saver as training_saver
+from ddpjob.training.saver import TrainingSaver, Where
 from ddpjob_rank.errors import CheckpointMissedError, ConfigError, SupersededError
-from ddpjob_rank.reporting.agreement import Wish
+from ddpjob_rank.reporting.agreement import Agreement
 from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint import saving
-from ddpjob_trainer.checkpoint.saving import Saver
+from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.checkpoint.state import StateDict
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
@@ -38,100 +34,53 @@ NEW = ("seed", "dataLength", "dataFingerprint")
 """Fields that manifests of older versions do not have."""
 
 
-@dataclass
-class Clock:
-    """Time stands still unless it is told to pass."""
+class Run:
+    """A run in a world of one, which saves wherever it is told to."""
 
-    now: float = 1000.0
+    def __init__(self, checkpoint: CheckpointConfig, data: DataIdentity = UNKNOWN, batch: int = 8) -> None:
+        model = nn.Linear(1, 1)
+        self.learner = Learner(model, model, SGD(model.parameters()), None)
+        agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=pytest.fail)
+        self.saver: TrainingSaver = saving.open_saver(
+            TrainConfig(checkpoint=checkpoint),
+            World(),
+            agreement,
+            global_batch=batch,
+            position=Position(),
+            recorder=Recorder(None, 0),
+            data=data,
+        )
+        self.found = self.saver.find()
 
-    def monotonic(self) -> float:
-        return self.now
+    def reach(self, step: int, epoch: int = 1, samples: int = 0) -> bool:
+        """Reaches a step; returns whether it is saved."""
+        where, learner = Where(step, epoch, samples), self.learner
+        self.saver.reached(step, where, lambda: state.shared(learner), lambda: state.of_rank(learner))
+        return self.saver.saved_position == step
 
+    def save(self, step: int, epoch: int = 1, samples: int = 0) -> None:
+        """Saves a step, and waits until it is durable."""
+        self.reach(step, epoch, samples)
+        self.saver.finish()
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in (saving, writer):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
-
-
-@pytest.fixture
-def saver(tmp_path: Path) -> Saver:
-    return a_saver(CheckpointConfig(directory=tmp_path))
-
-
-def a_saver(
-    settings: CheckpointConfig, position: Position | None = None, data: DataIdentity = UNKNOWN, batch: int = 8
-) -> Saver:
-    saver = Saver(TrainConfig(), settings, World(), batch, Recorder(None, 0), data=data)
-    saver.resume(position or Position())
-    return saver
-
-
-def silent(_: str) -> None:
-    """Nobody is told what a rank does."""
-
-
-def a_learner() -> Learner:
-    model = nn.Linear(1, 1)
-    return Learner(model, model, SGD(model.parameters()), None)
+    def end(self, step: int) -> None:
+        learner = self.learner
+        self.saver.finish_last(Where(step, 1), lambda: state.shared(learner), lambda: state.of_rank(learner))
 
 
-@pytest.fixture
-def may_write(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until it is set, the disk keeps everybody waiting."""
-    event, write = threading.Event(), CheckpointDirectory.write
-
-    def wait_and_write(*arguments: Any) -> Path:
-        event.wait()
-        return write(*arguments)
-
-    monkeypatch.setattr(CheckpointDirectory, "write", wait_and_write)
-    yield event
-    event.set()
-
-
-def test_training_goes_on_while_a_save_is_written_and_it_is_told_when_it_is_durable(
-    saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    saver.save(a_learner(), Position(step=7), silent)
-    saver.settle()
-    assert capsys.readouterr().out == ""
-    may_write.set()
-    saver.finish()
-    assert capsys.readouterr().out == f"saved step=7 epoch=1 checkpoint={tmp_path}/step-00000007\n"
-    assert (tmp_path / "step-00000007" / "manifest.json").exists()
-    saver.settle()
-    saver.finish()
-    assert capsys.readouterr().out == "", "it is told once"
-
-
-def test_the_next_save_waits_for_the_one_before(
-    saver: Saver, may_write: threading.Event, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saver.save(a_learner(), Position(step=7), silent)
-    second = threading.Thread(target=saver.save, args=(a_learner(), Position(step=8), silent))
-    second.start()
-    assert capsys.readouterr().out == ""
-    may_write.set()
-    second.join()
-    assert "saved step=7 " in capsys.readouterr().out
-    saver.finish()
-    assert "saved step=8 " in capsys.readouterr().out
+def at(directory: Path, **more: object) -> CheckpointConfig:
+    return CheckpointConfig(directory=directory, every_steps=1, **more)  # type: ignore[arg-type]
 
 
 def test_of_two_runs_that_began_before_either_had_saved_the_earlier_one_gives_way(tmp_path: Path) -> None:
-    earlier, later = (a_saver(CheckpointConfig(directory=tmp_path)) for _ in range(2))
-    for saver, step in ((earlier, 5), (later, 3)):
-        saver.save(a_learner(), Position(step=step), silent)
-        saver.finish()
-    earlier.save(a_learner(), Position(step=6), silent)
+    earlier, later = (Run(at(tmp_path)) for _ in range(2))
+    earlier.save(5)
+    later.save(3)
     with pytest.raises(SupersededError, match=f"a later run has taken over {tmp_path}: .* Step 6 is not saved"):
-        earlier.finish()
-    position = Position()
-    assert a_saver(CheckpointConfig(directory=tmp_path), position)
-    assert position.step == 3, "what the one saved that gave way is nobody's"
+        earlier.save(6)
+    found = Run(at(tmp_path)).found
+    assert found
+    assert found.step == 3, "what the one saved that gave way is nobody's"
 
 
 NOW = DataIdentity(0, 100, ("uint8[100]", "7"))
@@ -171,9 +120,7 @@ def test_what_was_another_is_told_and_other_data_is_refused_unless_it_is_allowed
     tmp_path: Path, capsys: pytest.CaptureFixture[str], then: DataIdentity, position: tuple[int, int], told: str
 ) -> None:
     samples, batch = position
-    before = a_saver(CheckpointConfig(directory=tmp_path), data=then, batch=batch)
-    before.save(a_learner(), Position(step=7, epoch=3, samples=samples), silent)
-    before.finish()
+    Run(at(tmp_path), then, batch).save(7, 3, samples)
     manifest = tmp_path / "step-00000007/manifest.json"
     if then.seed is None:
         fields = json.loads(manifest.read_text())
@@ -181,17 +128,17 @@ def test_what_was_another_is_told_and_other_data_is_refused_unless_it_is_allowed
     capsys.readouterr()
     if "other data" in told:
         with pytest.raises(ConfigError, match=rf"{told.partition('. In')[0]}\. Go on with .*--allow-other-data"):
-            a_saver(CheckpointConfig(directory=tmp_path), data=NOW)
+            Run(at(tmp_path), NOW)
         assert capsys.readouterr().err == ""
-    resumed = Position()
-    a_saver(CheckpointConfig(directory=tmp_path, allow_other_data=True), resumed, data=NOW)
+    found = Run(at(tmp_path, allow_other_data=True), NOW).found
     said = capsys.readouterr()
     lines = [line for line in (said.out + said.err).splitlines() if not line.startswith("resumed ")]
     assert [line.removesuffix(told) == line for line in lines] == [False] * bool(told), lines
-    assert (resumed.epoch, resumed.samples) == (3, samples)
+    assert found
+    assert found.state["position"] == (7, 3, samples)
 
 
-def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copys_memory_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[StateDict] = []
     take = Snapshots.take
 
@@ -200,12 +147,11 @@ def test_a_copys_memory_is_used_again(saver: Saver, monkeypatch: pytest.MonkeyPa
         return copies[-1]
 
     monkeypatch.setattr(Snapshots, "take", take_and_keep)
-    learner = a_learner()
+    run = Run(at(tmp_path))
     for step in (1, 2):
-        saver.save(learner, Position(step=step), silent)
-        saver.finish()
+        run.save(step)
     first, second = (copy["model"]["weight"].data_ptr() for copy in copies)
-    assert first == second != learner.model.get_parameter("weight").data_ptr()
+    assert first == second != run.learner.model.get_parameter("weight").data_ptr()
 
 
 def test_what_copies_leaves_the_level_of_logging(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,43 +161,42 @@ def test_what_copies_leaves_the_level_of_logging(monkeypatch: pytest.MonkeyPatch
     assert logging.getLogger().level == before
 
 
+class Clock:
+    """Time stands still unless it is told to pass."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_failures_cost(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock()
+    for module in (training_saver, writer):
+        monkeypatch.setattr(module, "time", clock)
+
     def take(_: Snapshots, state: StateDict) -> StateDict:
         clock.now += 2
         return state
 
     monkeypatch.setattr(Snapshots, "take", take)
-    settings = CheckpointConfig(directory=tmp_path, every_seconds="auto", mean_time_to_failure=3600)
-    saver, learner = a_saver(settings), a_learner()
-    for interval in (10, 120, 120):  # 120 is the root of 2 * 3600 s * 2 s.
+    run = Run(CheckpointConfig(directory=tmp_path, every_seconds="auto", mean_time_to_failure=3600))
+    for number, interval in enumerate((10, 120, 120)):  # 120 is the root of 2 * 3600 s * 2 s.
         clock.now += interval - 0.1
-        assert saver.wish() is Wish.NOTHING
+        assert not run.reach(2 * number + 1)
         clock.now += 0.2
-        assert saver.wish() is Wish.SAVE
-        saver.save(learner, Position(step=int(clock.now)), silent)
-        saver.finish()
-
-
-def test_a_requested_save_is_wished_for_until_a_save_begins(tmp_path: Path) -> None:
-    saver, position, learner = a_saver(CheckpointConfig(directory=tmp_path)), Position(), a_learner()
-    assert saver.wish() is Wish.NOTHING
-    saver.request()
-    assert saver.wish() is saver.wish() is Wish.SAVE
-    saver.save(learner, position, silent)
-    assert saver.wish() is Wish.NOTHING
-    saver.request()
-    assert saver.wish() is Wish.SAVE, "the next request is another"
-    saver.finish()
+        assert run.reach(2 * number + 2)
+        run.saver.finish()
 
 
 @pytest.fixture
-def in_store(monkeypatch: pytest.MonkeyPatch) -> Saver:
+def in_store(monkeypatch: pytest.MonkeyPatch) -> Run:
     """It saves to an object store."""
     store = MemoryStore()
-    monkeypatch.setattr(saving, "open_storage", lambda address, keep: ObjectStore(address, keep, store))
-    return a_saver(CheckpointConfig(directory="memory://digits"))
+    monkeypatch.setattr(training_saver, "open_storage", lambda address, keep: ObjectStore(address, keep, store))
+    return Run(CheckpointConfig(directory="memory://digits", every_steps=1))
 
 
 def away(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
@@ -262,42 +207,34 @@ def away(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
+def wait_for_the_writer(run: Run) -> None:
+    wait_for("its end", lambda: not run.saver._writer.busy)  # type: ignore[union-attr]
+
+
 def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(
-    in_store: Saver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_store: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         away(patch)
-        in_store.save(a_learner(), Position(step=7), silent)
-        wait_for("its end", lambda: not in_store._writer.busy)  # type: ignore[union-attr]
-        in_store.settle()
+        in_store.reach(7)
+        wait_for_the_writer(in_store)
+        in_store.saver.settle()
     missed = capsys.readouterr()
     assert missed.out == ""
     assert "warning: checkpoint memory://digits/step-00000007-" in missed.err
-    assert "the server answers 503. The checkpoints before it are intact; training goes on, and tries" in missed.err
-    in_store.save(a_learner(), Position(step=8), silent)
-    in_store.finish()
+    assert "the server answers 503. The checkpoints before it are intact. Training goes on, and tries" in missed.err
+    in_store.save(8)
     assert "saved step=8 epoch=1 checkpoint=memory://digits/step-00000008-" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["it was noticed before", "it is noticed only then"])
 def test_a_run_does_not_end_as_saved_if_the_store_did_not_take_the_last_checkpoint(
-    in_store: Saver, monkeypatch: pytest.MonkeyPatch, *, noticed: bool
+    in_store: Run, monkeypatch: pytest.MonkeyPatch, *, noticed: bool
 ) -> None:
     away(monkeypatch)
-    in_store.save(a_learner(), Position(step=7), silent)
+    in_store.reach(7)
     if noticed:
-        wait_for("its end", lambda: not in_store._writer.busy)  # type: ignore[union-attr]
-        in_store.settle()
+        wait_for_the_writer(in_store)
+        in_store.saver.settle()
     with pytest.raises(CheckpointMissedError, match="the server answers 503"):
-        in_store.finish()
-
-
-def test_what_cannot_be_read_back_is_refused_before_it_is_sent_to_a_store(
-    in_store: Saver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = saving.state.shared
-    monkeypatch.setattr(saving.state, "shared", lambda learner: {**shared(learner), "another": Clock()})
-    monkeypatch.setattr(obstore, "put", pytest.fail)
-    in_store.save(a_learner(), Position(step=7), silent)
-    with pytest.raises(ConfigError, match="the state of the model, the optimizer or the scheduler cannot be saved"):
-        in_store.finish()
+        in_store.end(7)

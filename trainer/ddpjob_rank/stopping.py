@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from .console import say
@@ -40,7 +41,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.made = False
-        self._loop_runs = False
+        self._stop_loop: Callable[[], None] | None = None
 
     def listen(self) -> None:
         """Starts to act on signals. To be called only once, from the main thread."""
@@ -53,9 +54,9 @@ class StopRequest:
         os.register_at_fork(after_in_child=_forget_wakeup)
         threading.Thread(target=self._watch, args=(reader, writer), name="signals", daemon=True).start()
 
-    def loop_begins(self) -> None:
-        """From now on, the first signal makes the loop stop instead of ending the process."""
-        self._loop_runs = True
+    def loop_begins(self, stop: Callable[[], None]) -> None:
+        """From now on, the first signal calls `stop`, in another thread, instead of ending the process."""
+        self._stop_loop = stop
 
     def _watch(self, reader: socket.socket, _keep_open: socket.socket) -> None:
         while True:
@@ -67,12 +68,13 @@ class StopRequest:
         if self.made:
             say(f"stopped at once by a second signal ({signal.Signals(number).name})")
             leave_at_once(SIGNAL_BASE + number)
-        if not self._loop_runs:
+        if self._stop_loop is None:
             say("stopped before the first step")
             leave_at_once(ExitCode.SAVED_AND_STOPPED)
         name = signal.Signals(number).name
         say(f"told to stop ({name}): finishing the step; a second signal ends the process at once")
         self.made = True
+        self._stop_loop()
 
 
 def leave_at_once(code: int) -> NoReturn:

@@ -2,7 +2,7 @@
 
     train --> lay_out --> resume --> equip --> TrainingLoop.train --> epoch --> train_step
                                                 |                      +---> report
-                                                |                      +---> after_step: save, stop
+                                                |                      +---> reached: save, stop
                                                 +--> evaluate
 
 `train_step` computes one step. Each other part of the loop has a package of its own: batches (`data`), the model on
@@ -17,30 +17,32 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from ddpjob.checkpoint.encoding import StateDict
 from ddpjob.checkpoint.finite import finite_parameters
 from ddpjob.random_state import seed_all
+from ddpjob.training.saver import Saved, TrainingSaver, Where
 from ddpjob_rank.console import say
 from ddpjob_rank.reporting import report as reporting
-from ddpjob_rank.reporting.agreement import Wish
+from ddpjob_rank.reporting.agreement import Agreement, Wish
+from ddpjob_rank.reporting.group_agreement import agreement_of_group
 from ddpjob_rank.reporting.save_request import on_save_request
 from ddpjob_rank.stopping import StoppedOnRequest, StopRequest
 from ddpjob_rank.world import World
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from .checkpoint.saving import Saver
+from .checkpoint import saving, state
 from .config import TrainConfig
 from .data.batches import Batches, shares_of
 from .data.data_identity import UNKNOWN
 from .data.feed import Feed
 from .data.feeding import feeding, loader, total_steps
 from .data.loader import Loader
-from .group.collective_agreement import CollectiveAgreement
-from .group.joining import process_group
+from .group.joining import process_group, store_of_mpi
 from .model import amp, exactness, modes
 from .model.buffers import without_trace
 from .model.compression import PowerSGD
@@ -86,7 +88,7 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
         exactness.log_settings(device, leads=world.leads)
         run = Run(config=config, world=world, position=position, stop=stop, task=task, device=device)
         loop = equip(resume(lay_out(run, feed_on)))
-        stop.loop_begins()
+        stop.loop_begins(partial(loop.agreement.wish, Wish.STOP))
         loop.train()
 
 
@@ -126,9 +128,10 @@ class ResumedRun:
 
     laid_out: LaidOut
     recorder: Recorder
-    saver: Saver | None
-    saved: StateDict | None
-    """The state of the newest checkpoint; None if the run starts from the beginning."""
+    agreement: Agreement
+    saver: TrainingSaver
+    saved: Saved | None
+    """The newest checkpoint; None if the run starts from the beginning."""
     epochs: int | None
     """The number of epochs; None if only the number of steps is limited."""
     total_steps: int
@@ -137,25 +140,39 @@ class ResumedRun:
 def resume(laid_out: LaidOut) -> ResumedRun:
     """Sets the position to that of the newest checkpoint, if there is one."""
     run, feed = laid_out.run, laid_out.feed
-    config, world = run.config, run.world
+    config, world, position = run.config, run.world, run.position
     recorder = Recorder(config.recording.directory if world.leads else None, config.attempt)
     watched = world.leads and config.optimisation.on_divergence != "ignore"
     sound = finite_parameters(laid_out.model) if watched else frozenset()
-    saver = None
-    if config.checkpoint:
-        data = feed.data() if world.leads else UNKNOWN
-        saver = Saver(config, config.checkpoint, world, feed.global_batch, recorder, data=data, sound=sound)
-    saved = saver.resume(run.position) if saver else None
+    agreement = agreement_of_group("training", "train_step()", store_of_mpi(world))
+    data = feed.data() if config.checkpoint and world.leads else UNKNOWN
+    saver = saving.open_saver(
+        config,
+        world,
+        agreement,
+        global_batch=feed.global_batch,
+        position=position,
+        recorder=recorder,
+        data=data,
+        sound=sound,
+    )
+    if saved := saver.find():
+        position.step, position.epoch, position.samples = saved.state["position"]
     epochs = config.epochs or (None if feed.left() is None else run.task.epochs)
-    steps = total_steps(run.position, feed, epochs, config.max_steps)
     return ResumedRun(
-        laid_out=laid_out, recorder=recorder, saver=saver, saved=saved, epochs=epochs, total_steps=steps
+        laid_out=laid_out,
+        recorder=recorder,
+        agreement=agreement,
+        saver=saver,
+        saved=saved,
+        epochs=epochs,
+        total_steps=total_steps(position, feed, epochs, config.max_steps),
     )
 
 
 def equip(resumed: ResumedRun) -> "TrainingLoop":
     """The third stage: builds the optimizer and all that each step uses, and restores the saved state."""
-    laid_out, steps, saver = resumed.laid_out, resumed.total_steps, resumed.saver
+    laid_out, steps, saver, agreement = resumed.laid_out, resumed.total_steps, resumed.saver, resumed.agreement
     run, feed, wrapped = laid_out.run, laid_out.feed, laid_out.wrapped
     config, world, position, task, device = run.config, run.world, run.position, run.task, run.device
     task.steps_per_epoch = feed.left() or steps
@@ -165,15 +182,15 @@ def equip(resumed: ResumedRun) -> "TrainingLoop":
     check_optimizer(learner.optimizer, laid_out.model, aloud=world.leads)
     parts = config.optimisation.gradient_accumulation_steps
     shares = shares_of(feed.batch_size, parts)
-    if saver and resumed.saved:
-        saver.restore(learner, resumed.saved, position.step, device)
-    if saver:
-        saver.check(learner)
-        on_save_request(saver.request)
+    if resumed.saved:
+        saving.restore(learner, resumed.saved, saver, config.seed, device)
+    if saver.saves:
+        state.check(learner)
+        on_save_request(partial(agreement.wish, Wish.SAVE))
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
         say(f"complete: all {steps} steps have been trained before")
-    agreement, times = CollectiveAgreement(world), StepTimes(wrapped, device, parts)
+    times = StepTimes(wrapped, device, parts)
     # If several ranks of a node write to one log, their lines name the rank.
     rank = world.rank if world.local_world_size > 1 else None
     progress = ProgressLines(
@@ -212,8 +229,8 @@ class TrainingLoop:
     test_data: Loader | None
     epochs: int | None
     total_steps: int
-    saver: Saver | None
-    agreement: CollectiveAgreement
+    saver: TrainingSaver
+    agreement: Agreement
     times: StepTimes
     watch: Watch
     reporter: Reporter
@@ -228,8 +245,7 @@ class TrainingLoop:
             self._train()
         except Exception as error:
             self.reporter.ended(error)
-            if self.saver:
-                self.saver.finish_after(error)
+            self.saver.finish_after(error)
             raise
         finally:
             self.reporter.close()
@@ -246,8 +262,7 @@ class TrainingLoop:
             if self.complete or self.position.epoch == self.epochs:
                 break
             self.position.next_epoch()
-        self.finish_save()
-        self.agreement.finish()
+        self.save_last()
         self.watch.look(own=self.position.step, everybodys=self.position.step)
         self.reporter.finished(result)
 
@@ -276,29 +291,45 @@ class TrainingLoop:
                 self.watch.add(self.position.step, step.samples, outcome)
                 self.reporter.step(outcome.loss)
                 self.watch.look_back(self.position.step)
-                self.after_step()
+                self.reached(epoch_ends=self.feed.left(self.position.samples) == 0)
                 self.times.start()
             if self.feed.left() is None and before < self.position.step < self.total_steps:
-                self.save_if_due(Wish.NOTHING, epoch_ends=True)  # Only now is it known that the epoch has ended.
+                self.reached(epoch_ends=True, again=True)  # Only now is it known that the epoch has ended.
 
-    def after_step(self) -> None:
-        """Saves if a save is due, and stops if any rank was told to stop. All ranks do this after the same step."""
-        decision = self.agreement.decision()
-        if self.saver:
-            self.saver.settle()
-        self.save_if_due(decision, epoch_ends=self.feed.left(self.position.samples) == 0)
+    def reached(self, *, epoch_ends: bool, again: bool = False) -> None:
+        """Saves if a save is due after this step, and stops if any rank was told to stop.
+
+        All ranks call this after the same steps; `again` in a second call after the same step.
+
+        Raises:
+            StoppedOnRequest: All ranks stop, and this step is saved.
+        """
+        step = self.position.step
+        if again and self.saver.saved_position == 2 * step:
+            return
+        last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
+        decision = self.saver.reached(
+            2 * step + again, self._where(), self._shared, self._own, ends=epoch_ends, last=last
+        )
         if decision is Wish.STOP:
-            self.finish_save()
             raise StoppedOnRequest(self._last_words())
-        self.agreement.propose(self._wish, self.times.busy_seconds)
 
-    def _wish(self) -> Wish:
-        if self.run.stop.made:
-            return Wish.STOP
-        return self.saver.wish() if self.saver else Wish.NOTHING
+    def save_last(self) -> None:
+        """Saves this step, unless it is saved already, and waits until it is durable."""
+        self.saver.finish_last(self._where(), self._shared, self._own)
+
+    def _where(self) -> Where:
+        return Where(self.position.step, self.position.epoch, self.position.samples)
+
+    def _shared(self) -> StateDict:
+        return state.shared(self.learner)
+
+    def _own(self) -> StateDict:
+        self.watch.look(own=self.position.step)
+        return state.of_rank(self.learner)
 
     def _last_words(self) -> str:
-        if self.saver is None:
+        if not self.saver.saves:
             return f"stopped on request after step {self.position.step}; without --checkpoint-dir nothing is saved"
         return f"saved step {self.position.step}, stopped on request"
 
@@ -325,8 +356,7 @@ class TrainingLoop:
                 goes_on=self._goes_on,
             )
         except IncompleteError:  # The evaluation is repeated when the run is resumed.
-            self.save_if_due(Wish.STOP, epoch_ends=True)
-            self.finish_save()
+            self.save_last()
             raise StoppedOnRequest(self._last_words()) from None
         if result:
             self.reporter.evaluated(result)
@@ -335,33 +365,8 @@ class TrainingLoop:
     def _goes_on(self) -> bool:
         """Whether this rank evaluates one more batch. Reports that, and a save that has become durable meanwhile."""
         self.reporter.begin("evaluation")
-        if self.saver:
-            self.saver.settle()
+        self.saver.settle()
         return not self.run.stop.made
-
-    def save_if_due(self, decision: Wish, *, epoch_ends: bool) -> None:
-        """Saves if all ranks have agreed to save, if the run ends, or if a save is due after this step."""
-        step, saver = self.position.step, self.saver
-        last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
-        if (
-            saver
-            and saver.saved_step != step
-            and (decision >= Wish.SAVE or last or saver.due(step, epoch_ends=epoch_ends))
-        ):
-            self.watch.look(own=step)
-            saver.save(
-                self.learner,
-                self.position,
-                self.reporter.begin,
-                heard_from_all=lambda: self.watch.look(own=step, everybodys=step),
-            )
-            self.reporter.begin("training")
-
-    def finish_save(self) -> None:
-        """Waits until the last save is durable."""
-        if self.saver:
-            self.reporter.begin("saving")
-            self.saver.finish()
 
 
 def train_step(

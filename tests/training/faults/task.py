@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from ddpjob.checkpoint import writer
-from ddpjob_trainer.checkpoint import saving
+from ddpjob.training.saver import TrainingSaver
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group import joining
 from ddpjob_trainer.task import Task
@@ -63,7 +63,7 @@ def _note(what: str, number: int) -> None:
     os.close(file)
 
 
-_encode, _save, _leave_together = writer.encode, saving.Saver.save, joining._leave_together
+_encode, _save, _leave_together = writer.encode, TrainingSaver._save, joining._leave_together
 
 
 def _encode_and_reach(content: Any, file: Any) -> None:
@@ -71,7 +71,7 @@ def _encode_and_reach(content: Any, file: Any) -> None:
     reach("save")  # All is written, and nothing of it counts yet.
 
 
-def _save_and_reach(saver: saving.Saver, *arguments: Any, **more: Any) -> None:
+def _save_and_reach(saver: TrainingSaver, *arguments: Any, **more: Any) -> None:
     _save(saver, *arguments, **more)
     reach("saved its part")
 
@@ -83,5 +83,5 @@ def _reach_and_leave() -> None:
 
 
 writer.encode = _encode_and_reach
-saving.Saver.save = _save_and_reach  # type: ignore[method-assign]
+TrainingSaver._save = _save_and_reach  # type: ignore[method-assign]
 joining._leave_together = _reach_and_leave

@@ -167,6 +167,20 @@ def test_ranks_with_long_steps_act_at_the_next_one(gang: Callable[..., Gang]) ->
     assert made.step() == {Wish.NOTHING}
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_rank_0_knows_the_last_number_that_each_rank_has_noted(size: int, gang: Callable[..., Gang]) -> None:
+    made = gang(size)
+    if size > 1:
+        made.until_connected()
+    numbers = [[random.randrange(1, 2**53) for _ in range(2)] for _ in made.ranks]
+    for rank, mine in zip(made.ranks, numbers, strict=True):
+        for number in mine:
+            rank.note(number)
+    last = {rank: mine[-1] for rank, mine in enumerate(numbers)}
+    wait_for("the numbers", lambda: made.ranks[0].noted == last, SOON, story=lambda: made.ranks[0].noted)
+    assert made.step() == {Wish.NOTHING}
+
+
 def test_a_wish_can_be_granted_again_and_the_greatest_counts(gang: Callable[..., Gang]) -> None:
     made = gang(3)
     for _ in range(3):

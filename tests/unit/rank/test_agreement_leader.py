@@ -26,7 +26,7 @@ class Gang:
 
     def __init__(self, size: int) -> None:
         self.warnings: list[str] = []
-        self.leader = Leader(size, "step()", self.warnings.append)
+        self.leader = Leader(size, "step()", self.warnings.append, noted={})
         self.ranks = {rank: part(self.warnings) for rank in range(size)}
         self.positions = dict.fromkeys(self.ranks, 0)
         self.acts: dict[int, list[tuple[int, Wish]]] = {rank: [] for rank in self.ranks}

@@ -3,26 +3,20 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from ddpjob.random_state import capture, seed_all, seed_sample
+from ddpjob.training.save_settings import SaveSettings
+from ddpjob.training.saver import Saved, TrainingSaver
+from ddpjob_rank.reporting.agreement import Agreement
 from ddpjob_rank.world import World
-from ddpjob_trainer.checkpoint import state
-from ddpjob_trainer.checkpoint.saving import Saver
-from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data import feed
-from ddpjob_trainer.data.data_identity import UNKNOWN
 from ddpjob_trainer.data.feed import Uneven
 from ddpjob_trainer.data.loader import Request, _Batches
-from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options import CheckpointConfig
-from ddpjob_trainer.recording.recorder import Recorder
-from torch import Tensor, nn
-from torch.optim import SGD
+from torch import Tensor
 from torch.utils.data import Dataset
 
 RANKS = 3
@@ -94,29 +88,24 @@ def test_what_is_drawn_for_a_sample_is_its_own_in_each_epoch_and_whoever_fetches
     assert [float(one) for one in _Batches(Augmented(), 1)[Request(2, [2, 0])]] == [each[1, 2][2], each[1, 2][0]]
 
 
-def test_each_rank_goes_on_with_its_own_generators_or_with_new_ones_of_its_own_where_there_were_fewer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state, "load", lambda *_: [])
-    monkeypatch.setattr(state, "load_compression", lambda *_: None)
+def test_each_rank_goes_on_with_its_own_generators_or_with_new_ones_of_its_own_where_there_were_fewer() -> None:
     saved = []
     for rank in range(RANKS):
         seed_all(rank)
         saved.append(capture())
-    went_on = [drawn_after(world, saved, 7, tmp_path) for world in worlds()]
+    went_on = [drawn_after(world, saved, 7) for world in worlds()]
     for rank, numbers in enumerate(went_on):
         seed_all(rank)
         assert drawn() == numbers
-    reseeded = [drawn_after(world, saved[:2], step, tmp_path) for world, step in product(worlds(), (7, 8, 9))]
+    reseeded = [drawn_after(world, saved[:2], step) for world, step in product(worlds(), (7, 8, 9))]
     assert all_differ([*reseeded, *went_on])
-    assert drawn_after(worlds()[1], saved[:2], 8, tmp_path) == reseeded[1 * 3 + 1]
+    assert drawn_after(worlds()[1], saved[:2], 8) == reseeded[1 * 3 + 1]
 
 
-def drawn_after(world: World, generators: list[Any], step: int, directory: Path) -> tuple[float, float, float]:
+def drawn_after(world: World, generators: list[Any], step: int) -> tuple[float, float, float]:
     """What a rank draws that goes on at this step."""
-    model = nn.Linear(1, 1)
-    learner = Learner(model, model, SGD(model.parameters()), None)
-    settings, recorder = CheckpointConfig(directory=directory), Recorder(None, 0)
-    saver = Saver(TrainConfig(), settings, world, 8, recorder, data=UNKNOWN)
-    saver.restore(learner, {"shared": {}, "ranks": [{"random": each} for each in generators]}, step, CPU)
+    agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=pytest.fail)
+    saver = TrainingSaver(SaveSettings(uid="", attempt=0), world, agreement, check_finite=lambda _: None)
+    ranks = [{"random": each} for each in generators]
+    saver.restore_random(Saved({"ranks": ranks, "position": (step, 1, 0)}, ""))
     return drawn()

@@ -20,14 +20,15 @@ DEFAULT_KEEP = 3
 class SaveSettings:
     """Where and when to save, and for which job."""
 
-    directory: str | None
-    every_steps: int | None
-    every_seconds: float | Literal["auto"] | None
-    """If there is neither a number of steps nor of seconds, the end of each epoch is saved."""
-    keep: int
-    on_nonfinite: Literal["stop", "ignore"] = "stop"
     uid: str
     attempt: int
+    directory: str | None = None
+    """Where to save; None: nothing is saved."""
+    every_steps: int | None = None
+    every_seconds: float | Literal["auto"] | None = None
+    """If there is neither a number of steps nor of seconds, the end of each epoch is saved."""
+    keep: int = DEFAULT_KEEP
+    on_nonfinite: Literal["stop", "ignore"] = "stop"
     mean_time_to_failure: float | None = None
     """Mean seconds between failures of this job, for the automatic interval; None if unknown."""
     start_over: bool = False

@@ -10,6 +10,7 @@ the directory.
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -117,6 +118,7 @@ class TrainingSaver:
         check_found: Callable[[Found[StateDict]], object] = lambda _: None,
         divided: Collection[str] = (),
         saved: Callable[[Written], object] = lambda _: None,
+        activity: Callable[[str], AbstractContextManager[object]] = reporting.activity,
         **facts: Any,
     ) -> None:
         """Opens the directory, on rank 0.
@@ -130,6 +132,7 @@ class TrainingSaver:
             check_found: Raises if training must not go on from this checkpoint. Called on rank 0.
             divided: The names of the objects whose state is divided among the ranks. If any is, all ranks write.
             saved: Called on rank 0 with each save that is durable.
+            activity: Returns a context for what this process does meanwhile: `saving`.
             facts: Further fields of the manifests.
 
         Raises:
@@ -142,7 +145,12 @@ class TrainingSaver:
         self._settings = settings
         self._agreement = agreement
         self._group = group
-        self._check_finite, self._check_found, self._saved = check_finite, check_found, saved
+        self._check_finite, self._check_found, self._saved, self._activity = (
+            check_finite,
+            check_found,
+            saved,
+            activity,
+        )
         self._storage: CheckpointStorage[Any] | None = None
         self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
@@ -260,7 +268,7 @@ class TrainingSaver:
             shared: Returns the state that is the same on all ranks, or divided among them. Called only to save.
             own: Returns this rank's own state, without its random generators. Called only to save.
             ends: Whether an epoch ends here.
-            last: Whether training ends here.
+            last: Whether training ends here. Then this step is saved even if none is due.
 
         Raises:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
@@ -270,8 +278,8 @@ class TrainingSaver:
         decision = self._agreement.reached(position)
         if not self.saves:
             return decision
-        self._settle(wait=False)
-        stops = last or decision is Wish.STOP
+        self.settle()
+        stops = decision is Wish.STOP
         # Of ranks with different numbers of steps, one may agree where another one is due.
         names = []
         if decision is not Wish.NOTHING:
@@ -281,10 +289,18 @@ class TrainingSaver:
             names.append(f"at-{position}")
         self._step = where.step
         if names and self.saved_position != position:
-            self._save(names, _Place(position, where.epoch, ends), where, shared, own, waits=stops)
+            self._save(names, _Place(position, where.epoch, ends), where, shared, own, waits=stops or last)
         if stops:
             self.finish()
         return decision
+
+    def settle(self) -> None:
+        """Reports the save that is under way if it has become durable. Does not wait for it.
+
+        Raises:
+            StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
+        """
+        self._settle(wait=False)
 
     def listen(self) -> None:
         """Lets a signal stop all ranks after the same step, instead of ending this process."""
@@ -329,7 +345,15 @@ class TrainingSaver:
         Raises:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: It could not be written.
         """
-        self._settle(wait=True, tolerant=False)
+        with self._activity("saving"):
+            self._settle(wait=True, tolerant=False)
+
+    def finish_after(self, error: BaseException) -> None:
+        """Like `finish`, but for a program that ends with `error`, so that a failure of the save only warns."""
+        try:
+            self.finish()
+        except Exception as another:  # noqa: BLE001  (any failure is only a warning)
+            warn(f"{another} (the run ends by {type(error).__name__})")
 
     def finish_last(self, where: Where, shared: Callable[[], StateDict], own: Callable[[], StateDict]) -> None:
         """Saves the last step of a training, unless it is saved already, and waits until the save is durable.
@@ -411,7 +435,7 @@ class TrainingSaver:
         """
         began = time.monotonic()
         self.saved_position = place.position
-        with reporting.activity("saving"):
+        with self._activity("saving"):
             try:
                 self._begin(names, place, where, shared, own() | {"random": random_state.capture()}, waits=waits)
             except NotPlainError as error:

@@ -249,6 +249,8 @@ class Training:
     def _reached(self, position: int, *, epoch: int, ends: bool = False, last: bool = False) -> None:
         where = Where(self._step, epoch)
         decision = self._saver.reached(position, where, self._named.state, self._own, ends=ends, last=last)
+        if last:
+            self._saver.finish()
         if decision is Wish.STOP and not last:
             request.notice_stop()
             if self._saver.world.leads:

@@ -117,6 +117,8 @@ class Agreement:
         self._sending: asyncio.Task[None] | None = None
         self._closes = False
         self._sent = SentContents(size) if rank == 0 else None
+        self.noted: dict[int, int] = {}
+        """On rank 0, the last number that each rank has noted, by rank."""
         self._loop: asyncio.AbstractEventLoop | None = None
         if size == 1 or store is None:
             self._part()
@@ -155,6 +157,13 @@ class Agreement:
         elif self._loop:
             self._unsent.append((name, content))
             self._post(self._start_sending)
+
+    def note(self, number: int) -> None:
+        """Tells rank 0 a number, such as the time of a step, in the background. It replaces this rank's last one."""
+        if self._loop:
+            self._post(lambda: self._tell and self._tell("note", number))
+        else:
+            self.noted[self._rank] = number
 
     def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
         """On rank 0: waits for what all ranks have sent under a name, and returns it by rank, once.
@@ -207,7 +216,7 @@ class Agreement:
 
     async def _lead(self, listener: socket.socket, token: str) -> None:
         assert self._sent
-        leader = Leader(self._size, self._function, self._warn)
+        leader = Leader(self._size, self._function, self._warn, self.noted)
         self._connect(lambda word, *numbers: leader.hear(0, word, [*numbers]))
         leader.join(0, self._hear)
         with listener:

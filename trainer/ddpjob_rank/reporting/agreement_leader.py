@@ -24,8 +24,9 @@ class Leader:
     All methods are called in the event loop's thread.
     """
 
-    def __init__(self, size: int, function: str, warn: Callable[[str], None]) -> None:
-        self._size, self._function, self._warn = size, function, warn
+    def __init__(self, size: int, function: str, warn: Callable[[str], None], noted: dict[int, int]) -> None:
+        """`noted` receives the last number that each rank has noted."""
+        self._size, self._function, self._warn, self._noted = size, function, warn, noted
         self._ranks: dict[int, Tell] = {}
         """The ranks that have not ended."""
         self._met = set[int]()
@@ -141,6 +142,8 @@ class Leader:
         match word, numbers:
             case "wish", [1 | 2 as wish]:
                 self._wished = max(self._wished, Wish(wish))
+            case "note", [number]:
+                self._noted[rank] = number
             case "acted", [number, 1 | 2 as wish] if number in self._acted:
                 if not self._acted[number]:
                     loop = asyncio.get_running_loop()

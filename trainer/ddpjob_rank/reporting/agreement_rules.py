@@ -30,7 +30,7 @@ MISMATCH_SECONDS = 45.0
 FARTHER = 4
 """If a rank was too late for an order, the next order is farther ahead by this factor."""
 
-CONTENT_BYTES = 1 << 30
+CONTENT_BYTES = 1 << 36
 LAST_WORDS_SECONDS = 2.0
 """How much later than the end of its connection a rank's last content may arrive."""
 

@@ -26,7 +26,7 @@ _agreements: dict[str, tuple[Agreement, weakref.ref[Any] | None]] = {}
 _made: dict[str, int] = {}
 
 
-def agreement_of_group(key: str, function: str) -> Agreement:
+def agreement_of_group(key: str, function: str, other_store: Any = None) -> Agreement:
     """The agreement of the default process group's ranks; a new one if the script has formed another group.
 
     Without a group it is the agreement of a single rank. All ranks must ask for the same agreements in each group.
@@ -34,12 +34,10 @@ def agreement_of_group(key: str, function: str) -> Agreement:
     Args:
         key: The name of the agreement within its group.
         function: The name of the function that all ranks have to call equally often, for warnings.
+        other_store: A store to use instead of the group's.
     """
     c10d: Any = sys.modules.get(C10D)
-    try:
-        store = c10d._get_default_store() if c10d is not None else None  # noqa: SLF001  (there is no public way to it)
-    except ValueError:  # There is no group.
-        store = None
+    store = other_store or _store(c10d)
     agreement, former = _agreements.get(key, (None, None))
     if agreement and (former() if former else None) is store:
         return agreement
@@ -49,6 +47,13 @@ def agreement_of_group(key: str, function: str) -> Agreement:
     # If nobody else keeps it alive, the store of rank 0 no longer listens on its port.
     _agreements[key] = agreement, weakref.ref(store) if store is not None else None
     return agreement
+
+
+def _store(c10d: Any) -> Any:
+    try:
+        return c10d._get_default_store() if c10d is not None else None  # noqa: SLF001  (there is no public way to it)
+    except ValueError:  # There is no group.
+        return None
 
 
 def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:

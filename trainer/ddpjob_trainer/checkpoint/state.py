@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import torch
-from ddpjob import random_state
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob_rank.console import say
@@ -22,32 +21,32 @@ RATES = ("lr", "initial_lr")
 
 
 def shared(learner: Learner) -> StateDict:
-    """The state that is the same on all ranks, in its plain form. Its tensors are not copies: training changes them.
-
-    Raises:
-        ConfigError: The state has a value that could not be read back without running code from the checkpoint.
-    """
-    state = {
+    """The state that is the same on all ranks. Its tensors are not copies: training changes them."""
+    return {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
         "scaler": learner.scaler.state_dict() if learner.scaler else None,
         "average": _average(learner.average) if learner.average else None,
     }
+
+
+def check(learner: Learner) -> None:
+    """Checks before the first step that the shared state can be saved.
+
+    Raises:
+        ConfigError: It has a value that could not be read back without running code from the checkpoint.
+    """
     try:
-        form: StateDict = plain(state)
+        plain(shared(learner))
     except NotPlainError as error:
         part = error.keys.pop()
         raise ConfigError(f"the {part}'s state_dict() cannot be saved: {error}. {PLAIN}") from error
-    return form
 
 
 def of_rank(learner: Learner) -> StateDict:
-    """The state that differs from rank to rank: this rank's random generators and compression."""
-    return {
-        "random": random_state.capture(),
-        "compression": learner.compression.capture() if learner.compression else None,
-    }
+    """The state that differs from rank to rank, without random generators: that of compression."""
+    return {"compression": learner.compression.capture() if learner.compression else None}
 
 
 def evaluated(state: StateDict) -> dict[str, Tensor]:

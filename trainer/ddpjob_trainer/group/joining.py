@@ -1,11 +1,13 @@
 """The process group of a run: how a process joins the others, and how it leaves them."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from ddpjob.group.collectives import all_gather
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine.interface import CHOSEN, choose_interface, local_address
@@ -120,3 +122,19 @@ def _clear_up(world: World, config: TrainConfig) -> None:
     if world.leads and config.place.init_file is not None:
         with suppress(OSError):
             config.place.init_file.unlink()
+
+
+def store_of_mpi(world: World) -> Store | None:
+    """A store of all ranks, if their backend is MPI, which has none. All ranks make this call together."""
+    if world.alone or dist.get_backend() != MPI:
+        return None
+    return store_through_group(world)
+
+
+def store_through_group(world: World) -> Store:
+    """A new store that rank 0 serves. The ranks find it through their process group."""
+    served = dist.TCPStore(socket.gethostname(), 0, is_master=True, wait_for_workers=False) if world.leads else None  # type: ignore[attr-defined]
+    host, port = all_gather((served.host, served.port) if served else ("", 0), world)[0]
+    store = served or dist.TCPStore(host, port, is_master=False, wait_for_workers=False)  # type: ignore[attr-defined]
+    _KEPT.append(store)
+    return store

@@ -1,6 +1,10 @@
 """The position of a run: how far it has come."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from ddpjob_rank.reporting import report as reporting
 
 
 @dataclass(slots=True)
@@ -31,3 +35,11 @@ class Position:
         """Moves on to the beginning of the next epoch."""
         self.epoch += 1
         self.samples = 0
+
+    @contextmanager
+    def during(self, activity: str) -> Iterator[None]:
+        """A context for an activity of the run. After an error in it, a failure report names the activity."""
+        before, self.activity = self.activity, activity
+        with reporting.activity(activity):
+            yield
+        self.activity = before

@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from ddpjob_rank.console import record
 from ddpjob_rank.failure.failure_report import last_line
 from ddpjob_rank.reporting import report as reporting
+from ddpjob_rank.reporting.agreement import Agreement
 from ddpjob_rank.world import World
 from torch import Tensor
 from torch.optim import Optimizer
-
-from ddpjob_trainer.group.collective_agreement import CollectiveAgreement
 
 from .position import Position
 from .progress_lines import ProgressLines
 from .recorder import Recorder, by_rank
 from .step_times import StepTimes
+
+MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Reporter:
     progress: ProgressLines
     recorder: Recorder
     times: StepTimes
-    agreement: CollectiveAgreement
+    agreement: Agreement
     world: World
     optimizer: Optimizer
     global_batch: int
@@ -78,7 +79,8 @@ class Reporter:
         reporting.report(step=step, loss=self.progress.loss)
         if parts := self.times.step():
             reporting.report_parts(parts)
-            self.recorder.add("timed", step, seconds=parts, rank_seconds=by_rank(self.agreement.rank_seconds))
+            self.agreement.note(round(self.times.busy_seconds * MICROSECONDS))
+            self.recorder.add("timed", step, seconds=parts, rank_seconds=by_rank(self._rank_seconds()))
         if line:
             self.recorder.add(
                 "progress",
@@ -88,6 +90,11 @@ class Reporter:
                 learning_rate=self._learning_rate(),
                 samples_per_second=line.steps_per_second * self.global_batch,
             )
+
+    def _rank_seconds(self) -> list[float]:
+        """On rank 0, the time of each rank's own part of a step, 0 if it is unknown; empty if none is known."""
+        noted = self.agreement.noted
+        return [noted.get(rank, 0) / MICROSECONDS for rank in range(self.world.world_size)] if noted else []
 
     def _learning_rate(self) -> float | None:
         """The first group's rate in the next step; None if it is a tensor, which may be slow to read from a GPU."""
