@@ -26,6 +26,7 @@ from ddpjob.checkpoint.finite import finite_parameters
 from ddpjob.random_state import seed_all
 from ddpjob.training.saver import Saved, TrainingSaver, Where
 from ddpjob_rank.console import say
+from ddpjob_rank.errors import DivergedError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 from ddpjob_rank.reporting.group_agreement import agreement_of_group
@@ -308,9 +309,15 @@ class TrainingLoop:
         if again and self.saver.saved_position == 2 * step:
             return
         last = step == self.total_steps or (epoch_ends and self.position.epoch == self.epochs)
-        decision = self.saver.reached(
-            2 * step + again, self._where(), self._shared, self._own, ends=epoch_ends, last=last
-        )
+        try:
+            decision = self.saver.reached(
+                2 * step + again, self._where(), self._shared, self._own, ends=epoch_ends, last=last
+            )
+        except DivergedError:
+            # The save that failed had the states of all ranks, each of which had checked its own losses before. So
+            # these gradients can be checked, and a message about them says more than one about parameters.
+            self.watch.look(own=step, everybodys=self.saver.begun_step)
+            raise
         if decision is Wish.STOP:
             raise StoppedOnRequest(self._last_words())
 

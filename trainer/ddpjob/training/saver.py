@@ -142,6 +142,8 @@ class TrainingSaver:
         self.saves = settings.directory is not None
         self.saved_position: int | None = None
         """The position of the last save; None if this process has not saved yet."""
+        self.begun_step = -1
+        """On rank 0, the step of the last save for which all ranks' states were awaited; -1 if there was none."""
         self._settings = settings
         self._agreement = agreement
         self._group = group
@@ -210,7 +212,7 @@ class TrainingSaver:
         saved = Saved(found.state, found.location) if found else Saved(decode(content.path), "")
         # A rank that keeps a part of the ranks' states must not keep the whole file open.
         saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
-        self._step = saved.step
+        self._step = self._durable = saved.step
         if found:
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
         reporting.report(resumed=saved.step)
@@ -469,6 +471,7 @@ class TrainingSaver:
             return
         self._settle(wait=True)
         self._writer.begin(manifest, plain(shared()), lambda: self._ranks(names[0], place))
+        self.begun_step = where.step
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
