@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -54,9 +56,12 @@ class Trainer:
         self.args = SimpleNamespace(output_dir=str(directory))
         self.state = SimpleNamespace(global_step=steps, max_steps=10)
         self.resumed: Any = "not trained"
+        self.callbacks: list[Any] = []
 
     def train(self, resume_from_checkpoint: Any = None, trial: Any = None, **_: Any) -> str:
         self.resumed = resume_from_checkpoint
+        for callback in self.callbacks:
+            callback.on_train_begin(None, None, control())
         return f"trained {trial}"
 
 
@@ -174,6 +179,24 @@ def test_a_stop_saves_once_and_ends_the_program(library: Any, agreement: Agreeme
 def test_a_training_that_has_finished_is_not_said_to_have_stopped(library: Any, tmp_path: Path) -> None:
     request.notice_stop()
     assert library.Trainer(tmp_path, steps=10).train() == "trained None"
+
+
+@pytest.mark.usefixtures("agreement")
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_the_training_a_signal_does_what_it_did_before(
+    ours: Any, library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    monkeypatch.setenv("DDPJOB_NAME", "job")
+    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(tmp_path / "heartbeat"))
+    before, during = signal.getsignal(signal.SIGTERM), []
+    watching = SimpleNamespace(on_train_begin=lambda *_: during.append(signal.getsignal(signal.SIGTERM)))
+    trainer = library.Trainer(tmp_path)
+    trainer.callbacks = [ours.StopCallback(), watching, *([None] if fails else [])]
+    with pytest.raises(AttributeError) if fails else nullcontext():
+        trainer.train()
+    assert signal.getsignal(signal.SIGTERM) == before != during[0]
+    assert not request._delegated
+    assert not list(tmp_path.glob("heartbeat.save")), "requests for a checkpoint are refused as well"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

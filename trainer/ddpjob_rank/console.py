@@ -45,6 +45,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{ending}"
 
 
+def with_article(noun: str) -> str:
+    """A noun, or the name of a class, with its indefinite article: `an int`, `a Tensor`."""
+    return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"
+
+
 def _write(stream: TextIO, line: str) -> None:
     with contextlib.suppress(BrokenPipeError):
         stream.write(f"{line}\n")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from itertools import count
+from itertools import count, product
 from typing import TypeVar
 from unittest.mock import DEFAULT, Mock, patch
 
@@ -326,8 +326,41 @@ def test_rank_0_gathers_what_the_ranks_send(size: int, gang: Callable[..., Gang]
     for name in ("one", "another"):
         for rank, content in zip(made.ranks, contents, strict=True):
             rank.send(name, content)
-    for name in ("another", "one"):
+    for name in ("one", "another"):
         assert made.ranks[0].gathered(name, patience(SOON)) == dict(enumerate(contents))
+
+
+def test_a_rank_that_is_far_ahead_is_waited_for_with_what_it_has_sent(gang: Callable[..., Gang]) -> None:
+    made = gang(2)
+    names = [f"save-{number}" for number in range(30 * agreement_rules.CONTENTS_KEPT)]
+    for name in names:
+        made.ranks[1].send(name, name.encode())
+    for name in sorted({*random.sample(names, 5), names[-1]}, key=names.index):
+        made.ranks[0].send(name, b"own")
+    for name in [name for name in names if name in made.ranks[0]._sent._contents[0]]:  # type: ignore[union-attr]
+        assert made.ranks[0].gathered(name, patience(SOON)) == {0: b"own", 1: name.encode()}
+    assert made.ranks[0]._sent._contents == [{}, {}], "what is older than a gathered content"  # type: ignore[union-attr]
+
+
+def test_rank_0_finds_out_how_far_the_others_are(gang: Callable[..., Gang]) -> None:
+    made = gang(3)
+    made.until_connected()
+    for number, rank in enumerate(made.ranks):
+        rank.steps = 5 + number
+        rank.reached(10 * number)
+    assert made.ranks[0].survey(patience(SOON)) == {0: (0, 5), 1: (10, 6), 2: (20, 7)}
+    made.ranks[1].wish(Wish.SAVE)
+    made.ranks[2].close()
+    wait_for("its end", lambda: made.ranks[0].survey(patience(SOON)).keys() == {0, 1})
+
+
+def test_without_an_answer_nothing_is_known(gang: Callable[..., Gang]) -> None:
+    made = gang(2)
+    made.until_connected()
+    made.ranks[1]._tell = lambda *_: None
+    assert made.ranks[0].survey(patience(SOON)) == {0: (-1, 0)}
+    made.ranks[0].close()
+    assert made.ranks[0].survey(0.05) == {}
 
 
 def test_nobody_waits_for_the_contents_of_a_rank_that_has_ended(
@@ -339,13 +372,14 @@ def test_nobody_waits_for_the_contents_of_a_rank_that_has_ended(
     for rank in (0, 1):
         made.ranks[rank].send("state", b"content")
     made.ranks[1].close()
-    wait_for("its content", lambda: "state" in made.ranks[0]._sent._contents)  # type: ignore[union-attr]
+    wait_for("its content", lambda: "state" in made.ranks[0]._sent._contents[1])  # type: ignore[union-attr]
     with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing$"):
         made.ranks[0].gathered("state", 0.5)
     made.ranks[2].close()
     wait_for("its end", lambda: 2 in made.ranks[0]._sent._left)  # type: ignore[union-attr]
-    with pytest.raises(agreement_server.RanksEndedError, match=r"^rank 2 has ended, and sent nothing$"):
+    with pytest.raises(agreement_server.NotSentError, match=r"^rank 2 has ended, and sent nothing$") as told:
         made.ranks[0].gathered("state", 0.5)
+    assert told.value.final
 
 
 def test_bytes_that_do_not_arrive_are_sent_again(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,17 +394,18 @@ def test_bytes_that_do_not_arrive_are_sent_again(gang: Callable[..., Gang], monk
 
 
 def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_dropped(
-    gang: Callable[..., Gang],
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(agreement_rules, "KEPT_BYTES", 0)
     made = gang(3)
-    for rank in made.ranks[:2]:
-        for name in "abcde":
-            rank.send(name, b"content")
-    wait_for("the last", lambda: len(made.ranks[0]._sent._contents.get("e", ())) == 2)  # type: ignore[union-attr]
+    for rank, name in product(range(2), "abcde"):
+        made.ranks[0]._sent.put(rank, name, b"content")  # type: ignore[union-attr]
     with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing$"):
         made.ranks[0].gathered("e", 0.05)
-    with pytest.raises(TimeoutError, match=r"^ranks 0, 1, 2 have sent nothing$"):
+    far = r"^ranks 0, 1 have come too far ahead of rank 0, which could not keep all states$"
+    with pytest.raises(agreement_server.NotSentError, match=far) as told:
         made.ranks[0].gathered("a", 0.05)
+    assert told.value.final
 
 
 def test_what_cannot_be_sent_is_refused(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:

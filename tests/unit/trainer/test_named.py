@@ -152,7 +152,7 @@ def test_objects_that_only_one_of_both_has_are_told(tmp_path: Path) -> None:
 
 
 def test_an_object_without_a_state_is_refused_by_name_and_type() -> None:
-    refusal = "model.d: a list has no state_dict() and load_state_dict(), so its state cannot be saved and restored"
+    refusal = "model.d is a list, which has no state_dict() and load_state_dict(), so its state cannot be saved and"
     with pytest.raises(ConfigError, match=re.escape(refusal)):
         Named({"model": {"g": nn.Linear(1, 1), "d": [1]}})
 

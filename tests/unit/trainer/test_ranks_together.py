@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 import torch
 from ddpjob.checkpoint.encoding import decode
-from ddpjob.training import saver
+from ddpjob.training import rank_states, saver
 from ddpjob.training.save_settings import SaveSettings
 from ddpjob.training.saver import TrainingSaver, Where
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.reporting.agreement import Wish
 from ddpjob_rank.reporting.agreement_server import SentContents
 from ddpjob_rank.world import World
+
+from tests.support.waiting import wait_for
 
 END = 1 << 40
 """The position at which the first epoch ends."""
@@ -22,9 +24,12 @@ class Part:
     """A rank's part in an agreement whose decisions the test makes."""
 
     decision = Wish.NOTHING
+    function = "training.step()"
+    steps = 0
 
     def __init__(self, rank: int, sent: SentContents) -> None:
         self._rank, self._sent = rank, sent
+        self.known: dict[int, tuple[int, int]] = {}
         self.gathered = sent.gathered
 
     def reached(self, _position: int) -> Wish:
@@ -33,24 +38,37 @@ class Part:
     def wish(self, _wish: Wish) -> None:
         pass
 
+    def survey(self, _seconds: float) -> dict[int, tuple[int, int]]:
+        return self.known
+
     def send(self, name: str, content: bytes) -> None:
         self._sent.put(self._rank, name, content)
 
 
 class Rank:
-    def __init__(self, rank: int, directory: Path, sent: SentContents, every_steps: int | None) -> None:
+    def __init__(
+        self,
+        rank: int,
+        directory: Path,
+        sent: SentContents,
+        every_steps: int | None,
+        **more: Any,
+    ) -> None:
         settings = SaveSettings(
-            directory=str(directory), every_steps=every_steps, every_seconds=None, keep=3, uid="", attempt=0
+            directory=str(directory), every_steps=every_steps, every_seconds=None, keep=3, uid="", attempt=0, **more
         )
+        self.own: dict[str, Any] = {}
         self.part: Any = Part(rank, sent)
         self.saver = TrainingSaver(settings, World(rank, rank, 2, 2), self.part, check_finite=lambda _: None)
         self._rank = rank
 
-    def reach(self, position: int, step: int, *, ends: bool = False, decision: Wish = Wish.NOTHING) -> None:
+    def reach(
+        self, position: int, step: int, *, ends: bool = False, decision: Wish = Wish.NOTHING, **how: Any
+    ) -> None:
         self.part.decision = decision
         where = Where(step, position // END + (not ends))
-        own = {"rank": self._rank, "position": position}
-        self.saver.reached(position, where, lambda: {"x": torch.ones(1)}, lambda: own, ends=ends)
+        own = {"rank": self._rank, "position": position, **self.own}
+        self.saver.reached(position, where, lambda: {"x": torch.ones(1)}, lambda: own, ends=ends, **how)
 
 
 @pytest.fixture
@@ -71,7 +89,7 @@ def test_ranks_with_different_numbers_of_batches_do_not_save_by_their_own_steps(
     second.reach(END + 1, 2)  # Its second step, but of another epoch.
     first.reach(1, 1)
     first.reach(2, 2)
-    with pytest.raises(PeerLostError, match="rank 1 has sent nothing"):
+    with pytest.raises(PeerLostError, match="step 2 is not saved: rank 1 has sent nothing"):
         first.saver.finish()
     assert list(tmp_path.iterdir()) == []
 
@@ -90,9 +108,98 @@ def test_a_rank_that_has_run_out_of_batches_saves_at_the_end_of_its_epoch(
     assert [[own["position"] for own in state["ranks"]] for state in states] == [[2, END], [END, END]]
 
 
+@pytest.mark.parametrize("ranks", [2], indirect=True)
+def test_a_save_that_is_due_at_the_last_batch_of_some_ranks_has_their_states_of_the_epochs_end(
+    ranks: tuple[Rank, Rank], tmp_path: Path
+) -> None:
+    first, second = ranks
+    second.reach(2, 2, postpones=lambda: True)
+    second.reach(END, 2, ends=True)
+    first.reach(2, 2)
+    first.saver.finish()
+    (checkpoint,) = tmp_path.iterdir()
+    assert [own["position"] for own in decode(checkpoint / "state.pt")["ranks"]] == [2, END]
+
+
+def test_if_rank_0_runs_out_of_batches_first_all_ranks_save_the_end_of_the_epoch(
+    ranks: tuple[Rank, Rank], tmp_path: Path
+) -> None:
+    first, second = ranks
+    first.reach(1, 1)
+    second.reach(1, 1)
+    second.reach(2, 2, decision=Wish.SAVE)
+    second.reach(3, 3)
+    second.reach(END, 3, ends=True)
+    first.reach(END, 1, ends=True, decision=Wish.SAVE)
+    first.saver.finish()
+    (checkpoint,) = tmp_path.iterdir()
+    assert [own["position"] for own in decode(checkpoint / "state.pt")["ranks"]] == [END, END]
+
+
+@pytest.mark.parametrize("ranks", [2], indirect=True)
+def test_ranks_that_make_different_numbers_of_steps_agree_from_then_on(
+    ranks: tuple[Rank, Rank],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(saver, "RANKS_SECONDS", 60.0)
+    monkeypatch.setattr(rank_states, "PASSED_SECONDS", 0.0)
+    first, second = ranks
+    wishes: list[Wish] = []
+    first.part.wish = wishes.append
+    first.part.known = {0: (END + 2, 5), 1: (END + 1, 3)}
+    second.reach(END, 1, ends=True)
+    first.reach(2, 2)
+    wait_for("the proof that rank 1 has passed this step", lambda: not first.saver._writer.busy)  # type: ignore[union-attr]
+    first.reach(END, 2, ends=True)
+    assert capsys.readouterr().err == (
+        "warning: step 2 is not saved: rank 1 has sent nothing for it (rank 0 has made 5 steps, rank 1 has made 3"
+        " steps). Call training.step() equally often on all ranks. Training goes on, and the ranks agree on when to"
+        " save from now on\n"
+    )
+    first.reach(END + 1, 3)
+    first.reach(END + 2, 4)
+    assert wishes == [Wish.SAVE, Wish.SAVE], "for the save that was lost, and for the one that is due"
+    for rank in ranks:
+        rank.reach(END + 3, 5, decision=Wish.SAVE)
+    first.saver.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+def test_at_a_stop_a_missing_rank_is_waited_for_as_long_as_its_grace_period_allows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = SentContents(2)
+    first, second = (Rank(rank, tmp_path, sent, None, stop_seconds=0.0) for rank in range(2))
+    for rank in (second, first):
+        rank.reach(1, 1, decision=Wish.SAVE)
+    first.saver.finish()
+    with pytest.raises(PeerLostError, match="step 2 is not saved: rank 1 has sent nothing"):
+        first.reach(2, 2, decision=Wish.STOP)
+    newest = f"the newest checkpoint is that of step 1, {tmp_path}/step-00000001"
+    assert f"warning: stopped on request after step 2, which is not saved: {newest}\n" in capsys.readouterr().err
+
+
+def test_a_rank_whose_state_cannot_be_saved_fails_the_save_at_once_and_says_why(
+    ranks: tuple[Rank, Rank], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = ranks
+    second.own = {"lock": Path.home}
+    for rank in (second, first):
+        rank.reach(1, 1, decision=Wish.SAVE)
+    first.saver.finish()
+    assert list(tmp_path.iterdir()) == []
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(" of type")[0] for line in told] == [
+        "warning: step 1 is not saved: ['lock'] is",
+        "warning: step 1 is not saved: rank 1 has a state that cannot be saved: ['lock'] is",
+    ]
+
+
 def test_ranks_that_stop_each_by_itself_save_no_mixed_state(ranks: tuple[Rank, Rank], tmp_path: Path) -> None:
     first, second = ranks
     second.reach(2, 2, decision=Wish.STOP)
-    with pytest.raises(PeerLostError, match="rank 1 is at another step than rank 0"):
+    with pytest.raises(PeerLostError, match="step 3 is not saved: rank 1 is at another step"):
         first.reach(3, 3, decision=Wish.STOP)
     assert list(tmp_path.iterdir()) == []

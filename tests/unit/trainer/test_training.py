@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import pytest
 import torch
 from ddpjob import Training
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.data.resumable_loader import ResumableLoader
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageError
+from ddpjob_rank.reporting import request
+from ddpjob_rank.reporting.agreement import Wish
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
@@ -152,20 +156,57 @@ def test_step_only_notes_and_the_state_includes_what_the_body_does_after_it(tmp_
     assert (resumed, former) == (2, 2)
 
 
-def test_a_save_at_the_last_batch_resumes_with_no_batch_left_and_what_follows_the_inner_loop_runs(
-    tmp_path: Path,
+def test_what_is_due_at_the_last_batch_is_saved_once_after_what_follows_the_inner_loop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    former = Script(tmp_path, settings={"every_steps": BATCHES})
-    for _ in former.training.epochs(1):
-        for x in former.training.batches():
-            former.training.step(former.update(x))
-        wait(former.training)
-        break
+    former = Script(tmp_path, settings={"every_steps": BATCHES // 2})
+    stop_at(former, BATCHES + 1)
+    assert saves(capsys.readouterr().out) == [(BATCHES // 2, 1), (BATCHES, 1)]
+    script = Script(tmp_path)
+    assert script.training.resumed is not None
+    assert (script.training.resumed.step, script.training.resumed.epoch) == (BATCHES, 1)
+    assert script.scheduler.last_epoch == 1
+    assert next(script.train()) == (1, BATCHES + 1)
+
+
+def test_what_the_ranks_agree_to_save_at_the_last_batch_waits_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script(tmp_path, settings={"every_seconds": 1000})
+    for _, step in script.train():
+        if step % BATCHES == 0:
+            script.training._saver._agreement.wish(Wish.SAVE)
+    assert saves(capsys.readouterr().out) == [(BATCHES, 1), (2 * BATCHES, 2)]
+
+
+class Unsized:
+    """Batches without a length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.rand(BATCHES, 3, 2))
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["a stop", "a loader without a length"])
+def test_a_save_at_the_last_batch_resumes_with_no_batch_left_and_what_follows_the_inner_loop_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, stops: bool
+) -> None:
+    former = Script(tmp_path, settings={"every_steps": 100 if stops else BATCHES})
+    former.training._loader = ResumableLoader(former.loader if stops else Unsized())
+    with suppress(SystemExit):
+        for _ in former.training.epochs(2):
+            for x in former.training.batches():
+                former.training.step(former.update(x))
+                if former.training.global_step == BATCHES and stops:
+                    signal.raise_signal(signal.SIGTERM)
+            wait(former.training)
+            break
+    monkeypatch.setattr(request, "_asked", False)
     script = Script(tmp_path)
     assert script.training.resumed is not None
     assert (script.training.resumed.step, script.training.resumed.epoch) == (BATCHES, 0)
     assert next(script.train()) == (1, BATCHES + 1)
     assert script.scheduler.last_epoch == 1
+    assert "no batch of epoch 0 is left, because the checkpoint was saved after its last" in capsys.readouterr().out
 
 
 def test_by_default_the_end_of_each_epoch_is_saved_and_resumed(
@@ -229,16 +270,32 @@ def test_saves_by_steps_are_due_also_where_the_body_makes_several_steps(
             wait(training)
             training.step()
             training.step()
-    assert saves(capsys.readouterr().out) == [(4, 1), (6, 1), (10, 1), (10, 1)]
+    assert saves(capsys.readouterr().out) == [(4, 1), (6, 1), (10, 1)]
 
 
-def test_the_end_of_an_epoch_is_newer_than_its_last_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_step_of_the_training_is_saved_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     list(Script(tmp_path, settings={"every_steps": BATCHES}).train(1))
     said = capsys.readouterr()
-    assert saves(said.out) == [(BATCHES, 1), (BATCHES, 1)]
+    assert saves(said.out) == [(BATCHES, 1)]
     assert said.err == ""
-    assert ddpjob.newest(tmp_path) == tmp_path / "step-00000004-2"
+    assert ddpjob.newest(tmp_path) == tmp_path / "step-00000004"
     assert Script(tmp_path).training.epoch == 1
+
+
+def test_without_calls_of_step_one_warning_says_what_it_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(model=nn.Linear(1, 1), loader=range(3), directory=tmp_path)
+    for _ in training.epochs(3):
+        for _ in training.batches():
+            pass
+    training = Training(model=nn.Linear(1, 1), loader=range(250))
+    for _ in training.epochs(1):
+        for number in training.batches():
+            if number > 150:
+                training.step()
+    told = re.findall("warning: rank 0 has not called (.*): call it after each step", capsys.readouterr().err)
+    assert told == ["training.step(loss) in epoch 0", "training.step(loss) in 100 batches"]
 
 
 def test_a_finished_training_says_that_no_epoch_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,6 +443,51 @@ def test_a_loop_without_a_loader_resumes_by_epochs(tmp_path: Path) -> None:
     assert list(Training(model=nn.Linear(1, 1), directory=tmp_path).epochs(5)) == [3, 4]
 
 
+def test_a_loop_without_a_loader_saves_and_stops_where_it_asks_for_a_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"directory": tmp_path, "every_steps": 2}
+    training, made = Training(model=nn.Linear(1, 1), **settings), []
+
+    def train() -> None:
+        for epoch in training.epochs(3):
+            for number in range(5):
+                wait(training)
+                training.step()
+                made.append((epoch, number))
+                if len(made) == 8:
+                    signal.raise_signal(signal.SIGTERM)
+                if ddpjob.stop_requested():
+                    break
+
+    with pytest.raises(SystemExit) as stopped:
+        train()
+    assert stopped.value.code == 205
+    assert made[-1] == (1, 2)
+    said = capsys.readouterr()
+    assert saves(said.out) == [(2, 1), (4, 1), (6, 2), (8, 2)]
+    assert f"stopped on request after step 8, which is saved in {tmp_path}\n" in said.out
+    monkeypatch.setattr(request, "_asked", False)
+    training = Training(model=nn.Linear(1, 1), **settings)
+    assert (training.global_step, list(training.epochs(3))) == (8, [1, 2])
+    assert "epoch 1 begins again, and the samples seen in it are seen twice" in capsys.readouterr().err
+
+
+def test_without_a_loader_a_stop_that_nobody_asks_for_waits_for_the_end_of_the_epoch(tmp_path: Path) -> None:
+    training = Training(model=nn.Linear(1, 1), directory=tmp_path)
+    epochs = training.epochs(3)
+    for _ in range(2):
+        next(epochs)
+        training.step()
+    signal.raise_signal(signal.SIGTERM)
+    training.step()
+    with pytest.raises(SystemExit):
+        next(epochs)
+    assert Training(model=nn.Linear(1, 1), directory=tmp_path).resumed == ddpjob.Resumed(
+        3, 2, str(tmp_path / "step-00000003"), ()
+    )
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), torch.tensor(float("nan"))])
 def test_a_loss_that_is_not_finite_stops_training_and_is_not_saved(bad: Any, tmp_path: Path) -> None:
     training = Training(model=nn.Linear(1, 1), loader=range(3), directory=tmp_path, every_steps=1)
@@ -442,7 +544,7 @@ def test_a_save_that_fails_is_told_and_the_next_one_counts(
     assert (
         said.err == "warning: the disk has a problem. Training goes on, and tries again when the next save is due\n"
     )
-    assert saves(said.out) == [(4, 1), (4, 1)]
+    assert saves(said.out) == [(4, 1)]
 
 
 class Noting(StepLR):
@@ -493,6 +595,56 @@ def test_a_state_that_becomes_unsavable_fails_each_save_aloud_and_training_goes_
     said = capsys.readouterr()
     assert "step 1 is not saved: ['plan']['noted'] is of type" in said.err
     assert (2, 1) in saves(said.out)
+
+
+class Aging(Odd):
+    """A loader whose position is plain at first."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for self.seen in range(6):
+            yield self.seen
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": KilledError() if self.seen in {2, 3} else self.seen}
+
+
+def test_a_position_that_cannot_be_saved_later_fails_these_saves_aloud_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = Training(model=nn.Linear(1, 1), loader=Aging(), directory=tmp_path, every_steps=1, keep=9)
+    for _ in training.epochs(1):
+        for _ in training.batches():
+            wait(training)
+            training.step()
+    said = capsys.readouterr()
+    assert [step for step, _ in saves(said.out)] == [1, 2, 5, 6, 6]
+    assert re.findall(r"warning: step (\d) is not saved: state_dict\(\) of Aging cannot", said.err) == ["3", "4"]
+
+
+def test_what_the_checkpoint_or_the_program_has_more_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list(Script(tmp_path).train(1))
+    capsys.readouterr()
+    training = Training(model=nn.Linear(2, 1), ema=AveragedModel(nn.Linear(2, 1)), directory=tmp_path)
+    assert training.resumed is not None
+    assert capsys.readouterr().err == "".join(f"warning: resumed: {change}\n" for change in training.resumed.changes)
+    assert len(training.resumed.changes) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"every_step": 5}, "every_step is an int, which has no state_dict() and load_state_dict(); did you mean"),
+        ({"loder": [1]}, "; did you mean loader?"),
+        ({"net": 1.5}, "net is a float, which has no state_dict() and load_state_dict(), so its state cannot be"),
+    ],
+)
+def test_a_misspelled_argument_is_named(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        Training(model=nn.Linear(1, 1), **arguments)
 
 
 @pytest.mark.parametrize("savable", [True, False])

@@ -28,6 +28,11 @@ class SamplerTracker(Tracker):
         sampler: DistributedBatchSampler = self._loader.batch_sampler
         return sampler
 
+    @property
+    def last(self) -> bool:
+        """Whether no batch of the epoch is left."""
+        return not self._sampler.order.steps(self._sampler.state_dict(self.handed.batches)["samples"])
+
     def state(self) -> State:
         """The number of samples that all ranks have seen, without those that workers fetch ahead."""
         position = self._sampler.state_dict(self.handed.batches)

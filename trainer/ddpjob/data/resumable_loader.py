@@ -34,6 +34,11 @@ class ResumableLoader:
         """Why a resumption begins the epoch again, and what to do about it; None if it goes on in its middle."""
         return self._tracker.unknown if self._tracker else "the program iterates over its data itself"
 
+    @property
+    def last(self) -> bool:
+        """Whether no batch of the present epoch is left. False if this is unknown."""
+        return self._tracker is not None and self._tracker.last
+
     def batches(self, epoch: int) -> Iterator[Any]:
         """Yields the batches of an epoch. In the epoch of a restored state, batches that were seen are left out.
 
@@ -64,7 +69,7 @@ class ResumableLoader:
         """This rank's position in the data, as plain values. Call it between two batches, or between two epochs.
 
         Raises:
-            ConfigError: The loader's own state has values that are not plain.
+            PositionError: The loader's own state has values that are not plain.
         """
         if self._states:  # Nothing was seen since the resumption.
             return {"kind": "former", "epoch": None, "ended": False, "states": self._states}

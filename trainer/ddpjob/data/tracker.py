@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple
 
+from ddpjob_rank.errors import ConfigError
+
 from .beginning import own_preserved
 from .index_order import Handed
 from .loader_parts import own_generators, set_epoch, set_states
 
 State = dict[str, Any]
 """A position, as plain values."""
+
+
+class PositionError(ConfigError):
+    """The position in the data cannot be saved."""
 
 
 class BeginAgain(Exception):  # noqa: N818  (not an error)
@@ -57,6 +63,14 @@ class Tracker(ABC):
         self.handed.batches = 0
         with own_preserved(self._loader) if self._starts_workers_again() else nullcontext():
             return iter(self._loader)
+
+    @property
+    def last(self) -> bool:
+        """Whether no batch of the epoch is left. False if this is unknown."""
+        try:
+            return bool(self.handed.batches == len(self._loader))
+        except TypeError:  # A DataLoader over a data set without a length has none either.
+            return False
 
     @abstractmethod
     def state(self) -> State:

@@ -13,7 +13,7 @@ from .index_tracker import IndexTracker, SamplerTracker
 from .loader_parts import set_epoch
 from .replay_tracker import ReplayTracker, UnknownTracker
 from .sampler import DistributedBatchSampler
-from .tracker import BeginAgain, Ranks, State, Tracker
+from .tracker import BeginAgain, PositionError, Ranks, State, Tracker
 
 
 def tracker_of(loader: Iterable[Any], ranks: Ranks) -> Tracker:
@@ -63,13 +63,13 @@ class StatefulTracker(Tracker):
         """The state of the loader or data set.
 
         Raises:
-            ConfigError: The state has values that could not be read back without running code.
+            PositionError: The state has values that could not be read back without running code.
         """
         state = self._holder.state_dict()
         try:
             values.encode(state)
         except TypeError as error:
-            raise ConfigError(
+            raise PositionError(
                 f"state_dict() of {type(self._holder).__name__} cannot be saved: {error}: it may contain only"
                 " tensors, numpy arrays, numbers, strings, bytes, and lists, tuples and dicts of these"
             ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ddpjob_rank.console import with_article
 from torch import Tensor
 
 SIZE_BYTES = 8
@@ -66,7 +67,7 @@ def _to_json(value: object, tensors: list[Tensor]) -> object:  # noqa: PLR0911  
         case None | bool() | int() | float() | str():
             return value
         case _:
-            raise TypeError(f"a {type(value).__name__} cannot be sent to another process")
+            raise TypeError(f"{with_article(type(value).__name__)} cannot be sent to another process")
 
 
 def _numbers(tensor: Tensor) -> bytes:

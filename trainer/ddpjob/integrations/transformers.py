@@ -98,7 +98,11 @@ def _resuming(train: Any) -> Any:
         if trial is None and directory not in trained:  # A second training in one directory begins anew.
             trained.add(directory)
             resume_from_checkpoint = _agreed_checkpoint(directory, resume_from_checkpoint)
-        result = train(self, resume_from_checkpoint, trial, *args, **kwargs)
+        try:
+            result = train(self, resume_from_checkpoint, trial, *args, **kwargs)
+        finally:  # From now on, nothing would act on a signal or a request.
+            request.stops_no_more()
+            on_save_request(None)
         if request.stop_noticed() and self.state.global_step < self.state.max_steps:
             say(f"stopped on request after step {self.state.global_step}, which is saved in {directory}")
             raise SystemExit(ExitCode.SAVED_AND_STOPPED)

@@ -11,7 +11,7 @@ from ddpjob_rank.reporting.agreement import Wish
 from ddpjob.checkpoint.encoding import StateDict
 
 from .connecting import opened
-from .named import Named
+from .named import Named, arguments_of
 from .resumed import Resumed, restore
 from .save_settings import AUTO, read_settings
 from .saver import Where
@@ -64,8 +64,8 @@ class Checkpoints:
         self._has_looked = False
         self._last: int | None = None
         """The step of the last call of `save_if_due`."""
-        self._named = Named(objects)
-        self._saver = opened("ddpjob.Checkpoints", self._named, settings)
+        self._named = Named(objects, arguments_of(Checkpoints))
+        self._saver = opened("ddpjob.Checkpoints", self._named, settings, step="save_if_due()")
         self.resumed: Resumed | None = None
         """Where the program has resumed; None if it has started from the beginning."""
 

@@ -16,13 +16,14 @@ _opened = 0
 """How many trainings have begun in this process."""
 
 
-def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
+def opened(whose: str, named: Named, settings: SaveSettings, *, step: str | None = None) -> TrainingSaver:
     """Opens the saver of the training that begins now. It replaces the saver of an earlier training in this process.
 
     Args:
         whose: The name of the class that the program has called, for messages.
         named: The objects that are saved.
         settings: Where and when to save.
+        step: The name of the function that all ranks have to call equally often, for messages; by default `whose`.
 
     Raises:
         ConfigError: There is no process group although there are several processes, or the directory cannot be used.
@@ -33,7 +34,7 @@ def opened(whose: str, named: Named, settings: SaveSettings) -> TrainingSaver:
         _current = None
     world = world_of_group(whose)
     _opened += 1
-    agreement = agreement_of_group(f"training-{_opened}", whose)
+    agreement = agreement_of_group(f"training-{_opened}", step or whose)
     group = None if world.alone else dist.new_group(backend="gloo")
     saver = TrainingSaver(settings, world, agreement, group, check_finite=named.check_finite, divided=named.divided)
     saver.listen()

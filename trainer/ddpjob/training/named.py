@@ -1,10 +1,12 @@
 """The objects of a training whose state a checkpoint holds: models, optimizers, schedulers, and others, by name."""
 
-from collections.abc import Iterator, Mapping
+import difflib
+import inspect
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from ddpjob_rank.console import counted
+from ddpjob_rank.console import counted, with_article
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -45,8 +47,10 @@ class Named:
     torch.compile) or not, so that a checkpoint fits both.
     """
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Mapping[str, Any], arguments: Collection[str] = ()) -> None:
         """Takes the objects by name. None stands for no object, and a dict stands for several objects.
+
+        `arguments` are the other arguments of the program's call: a name that resembles one may be misspelled.
 
         Raises:
             ConfigError: An object has no state, or its state cannot be saved.
@@ -59,10 +63,7 @@ class Named:
         self._sound: dict[str, frozenset[str]] = {}
         for name, value in _flat(objects):
             if not isinstance(value, Stateful):
-                raise ConfigError(
-                    f"{name}: a {type(value).__name__} has no state_dict() and load_state_dict(), so its state cannot"
-                    " be saved and restored"
-                )
+                raise ConfigError(_stateless(name, value, arguments))
             self.divided += sharded_names({name: value})
             self.objects[name] = value
             if isinstance(value, nn.Module):
@@ -135,6 +136,20 @@ class UnwrappedModel:
         names = plain_names(self._module, present)
         present.update({name: state[plain_name] for name, plain_name in names.items()})
         self._module.load_state_dict(present)
+
+
+def arguments_of(owner: type) -> list[str]:
+    """The names of a class's own arguments."""
+    return inspect.getfullargspec(owner).kwonlyargs
+
+
+def _stateless(name: str, value: object, arguments: Collection[str]) -> str:
+    meant = difflib.get_close_matches(name, arguments, 1)
+    hint = f"did you mean {meant[0]}?" if meant else "so its state cannot be saved and restored"
+    return (
+        f"{name} is {with_article(type(value).__name__)}, which has no state_dict() and load_state_dict()"
+        f"{'; ' if meant else ', '}{hint}"
+    )
 
 
 def _sound(name: str, model: nn.Module) -> frozenset[str]:

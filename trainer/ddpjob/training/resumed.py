@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ddpjob_rank.console import say
+from ddpjob_rank.console import warn
 
 from .named import Named
 from .saver import Saved, TrainingSaver
@@ -32,6 +32,6 @@ def restore(named: Named, saved: Saved, saver: TrainingSaver) -> Resumed:
     changes = tuple(named.load(saver.shared_state(saved, named.objects)))
     if saver.world.leads:
         for change in changes:
-            say(f"resumed: {change}")
+            warn(f"resumed: {change}")
     epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
     return Resumed(saved.step, epoch, saved.location, changes)

@@ -15,6 +15,10 @@ from ddpjob.checkpoint.reading import PATIENCE_SECONDS
 AUTO: Literal["auto"] = "auto"
 DEFAULT_KEEP = 3
 
+GRACE_SECONDS, STOP_SHARE = 30.0, 1 / 3
+"""The usual time between SIGTERM and SIGKILL, and the part of it in which the ranks' own states have to arrive. The
+rest is for their agreement and for the writing."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveSettings:
@@ -31,6 +35,8 @@ class SaveSettings:
     on_nonfinite: Literal["stop", "ignore"] = "stop"
     mean_time_to_failure: float | None = None
     """Mean seconds between failures of this job, for the automatic interval; None if unknown."""
+    stop_seconds: float = GRACE_SECONDS * STOP_SHARE
+    """How long rank 0 waits for the other ranks' states if the job is to stop."""
     start_over: bool = False
     """Whether to begin at step 0 if no checkpoint can be used."""
     retry_seconds: float = PATIENCE_SECONDS
@@ -63,7 +69,7 @@ def read_settings(
     _check_positive("keep", keep, int)
     if on_nonfinite not in {"stop", "ignore"}:
         raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
-    attempt = env.get(Env.ATTEMPT, "")
+    attempt, grace = env.get(Env.ATTEMPT, ""), env.get(Env.GRACE_PERIOD_SECONDS, "")
     return SaveSettings(
         directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
         every_steps=every_steps,
@@ -72,6 +78,7 @@ def read_settings(
         on_nonfinite=on_nonfinite,
         uid=env.get(Env.UID, ""),
         attempt=int(attempt) if attempt.isdecimal() else 0,
+        stop_seconds=(int(grace) if grace.isdecimal() else GRACE_SECONDS) * STOP_SHARE,
         mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
     )
 

@@ -7,11 +7,10 @@ states to rank 0 when they save, and receive the checkpoint's bytes when they re
 the directory.
 """
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,23 +31,23 @@ from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Agreement, Wish
-from ddpjob_rank.reporting.agreement_server import RanksEndedError
-from ddpjob_rank.reporting.agreement_warnings import ranks
 from ddpjob_rank.world import World
 from torch.utils import _pytree as pytree
 
 from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
-from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode, from_bytes, to_bytes
+from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
 from ddpjob.checkpoint.sharded import TENSORS, ShardedSaver, fitted
 from ddpjob.checkpoint.writer import Writer, Written
+from ddpjob.data.tracker import PositionError
 from ddpjob.group.collectives import broadcast_file
 
+from .rank_states import Place, RankUnsavableError, StepsDifferError, gather, no_content, own_content
 from .save_settings import AUTO, SaveSettings
 
 RANKS_SECONDS = 60.0
@@ -89,19 +88,6 @@ class Where:
     """The epoch of the last step, from 1."""
     samples: int = 0
     """The number of samples of this epoch on which all ranks together have trained; 0 if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a rank has taken its own state."""
-
-    position: int
-    epoch: int
-    ends: bool
-
-    def fits(self, other: "_Place") -> bool:
-        """Whether the states belong together: a rank that has run out of batches waits at the end of its epoch."""
-        return self.position == other.position or (self.epoch == other.epoch and (self.ends or other.ends))
 
 
 class TrainingSaver:
@@ -182,8 +168,14 @@ class TrainingSaver:
         """The step of the last call of `reached`."""
         self._agreed = 0
         """How often all ranks have agreed to save or to stop."""
+        self._agrees = False
+        """Whether the ranks agree on saves that are due by number, because they do not make equally many steps."""
+        self._names: list[str] = []
+        """The names of the next save."""
+        self._saved_in_epoch = self._stops = False
         self._durable: int | None = None
         """The step of the last save that is durable."""
+        self._newest = "there is no checkpoint"
         self._replaced = False
         self._saved_at = time.monotonic()
         self._failing_since: float | None = None
@@ -214,6 +206,7 @@ class TrainingSaver:
         saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
         self._step = self._durable = saved.step
         if found:
+            self._newest = _newest(saved.step, found.location)
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
         reporting.report(resumed=saved.step)
         return saved
@@ -261,6 +254,7 @@ class TrainingSaver:
         *,
         ends: bool = False,
         last: bool = False,
+        postpones: Callable[[], bool] = lambda: False,
     ) -> Wish:
         """Saves if a save is due at this position; returns what all ranks do here.
 
@@ -271,29 +265,40 @@ class TrainingSaver:
             own: Returns this rank's own state, without its random generators. Called only to save.
             ends: Whether an epoch ends here.
             last: Whether training ends here. Then this step is saved even if none is due.
+            postpones: Returns whether a save has to wait for the next call. Called only to save. A stop does not
+                wait.
 
         Raises:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
         """
         self.check_open()
         self._wish()
+        self._agreement.steps = where.step
         decision = self._agreement.reached(position)
         if not self.saves:
             return decision
         self.settle()
-        stops = decision is Wish.STOP
-        # Of ranks with different numbers of steps, one may agree where another one is due.
-        names = []
+        self._stops = decision is Wish.STOP
         if decision is not Wish.NOTHING:
             self._agreed += 1
-            names.append(f"agreed-{self._agreed}")
-        if self._due(where.step, ends=ends) or last:
+            self._names.append(f"agreed-{self._agreed}")
+        due = self._due(where.step, ends=ends) or last
+        if due and self._agrees and not last:
+            self._agreement.wish(Wish.SAVE)
+            due = False
+        if (self._names or due) and not (self._stops or last) and postpones():
+            self._names += [f"at-{position}"] * due
+            return decision
+        names, self._names, self._step = self._names, [], where.step
+        # Ranks with different numbers of batches may agree at a place where another save is due on some of them. They
+        # meet at the end of the epoch: there, rank 0 gets all states if it saves.
+        if due or (ends and (names or (self._saved_in_epoch and not self._writer))):
             names.append(f"at-{position}")
-        self._step = where.step
         if names and self.saved_position != position:
-            self._save(names, _Place(position, where.epoch, ends), where, shared, own, waits=stops or last)
-        if stops:
-            self.finish()
+            self._save(names, Place(position, where.epoch, ends), where, shared, own, waits=self._stops or last)
+        self._saved_in_epoch = not ends and (self._saved_in_epoch or bool(names))
+        if self._stops:
+            self._finish_stop()
         return decision
 
     def settle(self) -> None:
@@ -304,9 +309,12 @@ class TrainingSaver:
         """
         self._settle(wait=False)
 
-    def listen(self) -> None:
-        """Lets a signal stop all ranks after the same step, instead of ending this process."""
-        request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self.saves)
+    def listen(self, between_steps: Callable[[], object] | None = None) -> None:
+        """Lets a signal stop all ranks after the same step, instead of ending this process.
+
+        `between_steps` is called whenever the program calls `ddpjob.stop_requested`.
+        """
+        request.stops_by(partial(self._agreement.wish, Wish.STOP), always=self.saves, asked=between_steps)
 
     def stop_listening(self) -> None:
         """Lets signals do what they did before, unless a later training listens to them."""
@@ -334,6 +342,14 @@ class TrainingSaver:
             warn(str(error))
         request.stops_no_more()
         self._agreement.close()
+
+    def _finish_stop(self) -> None:
+        try:
+            self.finish()
+        except TrainerError:
+            if self.world.leads:
+                warn(f"stopped on request after step {self._step}, which is not saved: {self._newest}")
+            raise
 
     def last_words(self) -> str:
         """Where the last save is, as the end of a sentence."""
@@ -364,7 +380,7 @@ class TrainingSaver:
         """
         self.finish()
         if self.saves and self._durable != where.step:
-            place = _Place(where.step, where.epoch, ends=True)
+            place = Place(where.step, where.epoch, ends=True)
             self._save([f"last-{where.step}"], place, where, shared, own, waits=True)
             self.finish()
 
@@ -407,7 +423,7 @@ class TrainingSaver:
         Only on rank 0, so that a single clock decides.
         """
         every = self._settings.every_seconds
-        if not self._writer or self._writer.busy:
+        if not self._writer or self._writer.busy or self._names:
             return
         if self._missed:
             self._missed = False
@@ -424,7 +440,7 @@ class TrainingSaver:
     def _save(
         self,
         names: list[str],
-        place: "_Place",
+        place: Place,
         where: Where,
         shared: Callable[[], StateDict],
         own: Callable[[], StateDict],
@@ -439,30 +455,32 @@ class TrainingSaver:
         self.saved_position = place.position
         with self._activity("saving"):
             try:
-                self._begin(names, place, where, shared, own() | {"random": random_state.capture()}, waits=waits)
+                self._begin(names, place, where, shared, own, waits=waits)
             except NotPlainError as error:
                 warn(f"step {where.step} is not saved: {error}. {PLAIN}")
+            except PositionError as error:
+                if isinstance(self._writer, ShardedSaver):  # The other ranks are waiting for this one.
+                    raise
+                warn(f"step {where.step} is not saved: {error}")
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - began
 
     def _begin(
         self,
         names: list[str],
-        place: "_Place",
+        place: Place,
         where: Where,
         shared: Callable[[], StateDict],
-        own: StateDict,
+        own: Callable[[], StateDict],
         *,
         waits: bool,
     ) -> None:
         manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
         if isinstance(self._writer, ShardedSaver):
             self._settle(wait=True)  # No rank may skip a save in which others take part.
-            self._writer.begin(manifest, shared(), own)
+            self._writer.begin(manifest, shared(), own() | {"random": random_state.capture()})
             return
-        content = to_bytes({"place": astuple(place), "own": plain(own)})
-        for name in names:
-            self._agreement.send(name, content)
+        self._send(names, place, own)
         if not self._writer:
             return
         if self._writer.busy and not waits:
@@ -470,8 +488,29 @@ class TrainingSaver:
             self._skip(where.step)
             return
         self._settle(wait=True)
-        self._writer.begin(manifest, plain(shared()), lambda: self._ranks(names[0], place))
+        gathered = partial(
+            gather,
+            self._agreement,
+            self.world.world_size,
+            name=names[-1] if place.ends else names[0],
+            place=place,
+            step=where.step,
+            seconds=self._settings.stop_seconds if self._stops else RANKS_SECONDS,
+        )
+        self._writer.begin(manifest, plain(shared()), gathered)
         self.begun_step = where.step
+
+    def _send(self, names: list[str], place: Place, own: Callable[[], StateDict]) -> None:
+        """Sends this rank's own state to rank 0, or why it cannot be saved."""
+        problem: NotPlainError | PositionError | None = None
+        try:
+            content = own_content(place, own() | {"random": random_state.capture()})
+        except (NotPlainError, PositionError) as error:
+            content, problem = no_content(place, str(error)), error
+        for name in names:
+            self._agreement.send(name, content)
+        if problem:
+            raise problem
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
@@ -481,39 +520,25 @@ class TrainingSaver:
             )
             self._skipped = True
 
-    def _ranks(self, name: str, place: "_Place") -> list[StateDict]:
-        """The ranks' own states; waits for those that are still on their way.
-
-        Raises:
-            PeerLostError: A rank has not sent its state, or has sent that of another step.
-        """
-        until = time.monotonic() + RANKS_SECONDS
-        while True:
-            try:
-                states = self._agreement.gathered(name, 1.0)
-            except TimeoutError as error:
-                ended = isinstance(error, RanksEndedError) or not threading.main_thread().is_alive()
-                if ended or time.monotonic() >= until:
-                    raise PeerLostError(f"{error} for this save: without it the checkpoint is incomplete") from error
-            else:
-                break
-        each = [from_bytes(states[rank]) for rank in range(self.world.world_size)]
-        if apart := [rank for rank, state in enumerate(each) if not place.fits(_Place(*state["place"]))]:
-            raise PeerLostError(f"{ranks(apart, 'is')} at another step than rank 0, so this step is not saved")
-        return [state["own"] for state in each]
-
     def _settle(self, *, wait: bool, tolerant: bool = True) -> None:
         """Reports the save that is under way, if it is durable. `tolerant`: a failure for now only warns."""
         if not self._writer:
             return
         try:
             written = self._writer.finished(wait=wait)
+        except RankUnsavableError as error:
+            warn(str(error))
+            return
         except (StorageError, PeerLostError) as error:
             # Not since the last save that was good: saves may be hours apart.
             self._failing_since = self._failing_since or time.monotonic()
             if not tolerant or time.monotonic() - self._failing_since > FAILING_SECONDS:
                 raise
-            warn(f"{error}. Training goes on, and tries again when the next save is due")
+            agree = isinstance(error, StepsDifferError) and self._settings.every_steps is not None
+            then = "the ranks agree on when to save from now on" if agree else "tries again when the next save is due"
+            warn(f"{error}. Training goes on, and {then}")
+            self._missed = self._missed or (agree and not self._agrees)
+            self._agrees = self._agrees or agree
             return
         except DivergedError as error:
             if self._settings.on_nonfinite == "stop":
@@ -523,7 +548,12 @@ class TrainingSaver:
         if not written:
             return
         self._failing_since, self._writing, self._durable = None, written.seconds, written.manifest.step
+        self._newest = _newest(written.manifest.step, written.location)
         if self.world.leads:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)
             reporting.report(checkpoint=written.manifest.step)
             self._saved(written)
+
+
+def _newest(step: int, location: str) -> str:
+    return f"the newest checkpoint is that of step {step}, {location}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Literal, SupportsFloat
 
-from ddpjob_rank.console import say
+from ddpjob_rank.console import say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.reporting import report as reporting
@@ -20,13 +20,17 @@ from ddpjob.data.resumable_loader import ResumableLoader
 
 from .connecting import opened
 from .losses import Losses
-from .named import Named
+from .named import Named, arguments_of
 from .resumed import Resumed, restore
 from .save_settings import read_settings
 from .saver import Saved, Where
 
 EPOCH_BITS = 40
 """Positions in an epoch are smaller than 2 to this power, so that (epoch, position) fits into one number."""
+
+
+MOST_BATCHES = 100
+"""After this many batches without a call of `step`, a warning says what it is for."""
 
 
 class Training:
@@ -45,6 +49,18 @@ class Training:
 
     After a resumption in the middle of an epoch, the body of the outer loop begins again, with the random numbers
     that it had at the beginning of the epoch. `batches` then yields the batches that are left, if there are any.
+
+    Without a loader, training is saved and stopped at the end of an epoch. To save and stop between two steps, too,
+    call `ddpjob.stop_requested` after each step:
+
+        for epoch in training.epochs(10):
+            for x, y in own_data(epoch):
+                train_one_step(x, y)
+                training.step()
+                if ddpjob.stop_requested():
+                    break
+
+    When control then returns to `epochs`, the program ends. After a resumption, that epoch begins again.
     """
 
     def __init__(
@@ -82,8 +98,8 @@ class Training:
         settings = read_settings(
             directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep, on_nonfinite=on_nonfinite
         )
-        self._named = Named(objects)
-        self._saver = opened("ddpjob.Training", self._named, settings)
+        self._named = Named(objects, arguments_of(Training))
+        self._saver = opened("ddpjob.Training", self._named, settings, step="training.step()")
         world = self._saver.world
         self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
         self._has_loader, self._tried = loader is not None, False
@@ -96,6 +112,9 @@ class Training:
         self._loss: SupportsFloat | None = None
         self._begun = -1
         """The last epoch in which `batches` was called."""
+        self._stopped = False
+        """Whether `ddpjob.stop_requested` has returned True in a loop without a loader."""
+        self._warned = False
         self._random_of_epoch: StateDict | None = None
         """The random generators as they were at the beginning of the epoch; None between two epochs."""
         self._resumed_random = deque[StateDict]()
@@ -131,7 +150,7 @@ class Training:
         if type(total) is not int or total < 1:
             raise ConfigError(f"epochs({total!r}): the number of epochs must be a whole number above 0")
         self._saver.check_open()
-        self._saver.listen()
+        self._saver.listen(None if self._has_loader else self._between_steps)
         self._epochs = total
         self._restore_random()
         if self._epoch >= total and self._saver.world.leads:
@@ -145,6 +164,8 @@ class Training:
             while self._epoch < total:
                 self._random_of_epoch = random_state.capture()
                 yield self._epoch
+                if self._stopped:
+                    raise SystemExit(ExitCode.SAVED_AND_STOPPED)
                 self._finish_epoch(last=self._epoch + 1 == total)
         finally:  # Also after a break: nothing would act on a signal any more.
             if loop == self._loops:  # In a notebook, a former loop may end when another one has begun.
@@ -175,11 +196,18 @@ class Training:
                 self._loader.state()  # If it cannot be saved, this is an error now, and not at the first save.
             before, batches_per_step = self._step, batches_per_step + 1
             yield batch
-            if self._step == before:
-                continue  # Gradients are being accumulated.
+            if self._step == before:  # Gradients are being accumulated.
+                if batches_per_step == MOST_BATCHES:
+                    self._warn_without_steps(f"in {MOST_BATCHES} batches")
+                continue
             self._after_step()
             if not self._total:
                 self._report_total(batches_per_step)
+        if not batches_per_step and self._in_epoch and self._saver.world.leads:
+            say(
+                f"no batch of epoch {self._epoch} is left, because the checkpoint was saved after its last batch: the"
+                " loop over batches() ends at once"
+            )
 
     def step(self, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
         """Notes that the optimizer has made a step. Takes a few microseconds, and never waits for a GPU.
@@ -207,10 +235,15 @@ class Training:
         self._saver.restore_random(saved)
         own = self._saver.own_state(saved)
         if own:
-            states = own.get("random_of_epoch"), own["random"]
-            self._resumed_random.extend(state for state in states if state)
+            states = [state for state in (own.get("random_of_epoch"), own["random"]) if state]
+            self._resumed_random.extend(states if self._has_loader else states[:1])
         first = own or saved.ranks[0]
         self._in_epoch = first.get("steps_of_epoch", 0)
+        if self._in_epoch and not self._has_loader and self._saver.world.leads:
+            warn(
+                f"epoch {self._epoch} begins again, and the samples seen in it are seen twice: the position in the"
+                " data is unknown, because the program iterates over its data itself. Pass it as loader=…"
+            )
         if self._has_loader and first.get("data") is not None:
             self._loader.restore([each["data"] for each in saved.ranks])
 
@@ -237,25 +270,51 @@ class Training:
             reporting.report(total=max(self._total, self._step))
 
     def _after_step(self) -> None:
-        """Looks at what `step` has noted since the last batch, and saves or stops."""
+        """Looks at what `step` has noted since the last batch, and saves or stops.
+
+        What is due at the last batch is saved at the end of the epoch, so that what follows the inner loop runs once.
+        """
         self._look_at_loss()
-        self._reached((self._epoch << EPOCH_BITS) + self._in_epoch, epoch=self._epoch + 1)
+        position = (self._epoch << EPOCH_BITS) + self._in_epoch
+        if self._reached(position, epoch=self._epoch + 1, postpones=lambda: self._loader.last):
+            raise SystemExit(ExitCode.SAVED_AND_STOPPED)
+
+    def _between_steps(self) -> None:
+        """Does the same without a loader, when the program calls `ddpjob.stop_requested` in an epoch."""
+        if self._random_of_epoch is not None and not self._stopped:
+            self._look_at_loss()
+            position = (self._epoch << EPOCH_BITS) + self._in_epoch
+            self._stopped = self._reached(position, epoch=self._epoch + 1)
+
+    def _warn_without_steps(self, when: str) -> None:
+        if self._warned or self._step > (self.resumed.step if self.resumed else 0):
+            return
+        self._warned = True
+        warn(
+            f"rank {self._saver.world.rank} has not called training.step(loss) {when}: call it after each step of the"
+            " optimizer. Without it, training is not saved within an epoch, and a stop waits for the end of the epoch"
+        )
 
     def _finish_epoch(self, *, last: bool) -> None:
+        if not self._in_epoch:
+            self._warn_without_steps(f"in epoch {self._epoch}")
         self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
         self._look_at_loss()
-        self._reached(self._epoch << EPOCH_BITS, epoch=self._epoch, ends=True, last=last)
+        if self._reached(self._epoch << EPOCH_BITS, epoch=self._epoch, ends=True, last=last):
+            raise SystemExit(ExitCode.SAVED_AND_STOPPED)
 
-    def _reached(self, position: int, *, epoch: int, ends: bool = False, last: bool = False) -> None:
+    def _reached(self, position: int, *, epoch: int, last: bool = False, **how: Any) -> bool:
+        """Saves if a save is due; returns whether the program stops."""
         where = Where(self._step, epoch)
-        decision = self._saver.reached(position, where, self._named.state, self._own, ends=ends, last=last)
+        decision = self._saver.reached(position, where, self._named.state, self._own, last=last, **how)
         if last:
             self._saver.finish()
-        if decision is Wish.STOP and not last:
+        stops = decision is Wish.STOP and not last
+        if stops:
             request.notice_stop()
             if self._saver.world.leads:
                 say(f"stopped on request after step {self._step}{self._saver.last_words()}")
-            raise SystemExit(ExitCode.SAVED_AND_STOPPED)
+        return stops
 
     def _look_at_loss(self) -> None:
         known = self._losses.arrived() if self._loss is None else self._losses.note(self._step, self._loss)

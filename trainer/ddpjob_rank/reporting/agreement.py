@@ -22,6 +22,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,7 @@ from weakref import WeakSet
 
 from . import agreement_rules as rules
 from . import agreement_wire as wire
-from .agreement_leader import Leader, Tell
+from .agreement_leader import Leader, Survey, Tell
 from .agreement_rules import Wish
 from .agreement_server import SentContents, new_token, serve
 from .agreement_warnings import called_less_often, given_up, not_called
@@ -100,6 +101,9 @@ class Agreement:
             address: Where rank 0 listens; empty for all its addresses.
         """
         self._rank, self._size, self._function, self._warn = rank, size, function, warn
+        self.function = function
+        self.steps = 0
+        """How many steps this rank has made, for `survey`."""
         self._position = -1
         self._due: float = math.inf
         """The least position at which there is something to do."""
@@ -113,7 +117,7 @@ class Agreement:
         self._tell: Tell | None = None
         self._unreachable = ""
         """Why the leader cannot be reached, although rank 0 has published its address."""
-        self._unsent = deque[tuple[str, bytes]](maxlen=rules.CONTENTS_KEPT)
+        self._unsent = deque[tuple[str, bytes]]()
         self._sending: asyncio.Task[None] | None = None
         self._closes = False
         self._sent = SentContents(size) if rank == 0 else None
@@ -156,6 +160,9 @@ class Agreement:
             self._sent.put(self._rank, name, content)
         elif self._loop:
             self._unsent.append((name, content))
+            with suppress(IndexError):  # The thread has sent them meanwhile.
+                while len(self._unsent) > rules.contents_kept(self._size, len(content)):
+                    self._unsent.popleft()
             self._post(self._start_sending)
 
     def note(self, number: int) -> None:
@@ -169,10 +176,18 @@ class Agreement:
         """On rank 0: waits for what all ranks have sent under a name, and returns it by rank, once.
 
         Raises:
-            TimeoutError: Something has not come within `seconds`. The message names the ranks.
+            NotSentError: Something has not come within `seconds`, or will not come. The message names the ranks.
         """
         assert self._sent, "only rank 0 gathers"
         return self._sent.gathered(name, seconds)
+
+    def survey(self, seconds: float) -> Survey:
+        """On rank 0: asks all ranks how far they are. Nothing is known of ranks that are missing in the result."""
+        found = Future[Survey]()
+        self._post(lambda: self._leader.survey(found))
+        with suppress(TimeoutError):
+            return found.result(seconds)
+        return {}
 
     def close(self) -> None:
         """Ends this rank's part. First waits until all contents have been sent, if rank 0 accepts them."""
@@ -216,7 +231,7 @@ class Agreement:
 
     async def _lead(self, listener: socket.socket, token: str) -> None:
         assert self._sent
-        leader = Leader(self._size, self._function, self._warn, self.noted)
+        self._leader = leader = Leader(self._size, self._function, self._warn, self.noted)
         self._connect(lambda word, *numbers: leader.hear(0, word, [*numbers]))
         leader.join(0, self._hear)
         with listener:
@@ -255,7 +270,7 @@ class Agreement:
                 except ConnectionError as error:
                     self._unreachable = str(error)
                 else:
-                    self._leader = connection.getpeername()[0], place["port"]
+                    self._address = connection.getpeername()[0], place["port"]
                     return connection
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
@@ -292,6 +307,8 @@ class Agreement:
         match word, numbers:
             case "ask", (number,):
                 self._tell("answer", number, self._position)
+            case "count", (number,):
+                self._tell("answer", number, self.steps)
             case "order", (number, position, wish):
                 self._tell("answer", number, self._accept(_Order(number, position, Wish(wish))))
             case "decide", (number, counts):
@@ -391,7 +408,7 @@ class Agreement:
                 self._task.cancel()
 
     async def _send_content(self, name: str, content: bytes) -> bool:
-        host, port = self._leader
+        host, port = self._address
         greeting = f"{self._greeting} {name} {len(content)}"
         try:
             with await wire.connected([host], port, greeting) as connection:

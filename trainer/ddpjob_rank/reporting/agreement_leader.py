@@ -3,12 +3,16 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Protocol
 
 from . import agreement_rules as rules
 from .agreement_rules import Wish
 from .agreement_warnings import called_less_often, given_up, not_called
+
+Survey = dict[int, tuple[int, int]]
+"""The position of each rank that has answered, and how many steps it has made."""
 
 
 class Tell(Protocol):
@@ -38,6 +42,7 @@ class Leader:
         self._number = 0
         self._acted: dict[int, set[int]] = {}
         """The ranks that have acted, by the number of an order that counts."""
+        self._surveys: list[Future[Survey]] = []
 
     def join(self, rank: int, tell: Tell) -> None:
         """Adds a rank that has connected."""
@@ -58,6 +63,11 @@ class Leader:
             del self._ranks[rank]
             self.hear(rank, "left", [])
 
+    def survey(self, found: Future[Survey]) -> None:
+        """Sets the result soon."""
+        self._surveys.append(found)
+        self.hear(0, "survey", [])
+
     async def lead(self) -> None:
         """Fulfils wishes, until the agreement ends because some ranks do not answer."""
         naming = asyncio.get_running_loop().call_later(rules.MISMATCH_SECONDS, self._name_absent)
@@ -65,6 +75,8 @@ class Leader:
             while not self._apart:
                 if self._wished:
                     await self._fulfil()
+                elif self._surveys:
+                    await self._look()
                 else:
                     await self._take()
         finally:
@@ -74,7 +86,7 @@ class Leader:
         """Lets all ranks agree when to fulfil the greatest wish, or gives it up."""
         begun, ahead = time.monotonic(), 1
 
-        def seconds_left() -> float:
+        def seconds_left() -> float:  # A greater wish may come meanwhile.
             return begun + rules.PATIENCE_SECONDS[self._wished] - time.monotonic()
 
         while True:
@@ -88,12 +100,20 @@ class Leader:
                 return
             ahead *= rules.FARTHER if late else 1
 
+    async def _look(self) -> None:
+        """Asks all ranks how far they are."""
+        surveys, self._surveys = self._surveys, []
+        positions, steps = [
+            await self._answers(word, seconds_left=_within(rules.SURVEY_SECONDS)) for word in ("ask", "count")
+        ]
+        found = {rank: (positions[rank], steps[rank]) for rank in positions.keys() & steps}
+        for each in surveys:
+            each.set_result(found)
+
     async def _order(self, wish: Wish, position: int) -> tuple[bool, bool]:
         """Orders all ranks to act. Returns whether the order counts, and whether a rank was late."""
         ordered = time.monotonic()
-        answers = await self._answers(
-            "order", position, wish, seconds_left=lambda: ordered + rules.ORDER_SECONDS - time.monotonic()
-        )
+        answers = await self._answers("order", position, wish, seconds_left=_within(rules.ORDER_SECONDS))
         late = not all(answers.values())
         counts = not late and not self._silent(answers) and time.monotonic() - ordered < rules.COUNTS_SECONDS
         self._tell_all("decide", self._number, counts)
@@ -169,3 +189,9 @@ class Leader:
     def _name_late(self, number: int, wish: Wish) -> None:
         if late := self._ranks.keys() - self._acted.pop(number):
             self._warn(called_less_often(late, self._function, wish))
+
+
+def _within(seconds: float) -> Callable[[], float]:
+    """Returns how much is left of this time, which begins now."""
+    until = time.monotonic() + seconds
+    return lambda: until - time.monotonic()

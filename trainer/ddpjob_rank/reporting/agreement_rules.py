@@ -21,6 +21,9 @@ SILENT_LEADER_SECONDS = 5.0
 ORDER_SECONDS = 2.0
 """How long the leader waits for the ranks' answers to an order. Meanwhile a rank may be waiting for the decision."""
 
+SURVEY_SECONDS = 1.0
+"""How long the leader waits for each of the two answers of a survey."""
+
 COUNTS_SECONDS = 5.0
 """How long after an order the leader may decide that it counts. A rank waits twice as long for the decision."""
 
@@ -34,5 +37,11 @@ CONTENT_BYTES = 1 << 36
 LAST_WORDS_SECONDS = 2.0
 """How much later than the end of its connection a rank's last content may arrive."""
 
-CONTENTS_KEPT = 4
-"""For how many names contents are kept. An abandoned save leaves contents that nobody gathers."""
+CONTENTS_KEPT, KEPT_BYTES = 4, 256 << 20
+"""How many contents of a rank are kept in any case, and how many bytes of all ranks together beyond that. A rank that
+waits for no other rank may be many saves ahead of rank 0."""
+
+
+def contents_kept(ranks: int, content_bytes: int) -> int:
+    """How many contents of a rank are kept if they have this size."""
+    return max(CONTENTS_KEPT, KEPT_BYTES // ranks // max(1, content_bytes))

@@ -7,9 +7,11 @@ import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
+from itertools import takewhile
 
 from ddpjob_rank.machine.listening import SILENT, Door, Places, unmapped_address
 
@@ -18,9 +20,18 @@ from . import agreement_wire as wire
 from .agreement_leader import Leader
 from .agreement_warnings import ranks
 
+NAMES_KEPT = 10_000
+"""The most names of dropped contents that are kept for each rank, for a message."""
 
-class RanksEndedError(TimeoutError):
-    """Ranks have ended without sending their content."""
+
+class NotSentError(TimeoutError):
+    """Some ranks have not sent their contents. The message names them."""
+
+    def __init__(self, missing: Sequence[int], what: str, *, final: bool = False) -> None:
+        super().__init__(f"{ranks(missing, 'has')} {what}")
+        self.missing = missing
+        self.final = final
+        """Whether these contents will never come."""
 
 
 class SentContents:
@@ -29,7 +40,9 @@ class SentContents:
     def __init__(self, size: int) -> None:
         self._size = size
         self._changed = threading.Condition()
-        self._contents: dict[str, dict[int, bytes]] = {}
+        self._contents: list[dict[str, bytes]] = [{} for _ in range(size)]
+        """The contents of each rank, by name, the oldest first."""
+        self._dropped = [deque[str](maxlen=NAMES_KEPT) for _ in range(size)]
         self._awaited = ""
         self._left: dict[int, float] = {}
         """When each rank that has ended did so, on the monotonic clock."""
@@ -41,32 +54,44 @@ class SentContents:
             self._changed.notify_all()
 
     def put(self, rank: int, name: str, content: bytes) -> None:
-        """Keeps a content. If there are too many names, drops the contents of the oldest name."""
+        """Keeps a content. If the rank has sent too much that nobody has gathered, drops the oldest."""
         with self._changed:
-            self._contents.setdefault(name, {})[rank] = content
-            others = [known for known in self._contents if known != self._awaited]
-            if len(others) > rules.CONTENTS_KEPT:
-                del self._contents[others[0]]
+            kept = self._contents[rank]
+            kept[name] = content
+            others = [known for known in kept if known != self._awaited]
+            for oldest in others[: -rules.contents_kept(self._size, len(content))]:
+                del kept[oldest]
+                self._dropped[rank].append(oldest)
             self._changed.notify_all()
 
     def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
         """Waits for the contents of all ranks, and hands them out. May be called again after an error.
 
+        All ranks send contents in the order in which they are gathered, so older ones are dropped.
+
         Raises:
-            RanksEndedError: Some contents will not come, because their ranks have ended. The message names the ranks.
-            TimeoutError: Some contents have not come within `seconds`. The message names their ranks.
+            NotSentError: Some contents have not come within `seconds`, or will not come.
         """
         with self._changed:
             self._awaited = name
-            if self._changed.wait_for(lambda: len(self._contents.get(name, ())) == self._size, seconds):
-                return dict(sorted(self._contents.pop(name).items()))
-            missing = {*range(self._size)} - self._contents.get(name, {}).keys()
+            if self._changed.wait_for(lambda: all(name in kept for kept in self._contents), seconds):
+                return {rank: self._take(rank, name) for rank in range(self._size)}
+            missing = [rank for rank, kept in enumerate(self._contents) if name not in kept]
             # What a rank sends last may arrive after its connection has ended.
             until = time.monotonic() - rules.LAST_WORDS_SECONDS
-            ended = sorted(rank for rank in missing if self._left.get(rank, math.inf) < until)
+            ended = [rank for rank in missing if self._left.get(rank, math.inf) < until]
+            dropped = [rank for rank in missing if name in self._dropped[rank]]
+        if dropped:
+            raise NotSentError(dropped, "come too far ahead of rank 0, which could not keep all states", final=True)
         if ended:
-            raise RanksEndedError(f"{ranks(ended, 'has')} ended, and sent nothing")
-        raise TimeoutError(f"{ranks(sorted(missing), 'has')} sent nothing")
+            raise NotSentError(ended, "ended, and sent nothing", final=True)
+        raise NotSentError(missing, "sent nothing")
+
+    def _take(self, rank: int, name: str) -> bytes:
+        kept, self._dropped[rank] = self._contents[rank], deque(maxlen=NAMES_KEPT)
+        for older in [*takewhile(lambda known: known != name, kept)]:
+            del kept[older]
+        return kept.pop(name)
 
 
 async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:

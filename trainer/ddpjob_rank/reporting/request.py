@@ -33,6 +33,8 @@ def stop_requested() -> bool:
     """
     global _noticed  # noqa: PLW0603  (a process stops once)
     if _delegated:
+        if _when_asked:
+            _when_asked()
         return _noticed
     if not _in_a_job():
         return False
@@ -47,15 +49,16 @@ def stop_noticed() -> bool:
     return _noticed
 
 
-def stops_by(wish: Callable[[], None], *, always: bool) -> None:
+def stops_by(wish: Callable[[], None], *, always: bool, asked: Callable[[], object] | None = None) -> None:
     """Makes the caller responsible for stops: it agrees with the other ranks, and then calls `notice_stop`.
 
     Args:
         wish: Called in the handler of a first signal.
         always: Whether SIGTERM is caught outside a job as well, because the caller can save.
+        asked: Called in each call of `stop_requested`, before it returns.
     """
-    global _tell, _delegated
-    _tell, _delegated = wish, True
+    global _tell, _delegated, _when_asked
+    _tell, _delegated, _when_asked = wish, True, asked
     if not _before and (always or _in_a_job()):
         _listen(SIGNALS if _in_a_job() else SIGNALS[:1])
     elif _asked:
@@ -64,9 +67,9 @@ def stops_by(wish: Callable[[], None], *, always: bool) -> None:
 
 def stops_no_more() -> None:
     """Undoes `stops_by`, and restores the previous signal handlers."""
-    global _tell, _delegated
+    global _tell, _delegated, _when_asked
     if _delegated:
-        _tell, _delegated = None, False
+        _tell, _delegated, _when_asked = None, False, None
         with suppress(ValueError):  # Not in the main thread.
             _unlisten()
         _before.clear()
@@ -84,6 +87,7 @@ def _in_a_job() -> bool:
 
 _delegated = False
 """Whether `stops_by` was called."""
+_when_asked: Callable[[], object] | None = None
 _asked = _noticed = False
 _tell: Callable[[], None] | None = None
 """Tells the other ranks of the group to stop."""

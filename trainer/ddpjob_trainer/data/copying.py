@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from ddpjob_rank.console import with_article
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor
 
@@ -20,7 +21,7 @@ def pair(batch: Any, device: torch.device) -> tuple[Any, Any]:
     if not (isinstance(batch, list | tuple) and len(batch) == len(("inputs", "target"))):
         size = f" of {len(batch)}" if isinstance(batch, list | tuple) else ""
         raise ConfigError(
-            f"a batch is a {type(batch).__name__}{size}: it must be a pair of the model's input and the "
+            f"a batch is {with_article(type(batch).__name__)}{size}: it must be a pair of the model's input and the "
             "loss's target, and so must each sample"
         )
     inputs, target = batch

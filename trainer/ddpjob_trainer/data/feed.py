@@ -10,7 +10,7 @@ import torch.distributed as dist
 from ddpjob.data.order import Order
 from ddpjob.group.collectives import all_gather
 from ddpjob.random_state import rng_preserved, seed_all
-from ddpjob_rank.console import counted
+from ddpjob_rank.console import counted, with_article
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from torch import Tensor
@@ -117,8 +117,8 @@ class Uneven:
     ) -> None:
         if iter(loader) is loader:
             raise ConfigError(
-                f"train_loader returns a {type(loader).__name__}, which can be iterated only once: return "
-                "an object that starts again each time it is iterated"
+                f"train_loader returns {with_article(type(loader).__name__)}, which can be iterated only once: return"
+                " an object that starts again each time it is iterated"
             )
         self.batch_size = batch_size
         self.global_batch = batch_size * world.world_size

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ddpjob_rank.console import counted, record, say
+from ddpjob_rank.console import counted, record, say, with_article
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from torch import Tensor
@@ -57,7 +57,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
 def _tell(task: Task, indices: Tensor, output: Any, target: Any) -> None:
     rows = task.predictions(output)
     if not isinstance(rows, Tensor) or rows.shape[:1] != indices.shape:
-        given = f"a tensor of {tuple(rows.shape)}" if isinstance(rows, Tensor) else f"a {type(rows).__name__}"
+        given = f"a tensor of {tuple(rows.shape)}" if isinstance(rows, Tensor) else with_article(type(rows).__name__)
         raise ConfigError(
             f"{type(task).__name__}.predictions gives {given} for {counted(len(indices), 'sample')}: it must be a"
             " tensor with a row for each of them"

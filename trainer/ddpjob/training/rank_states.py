@@ -1,0 +1,96 @@
+"""The ranks' own states, such as those of their random generators, which rank 0 gathers for each save."""
+
+import threading
+import time
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from ddpjob_rank.console import listed
+from ddpjob_rank.errors import PeerLostError, StorageError
+from ddpjob_rank.reporting.agreement import Agreement
+from ddpjob_rank.reporting.agreement_server import NotSentError
+from ddpjob_rank.reporting.agreement_warnings import MOST_NAMED, ranks
+
+from ddpjob.checkpoint.encoding import StateDict, from_bytes, to_bytes
+from ddpjob.checkpoint.plain_values import plain
+
+PASSED_SECONDS = 10.0
+"""How long the state of a rank may take that has made further steps since."""
+
+SURVEY_SECONDS = 3.0
+
+
+class StepsDifferError(PeerLostError):
+    """Some ranks have not made the step that is to be saved, or have made it elsewhere in training."""
+
+
+class RankUnsavableError(StorageError):
+    """A rank has a state that cannot be saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank has taken its own state."""
+
+    position: int
+    epoch: int
+    ends: bool
+
+    def fits(self, other: "Place") -> bool:
+        """Whether another rank's state belongs to a save of rank 0 at this place.
+
+        A rank that has run out of batches waits at the end of its epoch. Rank 0 must not: there it has the model of
+        the epoch's end, but the other rank has batches left.
+        """
+        return self.position == other.position or (self.epoch == other.epoch and other.ends)
+
+
+def own_content(place: Place, own: StateDict) -> bytes:
+    """A rank's own state, for rank 0."""
+    return to_bytes({"place": astuple(place), "own": plain(own)})
+
+
+def no_content(place: Place, problem: str) -> bytes:
+    """Lets rank 0 know that this rank's own state cannot be saved."""
+    return to_bytes({"place": astuple(place), "unsavable": problem})
+
+
+def gather(agreement: Agreement, size: int, *, name: str, place: Place, step: int, seconds: float) -> list[StateDict]:
+    """On rank 0: waits until all ranks have sent their own states under this name, and returns these by rank.
+
+    Raises:
+        StepsDifferError: A rank has not sent its state within `seconds`, or has sent that of another step.
+        RankUnsavableError: The state of a rank cannot be saved.
+        PeerLostError: A rank has ended.
+    """
+    contents = _contents(agreement, name, place, step, seconds)
+    states: list[dict[str, Any]] = [from_bytes(contents[rank]) for rank in range(size)]
+    if unsavable := [rank for rank, state in enumerate(states) if "unsavable" in state]:
+        raise RankUnsavableError(
+            f"step {step} is not saved: {ranks(unsavable, 'has')} a state that cannot be saved:"
+            f" {states[unsavable[0]]['unsavable']}"
+        )
+    if apart := [rank for rank, state in enumerate(states) if not place.fits(Place(*state["place"]))]:
+        raise StepsDifferError(f"step {step} is not saved: {ranks(apart, 'is')} at another step than rank 0")
+    return [state["own"] for state in states]
+
+
+def _contents(agreement: Agreement, name: str, place: Place, step: int, seconds: float) -> dict[int, bytes]:
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return agreement.gathered(name, 1.0)
+        except NotSentError as error:
+            if error.final or not threading.main_thread().is_alive():
+                raise PeerLostError(f"step {step} is not saved: {error}") from error
+            survey = agreement.survey(SURVEY_SECONDS)
+            now = time.monotonic()
+            if any(survey.get(rank, (-1, 0))[0] > place.position for rank in error.missing):
+                until = min(until, now + PASSED_SECONDS)
+            if now >= until:
+                known = [rank for rank in (0, *error.missing) if rank in survey]
+                steps = listed([f"rank {rank} has made {survey[rank][1]} steps" for rank in known], MOST_NAMED)
+                raise StepsDifferError(
+                    f"step {step} is not saved: {error} for it{steps and f' ({steps})'}. Call {agreement.function}"
+                    " equally often on all ranks"
+                ) from error
