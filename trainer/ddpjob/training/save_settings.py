@@ -69,7 +69,7 @@ def read_settings(
     _check_positive("keep", keep, int)
     if on_nonfinite not in {"stop", "ignore"}:
         raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
-    attempt, grace = env.get(Env.ATTEMPT, ""), env.get(Env.GRACE_PERIOD_SECONDS, "")
+    attempt = env.get(Env.ATTEMPT, "")
     return SaveSettings(
         directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
         every_steps=every_steps,
@@ -78,9 +78,15 @@ def read_settings(
         on_nonfinite=on_nonfinite,
         uid=env.get(Env.UID, ""),
         attempt=int(attempt) if attempt.isdecimal() else 0,
-        stop_seconds=(int(grace) if grace.isdecimal() else GRACE_SECONDS) * STOP_SHARE,
+        stop_seconds=stop_seconds(env),
         mean_time_to_failure=count_of(env, Env.MEAN_TIME_TO_FAILURE),
     )
+
+
+def stop_seconds(env: Mapping[str, str]) -> float:
+    """How long rank 0 waits for the other ranks' states if the job is to stop: a part of its grace period."""
+    grace = env.get(Env.GRACE_PERIOD_SECONDS, "")
+    return (int(grace) if grace.isdecimal() else GRACE_SECONDS) * STOP_SHARE
 
 
 def _check_positive(name: str, value: object, kind: type | UnionType, otherwise: str = "") -> None:

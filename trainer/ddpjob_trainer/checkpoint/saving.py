@@ -1,5 +1,6 @@
 """How a run saves and resumes: the library's saver, with what a run adds to its checkpoints and expects of them."""
 
+import os
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ from ddpjob.checkpoint.encoding import StateDict
 from ddpjob.checkpoint.finite import check_parameters
 from ddpjob.checkpoint.reading import PATIENCE_SECONDS, Found
 from ddpjob.checkpoint.writer import Written
-from ddpjob.training.save_settings import SaveSettings
+from ddpjob.training.save_settings import SaveSettings, stop_seconds
 from ddpjob.training.saver import Saved, TrainingSaver
 from ddpjob_rank.console import say, warn
 from ddpjob_rank.errors import ConfigError
@@ -94,7 +95,7 @@ def open_saver(
 
 
 def _settings(config: TrainConfig, checkpoint: CheckpointConfig | None) -> SaveSettings:
-    known = SaveSettings(uid=config.uid, attempt=config.attempt)
+    known = SaveSettings(uid=config.uid, attempt=config.attempt, stop_seconds=stop_seconds(os.environ))
     if checkpoint is None:
         return known
     return replace(
