@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, chart, commands, contract, lifecycle, operator, rooms
+from generator import api, chart, commands, contract, library, lifecycle, operator, rooms
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -47,6 +47,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "values": chart.values,
     "rights": operator.rights,
     "metrics": operator.metrics,
+    "library-names": library.names,
+    "library-errors": library.errors,
     "rooms": rooms.picture,
 }
 

@@ -36,12 +36,12 @@ def here(tmp_path: Path) -> Iterator[Here]:
 )
 def test_a_script_goes_on_from_its_checkpoint(here: Here, name: str) -> None:
     run = here.start("run", f"{name}.yaml")
-    here.wait("two epochs", lambda: "epoch=2/10" in here.log(name, 0))
+    here.wait("two epochs", lambda: "trained epoch 2 of 10" in here.log(name, 0))
     here.ranks(name)[-1].kill()
     output, _ = run.communicate(timeout=patience(120))
     assert run.returncode == 0, output
-    went_on = re.search(r"going on after epoch (\d+)", output)
-    assert went_on, output
-    assert 1 <= int(went_on[1]) < 10  # The second epoch is told before it is saved.
-    assert "epoch=10/10" in output
+    resumed = re.search(r"resumed step=\d+ epoch=(\d+) ", output)
+    assert resumed, output
+    assert 1 <= int(resumed[1]) < 10  # The second epoch is told before it is saved.
+    assert "trained epoch 10 of 10" in output
     assert here.status(name)["restarts"] == 1

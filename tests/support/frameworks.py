@@ -97,7 +97,7 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
 model, optimizer, loader, scheduler = accelerator.prepare(net, optimizer, loader, scheduler)
-training = ddpjob.Training(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader)
+training = ddpjob.Training(accelerator=accelerator, loader=loader)
 for epoch in training.epochs(6):
     for inputs, labels in training.batches():
         with accelerator.accumulate(model):
@@ -106,8 +106,7 @@ for epoch in training.epochs(6):
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-        if accelerator.sync_gradients:
-            training.step(loss)
+        training.step(loss)
 """
 
 

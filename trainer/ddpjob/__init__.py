@@ -6,6 +6,17 @@ Importing this package takes a few milliseconds, and imports neither PyTorch nor
 
 from typing import TYPE_CHECKING, Any
 
+from ddpjob_rank.errors import (
+    CheckpointUnusableError,
+    ConfigError,
+    DivergedError,
+    PeerLostError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+    SupersededError,
+    TrainerError,
+)
 from ddpjob_rank.reporting.report import activity, report
 from ddpjob_rank.reporting.request import stop_requested
 from ddpjob_rank.reporting.save_request import on_save_request
@@ -16,7 +27,28 @@ if TYPE_CHECKING:
     from .training.resumed import Resumed
     from .training.training import Training
 
-__all__ = ["Checkpoints", "Resumed", "Training", "activity", "newest", "on_save_request", "report", "stop_requested"]
+__all__ = [
+    "CheckpointUnusableError",
+    "Checkpoints",
+    "ConfigError",
+    "DivergedError",
+    "PeerLostError",
+    "Resumed",
+    "StorageError",
+    "StorageFullError",
+    "StorageUnavailableError",
+    "SupersededError",
+    "TrainerError",
+    "Training",
+    "activity",
+    "newest",
+    "on_save_request",
+    "report",
+    "stop_requested",
+]
+
+for _error in [name for name in __all__ if name.endswith("Error")]:
+    globals()[_error].__module__ = __name__  # A traceback then shows the name by which a program can catch it.
 
 HOMES = {"Checkpoints": "checkpoints", "Resumed": "resumed", "Training": "training", "newest": "newest"}
 """The modules of those names that need PyTorch."""

@@ -17,7 +17,15 @@ from .exit_codes import ExitCode
 
 
 class TrainerError(Exception):
-    """An error whose message contains what happened, where, and what would be right."""
+    """The base of all errors of the library.
+
+        try:
+            training = ddpjob.Training(model=model, optimizer=optimizer, directory="checkpoints")
+        except ddpjob.TrainerError as error:
+            raise SystemExit(f"training cannot begin: {error}") from error
+
+    The message contains what happened, where, and what would be right.
+    """
 
     cause: str = "Application"
     exit_code: ExitCode = ExitCode.APPLICATION_ERROR

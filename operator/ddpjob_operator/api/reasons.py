@@ -280,8 +280,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "cluster new pods avoid it for an hour.",
     Cause.STALLED: READ_THE_LOG,
     Cause.STARTED_OVER: "If the job still runs, stop it before it replaces its checkpoints: `ddpjob suspend NAME`. "
-    "Then have the program load its last checkpoint when it starts (ddpjob.Training does that for any "
-    "script), from a volume that outlives its pods.",
+    'Then have the program load its last checkpoint when it starts, as the tutorial "Make your script resume" '
+    "shows, from a volume that outlives its pods.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if the pod was deleted on purpose.",

@@ -123,7 +123,7 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
         for straggler in status.stragglers
     ]
     lines = {
-        "Progress": ", ".join([*how_far(status), *between_steps(status), *_awaited(status, now)]),
+        "Progress": ", ".join([*how_far(status), *_resumed(status), *between_steps(status), *_awaited(status, now)]),
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
@@ -161,6 +161,13 @@ def how_far(status: DDPJobStatus) -> Iterator[str]:
         yield f"{status.display.eta} left"
     if status.is_true(ConditionType.STARTED_OVER):
         yield "started over"
+
+
+def _resumed(status: DDPJobStatus) -> Iterator[str]:
+    """Where the present attempt went on, if the program reports that it has loaded a checkpoint."""
+    progress = status.progress
+    if progress is not None and progress.begins == "FromCheckpoint" and progress.first_step is not None:
+        yield f"resumed after step {progress.first_step - 1}"
 
 
 def between_steps(status: DDPJobStatus) -> Iterator[str]:

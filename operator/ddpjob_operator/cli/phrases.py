@@ -53,7 +53,10 @@ def exit_code(status: DDPJobStatus) -> int:
 def how_to_resume(command: str, status: DDPJobStatus) -> list[str]:
     """Lines that tell the user how to go on with a stopped run; the last line has the command."""
     unknown = status.attempt and status.checkpoint is None
-    start_over = ["No checkpoint is known: the script starts over, unless the script itself finds what it has saved."]
+    start_over = [
+        "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
+        'The tutorial "Make your script resume" shows how to change that.',
+    ]
     return [*(start_over if unknown else []), f"Go on with: {command}"]
 
 

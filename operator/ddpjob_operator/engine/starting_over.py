@@ -128,6 +128,6 @@ def _message(past: Former, present: Progress, lost: int) -> str:
     return (
         f"Attempt {present.attempt} started over: its first step is {present.first_step}, although step "
         f"{past.furthest} had finished before. That loses {counted(lost, 'step')}{time}, and new checkpoints may "
-        f"overwrite older ones.{saved} Make the program load its last checkpoint when it starts,"
-        " for example with ddpjob.Training"
+        f"overwrite older ones.{saved} Make the program load its last checkpoint when it starts, as the tutorial"
+        ' "Make your script resume" shows'
     )

@@ -92,6 +92,18 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             "Progress: 30%, step 120 of 400, epoch 2, loss 0.25",
         ),
         (
+            "where it went on",
+            {},
+            {"progress": {"step": 120, "attempt": 2, "firstStep": 101, "begins": "FromCheckpoint"}},
+            "Progress: step 120, resumed after step 100",
+        ),
+        (
+            "nothing of that if there was no checkpoint",
+            {},
+            {"progress": {"step": 120, "attempt": 2, "firstStep": 101, "begins": "NothingSaved"}},
+            "Progress: step 120",
+        ),
+        (
             "that it evaluates",
             {},
             {"progress": {"step": 7, "activity": "Evaluating"}},

@@ -72,4 +72,5 @@ def test_who_suspends_a_job_on_a_cluster_is_told_if_no_checkpoint_is_known_of(
     assert suspend(jobs, "digits") == 0
     jobs.suspend.assert_called_once()
     unknown = "No checkpoint is known: the script starts over, unless the script itself finds what it has saved."
-    assert (unknown in capsys.readouterr().out) is not known
+    how = 'The tutorial "Make your script resume" shows how to change that.'
+    assert (f"{unknown}\n{how}\nGo on with:" in capsys.readouterr().out) is not known

@@ -101,7 +101,7 @@ kept = trained(restart=FORBIDDEN, cleanPodPolicy="None")
 SAID = (
     "Attempt 2 started over: its first step is 1, although step 12400 had finished before. That loses 12400 steps "
     "(about 1h40m), and new checkpoints may overwrite older ones. Make the program load its last checkpoint when it "
-    "starts, for example with ddpjob.Training"
+    'starts, as the tutorial "Make your script resume" shows'
 )
 TABLE: Table = {
     "first the incident is charged": (

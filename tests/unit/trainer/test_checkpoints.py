@@ -183,8 +183,7 @@ def test_newest_is_the_newest_whole_checkpoint_and_changes_nothing(
     assert ddpjob.newest(str(tmp_path)) == tmp_path / "step-00000001"
     assert "step-00000002 is passed over: state.pt has 4 bytes" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
-    with pytest.raises(FileNotFoundError):
-        ddpjob.newest(tmp_path / "elsewhere")
+    assert ddpjob.newest(tmp_path / "made by the first save") is None
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
@@ -211,9 +210,9 @@ def test_the_error_without_torch_names_it_and_the_extra() -> None:
     assert run.stderr.endswith("ModuleNotFoundError: ddpjob.Training needs torch: install ddpjob[trainer]\n")
 
 
-def test_every_public_name_is_there_and_documented() -> None:
+def test_every_public_name_is_there() -> None:
     for name in ddpjob.__all__:
-        assert getattr(ddpjob, name).__doc__, name
+        assert getattr(ddpjob, name).__name__ == name
     with pytest.raises(AttributeError, match="module 'ddpjob' has no attribute 'Trainer'"):
         getattr(ddpjob, "Trainer")  # noqa: B009  (mypy knows that there is no such name)
 

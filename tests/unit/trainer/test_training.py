@@ -14,9 +14,15 @@ from typing import Any
 import ddpjob
 import pytest
 import torch
+from accelerate import Accelerator, DistributedType
+from accelerate.state import AcceleratorState, GradientState
 from ddpjob import Training
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
+from ddpjob.data import DistributedBatchSampler
 from ddpjob.data.resumable_loader import ResumableLoader
+from ddpjob.training.named import Named
+from ddpjob.training.resumed import restore
+from ddpjob.training.saver import Saved
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageError
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Wish
@@ -32,6 +38,16 @@ pytestmark = pytest.mark.usefixtures("no_training")
 
 BATCHES = 4
 SAVED = re.compile(r"saved step=(\d+) epoch=(\d+)")
+
+
+class AppendedRecords(IterableDataset[int]):
+    """A data set whose length is not known, although it has a method for it."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
 
 
 class KilledError(BaseException):
@@ -433,6 +449,47 @@ def test_a_loader_over_a_data_set_without_a_length_resumes_at_its_next_batch(tmp
     assert [len(list(training.batches())) for _ in training.epochs(1)] == [2]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (DataLoader(range(8), batch_size=2), DataLoader(range(8), batch_size=2), ()),
+        (
+            DataLoader(range(8), batch_size=2),
+            DataLoader(range(9), batch_size=3),
+            ("the number of samples changed from 8 to 9", "the batch size changed from 2 to 3"),
+        ),
+        (
+            DataLoader(range(8), batch_sampler=DistributedBatchSampler(range(8), 2)),
+            DataLoader(range(8), batch_sampler=DistributedBatchSampler(range(8), 4)),
+            ("the global batch size changed from 2 to 4",),
+        ),
+        (DataLoader(range(8), batch_size=2), [torch.ones(1)], ()),
+        (DataLoader(AppendedRecords(), batch_size=2), DataLoader(AppendedRecords(), batch_size=2), ()),
+    ],
+)
+def test_what_has_changed_in_the_data_is_told_at_a_resumption(
+    before: Any, after: Any, changes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Linear(1, 1)
+    training = Training(model=model, loader=before, directory=tmp_path)
+    for _ in training.epochs(1):
+        for _ in training.batches():
+            training.step()
+    training = Training(model=model, loader=after, directory=tmp_path)
+    assert training.resumed
+    assert training.resumed.changes == changes
+    assert [line for line in capsys.readouterr().out.splitlines() if " changed from " in line] == [
+        f"resumed: {change}" for change in changes
+    ]
+
+
+def test_another_number_of_processes_is_among_the_changes(tmp_path: Path) -> None:
+    training = Training(model=nn.Linear(1, 1), directory=tmp_path)
+    saved = Saved({"ranks": [{}] * 3, "shared": {}, "position": (5, 1)}, "")
+    resumed = restore(Named({}), saved, training._saver)
+    assert (resumed.step, resumed.changes) == (5, ("the number of processes changed from 3 to 1",))
+
+
 def test_a_loop_without_a_loader_resumes_by_epochs(tmp_path: Path) -> None:
     training = Training(model=nn.Linear(1, 1), directory=tmp_path)
     for epoch in training.epochs(5):
@@ -722,3 +779,63 @@ def test_a_stop_in_a_job_without_a_directory_ends_after_the_step(
     assert script.training.global_step == 1
     assert ddpjob.stop_requested()
     assert "stopped on request after step 1; nothing is saved\n" in capsys.readouterr().out
+
+
+@pytest.fixture
+def accelerator() -> Iterator[Accelerator]:
+    yield Accelerator(cpu=True, gradient_accumulation_steps=2)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+def accelerate(accelerator: Accelerator) -> tuple[nn.Module, Any]:
+    """A script with Accelerate, up to its loop."""
+    model = nn.Linear(1, 1)
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = StepLR(optimizer, 1, gamma=0.5)
+    loader = DataLoader(torch.rand(8, 1), batch_size=1)  # type: ignore[arg-type]
+    model, optimizer, scheduler, loader = accelerator.prepare(model, optimizer, scheduler, loader)
+    accelerator.register_for_checkpointing(AveragedModel(model))
+    return model, loader
+
+
+def test_an_accelerator_stands_for_all_that_it_has_prepared_and_registered(
+    tmp_path: Path, accelerator: Accelerator
+) -> None:
+    model, loader = accelerate(accelerator)
+    (optimizer,), (scheduler,) = accelerator._optimizers, accelerator._schedulers
+    training = Training(accelerator=accelerator, loader=loader, directory=tmp_path)
+    for _ in training.epochs(1):
+        for x in training.batches():
+            with accelerator.accumulate(model):
+                loss = model(x).square().mean()
+                accelerator.backward(loss)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+            training.step(loss)
+    assert training.global_step == 4, "calls between two steps are ignored"
+    trained = {name: value.clone() for name, value in model.state_dict().items()}
+
+    another = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    again, loader = accelerate(another)
+    training = Training(accelerator=another, loader=loader, directory=tmp_path)
+    assert training.resumed
+    assert (training.resumed.step, training.resumed.changes) == (4, ())
+    assert all(torch.equal(trained[name], value) for name, value in again.state_dict().items())
+    assert another._schedulers[0].get_last_lr() == scheduler.get_last_lr() != [0.1]
+
+    plain = nn.Linear(1, 1)
+    training = Training(model=plain, directory=tmp_path)
+    assert all(torch.equal(trained[name], value) for name, value in plain.state_dict().items())
+
+
+def test_an_accelerator_that_cannot_be_saved_is_refused(accelerator: Accelerator, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"has no model yet: call accelerator.prepare\(…\) first"):
+        Training(accelerator=accelerator, directory=tmp_path)
+    accelerate(accelerator)
+    accelerator.state.distributed_type = DistributedType.DEEPSPEED
+    with pytest.raises(
+        ConfigError, match=r"DEEPSPEED divides the state in its own way: save with accelerator.save_st"
+    ):
+        Training(accelerator=accelerator, directory=tmp_path)

@@ -27,6 +27,26 @@ def parts(loader: object) -> Iterator[tuple[str, Any]]:
         waiting += [(f"{place}{name}.", own[name]) for name in PARTS if own.get(name) is not None]
 
 
+def described(loader: object) -> dict[str, int]:
+    """What can be known of a loader's data, by what it is called."""
+    dataset, sampler = getattr(loader, "dataset", None), getattr(loader, "batch_sampler", None)
+    order = getattr(sampler, "order", None)
+    facts = {
+        "number of samples": length_of(dataset),
+        "batch size": getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None),
+        "global batch size": getattr(order, "global_batch", None),
+    }
+    return {name: value for name, value in facts.items() if type(value) is int}
+
+
+def length_of(data: Any) -> int | None:
+    """The length of a loader or a data set, if it is known."""
+    try:
+        return len(data)
+    except (TypeError, NotImplementedError):  # Some data sets without a length, and loaders over them, have len().
+        return None
+
+
 def set_epoch(loader: object, epoch: int) -> None:
     """Calls `set_epoch` of the loader and of its parts, where they have this method."""
     for _, part in parts(loader):

@@ -17,8 +17,10 @@ class DistributedBatchSampler(Sampler[list[int]]):
 
     Unlike DistributedSampler, it repeats no sample, and an interrupted epoch goes on with any number of ranks.
 
+        from ddpjob.data import DistributedBatchSampler
+
         sampler = DistributedBatchSampler(dataset, global_batch_size=256)
-        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
+        loader = DataLoader(dataset, batch_sampler=sampler)
 
     The ranks' parts of a batch differ by at most one sample. All ranks have the same number of batches.
     """
@@ -79,15 +81,21 @@ class DistributedBatchSampler(Sampler[list[int]]):
         self._ended = True
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, as DistributedSampler does.
+        """Sets the `epoch` of the next iteration, as DistributedSampler does.
 
-        If a loaded state is of this epoch, its position is kept.
+            for epoch in range(10):
+                sampler.set_epoch(epoch)
+
+        If a loaded state is of this epoch, its position is kept. `Training` calls this method itself.
         """
         if epoch != self.epoch or self._begun:
             self._go_to(epoch, 0)
 
     def state_dict(self, batches: int | None = None) -> dict[str, int]:
-        """The position in the epoch, which is the same on all ranks.
+        """The position in the epoch, which is the same on all ranks. `Training` saves and restores it itself.
+
+            position = sampler.state_dict(batches=2)
+            sampler.load_state_dict(position)
 
         Args:
             batches: How many batches of the present iteration training has seen. A DataLoader with workers draws
@@ -97,7 +105,7 @@ class DistributedBatchSampler(Sampler[list[int]]):
         return {"epoch": self.epoch, "samples": seen, "of": self.order.samples, "seed": self.seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Begins the next iteration at a position that was saved with any number of ranks.
+        """Begins the next iteration at the position in `state_dict`, which was saved with any number of ranks.
 
         Raises:
             ConfigError: The position is of another order: the seed or the length of the data set differs.

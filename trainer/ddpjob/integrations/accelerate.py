@@ -1,4 +1,7 @@
-"""Reports the progress of training with Accelerate: `Accelerator(log_with=DDPJobTracker(total=1000))`."""
+"""Reports the progress of training with Accelerate: `Accelerator(log_with=DDPJobTracker(total=1000))`.
+
+A script with Accelerate resumes with `ddpjob.Training(accelerator=…)`.
+"""
 
 from typing import Any
 
@@ -9,7 +12,19 @@ from ddpjob import report
 
 
 class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # mypy ignores the types of Accelerate.
-    """Reports the values passed to `Accelerator.log`: the finished step, the loss, and other numbers by name."""
+    """Reports the values passed to `Accelerator.log`.
+
+        from accelerate import Accelerator
+        from ddpjob.integrations.accelerate import DDPJobTracker
+
+        accelerator = Accelerator(log_with=DDPJobTracker(total=1000))
+        accelerator.init_trackers("training")
+        for step, (x, y) in enumerate(loader, start=1):
+            accelerator.log({"loss": train_one_step(x, y)}, step=step)
+        accelerator.end_training()
+
+    These are the finished step, the loss, and other numbers by name.
+    """
 
     name = "ddpjob"
     requires_logging_directory = False
@@ -27,7 +42,7 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # mypy ignores the t
         report(total=self._total)
 
     def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        """Reports the numbers among `values`; `Accelerator.log` calls this."""
+        """Reports the numbers among `values`, and the finished `step`; `Accelerator.log` calls this."""
         numbers: dict[str, Any] = {name: value for name, value in values.items() if isinstance(value, int | float)}
         loss = numbers.pop("loss", numbers.pop("train_loss", None))
         own = {name: value for name, value in numbers.items() if name not in FIELDS}

@@ -50,7 +50,8 @@ class Checkpoints:
             every_seconds: Seconds between two saves, instead of `every_steps`; "auto", the default, means the
                 interval that costs the least time.
             keep: How many checkpoints to keep; 3 by default.
-            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
+            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these. An
+                Accelerator of Hugging Face stands for all that it has prepared and registered.
 
         Raises:
             ConfigError: An argument has an invalid value, or the state of an object cannot be saved.
@@ -88,13 +89,13 @@ class Checkpoints:
     def save_if_due(self, step: int) -> bool:
         """Saves if a checkpoint is due after this step; returns whether one was.
 
-        All ranks call this after each step, with the number of finished steps, which has to rise. If the job was told
-        to stop, this saves, and waits until the checkpoint is durable; after that `ddpjob.stop_requested()` returns
-        True.
+        All ranks call this after each step. `step` is the number of finished steps, which has to rise. If the job was
+        told to stop, this saves, and waits until the checkpoint is durable; after that `ddpjob.stop_requested()`
+        returns True.
 
         Raises:
             ConfigError: `resume` was not called before, or another Checkpoints or Training has replaced this one.
-            StorageFullError, StorageError, DivergedError: A save has failed for good.
+            StorageFullError, StorageError, PeerLostError, SupersededError, DivergedError: A save has failed for good.
         """
         if not self._has_looked:
             raise ConfigError("call resume() before save_if_due(): otherwise an existing checkpoint would be ignored")
@@ -110,7 +111,7 @@ class Checkpoints:
         All ranks call it at the end of training.
 
         Raises:
-            StorageFullError, StorageError, DivergedError: It could not be written.
+            StorageFullError, StorageError, PeerLostError, SupersededError, DivergedError: It could not be written.
         """
         if self._last is None:
             self._saver.finish()

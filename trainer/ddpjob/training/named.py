@@ -19,6 +19,7 @@ from ddpjob.checkpoint.finite import check_parameters, finite_parameters
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.sharded import sharded_names, state_of
 
+from .accelerated import is_accelerator, parts_of
 from .buckets import Orders, arrange, orders
 
 NAMED_DIFFERENCES = 3
@@ -48,7 +49,9 @@ class Named:
     """
 
     def __init__(self, objects: Mapping[str, Any], arguments: Collection[str] = ()) -> None:
-        """Takes the objects by name. None stands for no object, and a dict stands for several objects.
+        """Takes the objects by name.
+
+        None stands for no object, a dict for several objects, and an Accelerator for all that it has prepared.
 
         `arguments` are the other arguments of the program's call: a name that resembles one may be misspelled.
 
@@ -61,7 +64,8 @@ class Named:
         """The names of the objects whose state is divided among the ranks, such as that of fully_shard."""
         self._modules: dict[str, nn.Module] = {}
         self._sound: dict[str, frozenset[str]] = {}
-        for name, value in _flat(objects):
+        self._accelerators = [value for value in objects.values() if is_accelerator(value)]
+        for name, value in dict(_flat(objects)).items():
             if not isinstance(value, Stateful):
                 raise ConfigError(_stateless(name, value, arguments))
             self.divided += sharded_names({name: value})
@@ -75,6 +79,11 @@ class Named:
             plain({name: value for name, value in self.state().items() if name not in self.divided})
         except NotPlainError as error:
             raise ConfigError(f"the state of {error.keys.pop()} cannot be saved: {error}. {PLAIN}") from error
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether gradients are being accumulated, so that no step ends here. Only an Accelerator tells."""
+        return any(not accelerator.sync_gradients for accelerator in self._accelerators)
 
     def state(self) -> StateDict:
         """The state of each object. The tensors are not copies: training changes them."""
@@ -166,7 +175,9 @@ def _sound(name: str, model: nn.Module) -> frozenset[str]:
 
 def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in objects.items():
-        if isinstance(value, dict):
+        if is_accelerator(value):
+            yield from parts_of(value)
+        elif isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is not None:
             yield f"{prefix}{name}", value

@@ -11,11 +11,13 @@ from ddpjob.checkpoint.trainer_directory import checkpoints_of_trainer, newest_o
 
 
 def newest(directory: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint in a directory that can be used; None if there is none. Changes no files.
+    """The newest checkpoint in `directory` that can be used; None if there is none. Changes no files.
+
+        checkpoint = ddpjob.newest("checkpoints")
+        print(f"the newest checkpoint is {checkpoint}" if checkpoint else "nothing is saved yet")
 
     The checkpoints are those of `Training`, `Checkpoints` and `ddpjob-train`, or those of Hugging Face's Trainer:
-
-        trainer.train(resume_from_checkpoint=ddpjob.newest(training_args.output_dir))
+    `trainer.train(resume_from_checkpoint=ddpjob.newest(output_dir))`.
 
     Raises:
         StorageUnavailableError: A checkpoint that may be the newest cannot be read now.
@@ -23,6 +25,8 @@ def newest(directory: str | os.PathLike[str]) -> Path | None:
         OSError: The directory cannot be read.
     """
     path = Path(directory)
+    if not path.exists():  # As at the first start of a program that creates it.
+        return None
     if checkpoints_of_trainer(path):
         return newest_of_trainer(path).found
     search = find_newest(lambda: checkpoints_in(path), decode, reader=FILES).warn_passed_over()

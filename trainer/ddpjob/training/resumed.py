@@ -1,5 +1,6 @@
 """What a program can find out about its resumption."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpjob_rank.console import warn
@@ -10,7 +11,14 @@ from .saver import Saved, TrainingSaver
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a training goes on."""
+    """Where a training goes on.
+
+        training = ddpjob.Training(model=model, optimizer=optimizer, directory="checkpoints")
+        if training.resumed:
+            print("goes on after step", training.resumed.step, *training.resumed.changes)
+
+    `Training` and `Checkpoints` have it as their attribute `resumed`.
+    """
 
     step: int
     """The number of steps that were finished before."""
@@ -19,19 +27,31 @@ class Resumed:
     path: str
     """The path or URL of the checkpoint. Empty on ranks other than 0, which receive the checkpoint from rank 0."""
     changes: tuple[str, ...] = ()
-    """What differs from the training that saved the checkpoint, in words."""
+    """What differs from the training that saved the checkpoint, in words: the number of processes, the number of
+    samples and the batch size of the loader, and objects of which only one of the two has a state."""
 
 
-def restore(named: Named, saved: Saved, saver: TrainingSaver) -> Resumed:
+def restore(named: Named, saved: Saved, saver: TrainingSaver, data: Mapping[str, int] | None = None) -> Resumed:
     """Restores the named objects, and prints what differs from the training that saved the checkpoint.
+
+    `data` describes the loader, as `loader_parts.described` does.
 
     Raises:
         ConfigError: A state does not fit its object.
     """
     named.arrange(saved.ranks[0].get("buckets") or {})
-    changes = tuple(named.load(saver.shared_state(saved, named.objects)))
+    changes = named.load(saver.shared_state(saved, named.objects))
+    former = saved.ranks[0].get("data_of", {})
+    changes += [
+        f"the {fact} changed from {former[fact]} to {value}"
+        for fact, value in (data or {}).items()
+        if former.get(fact, value) != value
+    ]
     if saver.world.leads:
         for change in changes:
             warn(f"resumed: {change}")
     epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
-    return Resumed(saved.step, epoch, saved.location, changes)
+    ranks = len(saved.ranks), saver.world.world_size
+    if ranks[0] != ranks[1]:  # It is printed where the random generators are seeded.
+        changes += ["the number of processes changed from {} to {}".format(*ranks)]
+    return Resumed(saved.step, epoch, saved.location, tuple(changes))

@@ -16,6 +16,7 @@ from ddpjob_rank.reporting.agreement import Wish
 
 from ddpjob import random_state
 from ddpjob.checkpoint.encoding import StateDict
+from ddpjob.data.loader_parts import described, length_of
 from ddpjob.data.resumable_loader import ResumableLoader
 
 from .connecting import opened
@@ -36,12 +37,16 @@ MOST_BATCHES = 100
 class Training:
     """A training that resumes, saves beside the loop, and stops when it is told to.
 
-        training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader)
+        training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader, directory="checkpoints")
         for epoch in training.epochs(10):
             for x, y in training.batches():
                 loss = loss_fn(model(x), y)
-                loss.backward(); optimizer.step(); optimizer.zero_grad()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
                 training.step(loss)
+            with training.evaluation():
+                evaluate(model)
 
     If there is a checkpoint, the objects are restored immediately. The state is saved when control returns to
     `batches` or `epochs`, so it includes all that the body of the loop does after `step`. All ranks make the same
@@ -86,7 +91,8 @@ class Training:
             keep: How many checkpoints to keep; 3 by default.
             on_nonfinite: What to do if a loss or, at a save, a parameter is NaN or infinite: stop with an error, or
                 ignore it. Parameters that are not finite are not saved in either case.
-            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these.
+            objects: What to save, by name: objects with state_dict() and load_state_dict(), or dicts of these. An
+                Accelerator of Hugging Face stands for all that it has prepared and registered.
 
         Raises:
             ConfigError: An argument has an invalid value, or a state cannot be saved or does not fit its object.
@@ -103,7 +109,7 @@ class Training:
         world = self._saver.world
         self._loader = ResumableLoader(loader, rank=world.rank, size=world.world_size)
         self._has_loader, self._tried = loader is not None, False
-        self._length = _length(loader)
+        self._length, self._data_of = length_of(loader), described(loader)
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
         self._step = self._epoch = self._in_epoch = self._total = 0
         self._epochs: int | None = None
@@ -141,10 +147,13 @@ class Training:
         After a resumption, the first epoch is the one that was interrupted. When control returns, the epoch is
         finished, and saved if a save is due. If the job was told to stop, this ends the program after the save.
 
+        Args:
+            total: The number of epochs of the whole training.
+
         Raises:
             ConfigError: `total` is not a whole number above 0.
             DivergedError: A loss or a parameter is not finite.
-            StorageFullError, StorageError: A save has failed for good.
+            StorageFullError, StorageError, PeerLostError, SupersededError: A save has failed for good.
             SystemExit: The training was saved, and all ranks stop.
         """
         if type(total) is not int or total < 1:
@@ -177,7 +186,7 @@ class Training:
         Raises:
             ConfigError: There is no loader, or this is the second call in an epoch.
             DivergedError: A loss or a parameter is not finite.
-            StorageFullError, StorageError: A save has failed for good.
+            StorageFullError, StorageError, PeerLostError, SupersededError: A save has failed for good.
             SystemExit: The training was saved, and all ranks stop.
         """
         self._saver.check_open()
@@ -212,11 +221,15 @@ class Training:
     def step(self, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
         """Notes that the optimizer has made a step. Takes a few microseconds, and never waits for a GPU.
 
+        If the program has passed its Accelerator, calls while that accumulates gradients are ignored.
+
         Args:
             loss: The loss of this rank: a number, or a tensor that holds one number.
             metrics: Other numbers to report, by name, such as `accuracy`.
         """
         self._saver.check_open()
+        if self._named.accumulating:
+            return
         self._step += 1
         self._in_epoch += 1
         if loss is not None:
@@ -230,7 +243,7 @@ class Training:
         return reporting.activity("evaluation")
 
     def _resume(self, saved: Saved) -> None:
-        self.resumed = restore(self._named, saved, self._saver)
+        self.resumed = restore(self._named, saved, self._saver, self._data_of)
         self._step, self._epoch = self.resumed.step, self.resumed.epoch
         self._saver.restore_random(saved)
         own = self._saver.own_state(saved)
@@ -259,6 +272,7 @@ class Training:
             "random_of_epoch": self._random_of_epoch,
             "buckets": self._named.buckets(),
             "data": self._loader.state() if self._has_loader else None,
+            "data_of": self._data_of,
         }
 
     def _report_total(self, batches_per_step: int) -> None:
@@ -328,11 +342,3 @@ class Training:
                 f"training has diverged: the loss of step {step} is {loss}. Lower the learning rate, or pass"
                 ' on_nonfinite="ignore" if the program handles such losses itself'
             )
-
-
-def _length(loader: Any) -> int | None:
-    """The number of batches, if it is known. A DataLoader over a data set without a length raises TypeError."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None

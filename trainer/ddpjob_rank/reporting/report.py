@@ -38,6 +38,10 @@ def report(
 ) -> None:
     """Reports the progress of training. Values that are not passed stay the same. A call takes a few microseconds.
 
+        for step, (x, y) in enumerate(loader, start=1):
+            loss = train_one_step(x, y)
+            ddpjob.report(step=step, total=len(loader), loss=loss)
+
     Args:
         step: The number of the step that has just finished. The first step has the number 1, and the numbers go on
             after a restart.
@@ -87,7 +91,10 @@ def report(
 
 @contextmanager
 def activity(name: str) -> Iterator[None]:
-    """Reports an activity for the duration of a block: `saving`, `evaluation`, or another word.
+    """Reports an activity, `name`, for the duration of a block: `saving`, `evaluation`, or another word.
+
+        with ddpjob.activity("evaluation"):
+            evaluate(model)
 
     The time that the block takes does not count as part of a step.
     """

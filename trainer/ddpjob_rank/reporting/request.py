@@ -24,6 +24,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def stop_requested() -> bool:
     """Whether the job was told to stop: if so, save and exit.
 
+        for x, y in loader:
+            train_one_step(x, y)
+            if ddpjob.stop_requested():
+                torch.save(model.state_dict(), "model.pt")
+                break
+
     After the first call, which must be in the main thread, a first SIGTERM or SIGINT no longer ends this process; a
     second signal does. The n-th call in a process group has the same result on all of its ranks, so that they stop
     after the same step. So all of them must call this function equally often, for example after each step. A warning

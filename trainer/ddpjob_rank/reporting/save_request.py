@@ -25,6 +25,18 @@ ASKED, OVER = b"a", b"o"
 def on_save_request(callback: Callable[[], None] | None) -> None:
     """Registers a function that is called, in a separate thread, when somebody requests a checkpoint.
 
+        import threading
+
+        requested = threading.Event()
+        ddpjob.on_save_request(requested.set)
+        for step, (x, y) in enumerate(loader, start=1):
+            train_one_step(x, y)
+            ddpjob.report(step=step)
+            if requested.is_set():
+                requested.clear()
+                torch.save(model.state_dict(), "model.pt")
+                ddpjob.report(checkpoint=step)
+
     It is called in rank 0's process only. If other ranks have to save as well, it has to make all of them save after
     the same step. It must return soon, so it only notes the request. The request is fulfilled once
     `report(checkpoint=…)` names the last step that was finished when the request came, or a later step. A later

@@ -92,7 +92,8 @@ class Beginnings:
         return (
             f"attempt {now.attempt} started over: its first step is {now.first}, although step {past.furthest} had "
             f"finished before. That loses {counted(lost, 'step')}{time}, and new checkpoints may overwrite older "
-            "ones. Make the program load its last checkpoint when it starts, for example with ddpjob.Training"
+            "ones. Make the program load its last checkpoint when it starts, as the tutorial"
+            ' "Make your script resume" shows'
         )
 
 

@@ -7,7 +7,7 @@ from ddpjob_supervisor.page.starting_over import Beginnings, Interval
 SAID = (
     "attempt 2 started over: its first step is 1, although step 1000 had finished before. That loses 1000 steps "
     "(about 1001 s), and new checkpoints may overwrite older ones. Make the program load its last checkpoint when it "
-    "starts, for example with ddpjob.Training"
+    'starts, as the tutorial "Make your script resume" shows'
 )
 
 
