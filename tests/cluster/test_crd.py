@@ -13,7 +13,7 @@ from tests.plant import Plant, PlantError
 from tests.support.api_client import ApiError, collection
 from tests.support.crd import CRD
 from tests.support.jobs import Team
-from tests.support.refused_jobs import BY_CRD, BY_POD, CHANGES, CONTAINER, NEW_JOBS, Case, Values, a_job
+from tests.support.refused_jobs import BY_CRD, BY_POD, CHANGES, CONTAINER, NEW_JOBS, SECRET, Case, Values, a_job
 
 TRIED = "dryRun=All&fieldValidation=Strict"
 
@@ -122,6 +122,7 @@ def test_a_rule_refuses_what_it_is_about_and_nothing_beside_it(api: Plant, names
     attempt, name = (change_tried, {}) if case in CHANGES else (tried, {"metadata.name": "another"})
     with pytest.raises(ApiError) as refused:
         attempt(api, namespace, name | case.bad)
+    assert SECRET not in str(refused.value)
     if case not in BY_CRD:
         assert f"{_told_path(case)}: Invalid value" in str(refused.value)
         assert case.rule.said in str(refused.value)

@@ -48,6 +48,23 @@ def _reserved(path: str, message: str, kind: str) -> Case:
     return Case(path, message, {there: {"ddpjob.dev/team": "a"}}, {there: {"example.com/team": "a"}})
 
 
+SECRET = "wJalrXUtnFEMI"
+
+URLS = (
+    (f"s3://me:{SECRET}@bucket/a", "s3://bucket/a"),
+    (f"az://box/a?sig={SECRET}", "az://box/a"),
+    (f"gs://bucket/a#{SECRET}", "gs://bucket"),
+    (f"abfss://me:{SECRET}@host/a", "abfss://box@account.dfs.core.windows.net/a/"),
+    ("file:///a", "/a"),
+    ("ftp://bucket/a", "s3a://bucket/a"),
+    ("s3://bucket//a", "s3://bucket/a/b"),
+    ("s3://bucket/a\n", "s3://bucket/été"),
+    ("s3://bucket/$(RANK)", "s3://bucket/(RANK)"),
+    ("s3://", "s3://0"),
+)
+"""For `spec.checkpoint.path`: URLs that are refused, each beside the most similar value that is accepted."""
+
+
 OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
 
 
@@ -164,6 +181,21 @@ NEW_JOBS = [
             ({"interval": "Auto", "everySeconds": 5}, {"interval": "Auto"}),
             ({"interval": "Epochs", "everySteps": 5}, {"everySteps": 5}),
         ]
+    ),
+    *(
+        Case(
+            "spec.checkpoint.path",
+            "must be an absolute path, or a URL such as s3://BUCKET/PATH",
+            {"spec.checkpoint": {"path": bad}},
+            {"spec.checkpoint": {"path": good}},
+        )
+        for bad, good in URLS
+    ),
+    Case(
+        "spec.checkpoint.volume",
+        "is for a directory, but spec.checkpoint.path is a URL",
+        {"spec.checkpoint": {"path": "s3://bucket/a", "volume": {"emptyDir": {}}}},
+        {"spec.checkpoint": {"path": "/bucket/a", "volume": {"emptyDir": {}}}},
     ),
     Case(
         "spec.restart.backoffSeconds",

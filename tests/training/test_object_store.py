@@ -1,6 +1,7 @@
 """Checkpoints on a real S3 server: what it refuses, when it is away or loses an answer, races, and killed writers."""
 
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ddpjob
 import obstore
 import pytest
+import torch
 from ddpjob.checkpoint import object_store
 from ddpjob.checkpoint.content import Sink
 from ddpjob.checkpoint.object_store import ObjectStore
+from ddpjob.checkpoint.opening import read_newest
 from ddpjob_rank.errors import (
     CheckpointMissedError,
     ConfigError,
@@ -25,6 +29,7 @@ from ddpjob_rank.manifests.manifest import Manifest
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import from_url
 
+from tests.local.here import BIN, Here
 from tests.support import s3_server
 from tests.support.s3_server import Proxy, Trouble, environment
 from tests.support.seed import SEED
@@ -41,6 +46,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from ddpjob.checkpoint.object_store import ObjectStore
+from ddpjob.checkpoint.opening import read_newest
 from ddpjob_rank.errors import CheckpointMissedError
 from ddpjob_rank.manifests.manifest import Manifest
 checkpoints, attempt = ObjectStore(sys.argv[1], keep=2), int(sys.argv[2])
@@ -53,6 +59,24 @@ while True:
     manifest = Manifest(step, 1, step, 2, 64, "uid", tuple(range(attempt + 1)))
     checkpoints.write(manifest, lambda file: file.write(state))
     print(step, flush=True)
+"""
+
+
+SCRIPT = """
+import os, time, torch, ddpjob
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.ones(200, 1))
+training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader)
+for _ in training.epochs(1):
+    for step, x in enumerate(training.batches()):
+        if step > 10 and os.environ["DDPJOB_ATTEMPT"] == "1":
+            time.sleep(0.5)  # Saves go on beside training.
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        training.step(loss)
 """
 
 
@@ -299,3 +323,24 @@ def test_the_trainer_saves_to_a_store_and_resumes_from_it(runs: Runs, url: str, 
     assert "resumed step=15" in second.output()
     assert f"checkpoint={url}/step-00000025-" in second.output()
     assert not list(tmp_path.glob("s3*")), "no directory has the name of the URL"
+
+
+def test_a_job_without_any_volume_resumes_from_its_url_after_its_pod_is_lost(url: str, tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = (str(BIN / "ddpjob-supervise"), "--start-method", "cold", "train.py")
+    job = here.job("any", *command, checkpoint={"path": url, "everySteps": 10}, restart={"backoffSeconds": 0})
+    try:
+        run = here.start("run", job)
+        here.wait("a checkpoint", lambda: "saved step=10" in here.log("any", 0))
+        here.trainers("any")[0].parent().kill()  # type: ignore[union-attr]
+        output, _ = run.communicate(timeout=patience(120))
+    finally:
+        here.end()
+    assert run.returncode == 0, output
+    assert f"checkpoints: {url}\n" in output
+    assert re.search(rf"resumed step=\d0 epoch=1 checkpoint={url}/step-000000\d0-", here.log("any", 0, attempt=2))
+    assert re.search(rf"checkpoint +{url}/step-00000200-", output)
+    assert not list(tmp_path.rglob("step-*"))
+    assert read_newest(url).manifest.step == 200
+    assert torch.load(f"{ddpjob.newest(url)}/state.pt")["position"][0] == 200

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.limits import JOINING_SECONDS, longest
-from ddpjob_rank.machine.storage import directory_of, is_url
+from ddpjob_rank.machine.storage import checked_address, directory_of
 from ddpjob_rank.parsing import (
     below_one,
     config_from_flags,
@@ -409,7 +409,7 @@ def read_checkpoint(flags: argparse.Namespace, env: Environment) -> CheckpointCo
     return config_from_flags(
         CheckpointConfig,
         flags,
-        directory=directory if is_url(directory) else Path(directory),
+        directory=checked_address(directory),
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=flags.checkpoint_keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,

@@ -140,7 +140,8 @@ class Env:
     BACKEND = "DDPJOB_BACKEND"
     """`nccl` or `gloo`: the backend from `spec.backend`, with Auto resolved; the same in all processes."""
     CHECKPOINT_DIR = "DDPJOB_CHECKPOINT_DIR"
-    """Directory of the checkpoints: `spec.checkpoint.path`. Not set without `spec.checkpoint`."""
+    """Directory of the checkpoints, or their URL in an object store: `spec.checkpoint.path`. Not set without
+    `spec.checkpoint`."""
     CHECKPOINT_EVERY_STEPS = "DDPJOB_CHECKPOINT_EVERY_STEPS"
     """`spec.checkpoint.everySteps`, if that is set."""
     CHECKPOINT_EVERY_SECONDS = "DDPJOB_CHECKPOINT_EVERY_SECONDS"

@@ -250,7 +250,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
-    "later deadline; training continues from the checkpoint if the volume is the same.",
+    "later deadline; training continues from the checkpoint if the volume or the URL is the same.",
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who removes the pods: `status.incidents` lists times and causes.",
@@ -267,8 +267,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "`action: Restart` makes the job try again.",
     Cause.STORAGE_FULL: "Make room on the full volume, or keep fewer checkpoints (`checkpoint.keep`). On a cluster, "
     "a path that is on no volume, such as `/tmp`, is on the Kubernetes node's own disk: write to a volume.",
-    Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server comes back. Otherwise see whether the pod's user may "
-    "read what the message names.",
+    Cause.STORAGE_UNAVAILABLE: "Nothing, if the file server or the object store comes back. Otherwise see whether "
+    "the pod's user may read what the message names.",
     Cause.CHECKPOINT_UNUSABLE: "Go back to the image that wrote the checkpoints, or name another directory. To "
     "begin at step 0 and keep them, give ddpjob-train `--start-over`.",
     Cause.STORAGE_EXCEEDED: "Raise the limit that the message names (ephemeral-storage, an emptyDir's sizeLimit), or "
@@ -281,7 +281,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.STALLED: READ_THE_LOG,
     Cause.STARTED_OVER: "If the job still runs, stop it before it replaces its checkpoints: `ddpjob suspend NAME`. "
     'Then have the program load its last checkpoint when it starts, as the tutorial "Make your script resume" '
-    "shows, from a volume that outlives its pods.",
+    "shows, from a volume that outlives its pods or from an object store.",
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if the pod was deleted on purpose.",

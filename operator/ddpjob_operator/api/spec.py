@@ -28,6 +28,13 @@ CONTROLLER_NAME = f"{GROUP}/operator"
 """This operator's name in `managedBy`. It also manages the jobs without `managedBy`."""
 MANAGED_BY_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
+STORE_URL = (
+    r"((s3|s3a|gs|az|azure|adl|abfs|abfss)://|abfss?://[A-Za-z0-9-]+@)[A-Za-z0-9][A-Za-z0-9._-]*"
+    r"(/[^/?#@$\x00-\x20]+)*/?"
+)
+"""Matches the URL of a place in an object store, without credentials. Before an @ is an Azure container. A `$` is
+excluded, because Kubernetes would expand `$(NAME)`."""
+
 JsonObject = dict[str, Any]
 PodPort = Annotated[int, Field(ge=1024, le=65535)]
 
@@ -100,8 +107,9 @@ class Elastic(Model):
 class Checkpoint(Model):
     """Where and how often the trainer saves what it needs to continue."""
 
-    path: Annotated[str, Field(pattern=r"^/+[^/:][^:]*$", max_length=1024)]
-    """Directory for checkpoints inside the trainer container: an absolute path other than /, without a colon."""
+    path: Annotated[str, Field(pattern=r"^(/+[^/:][^:]*$|[A-Za-z][A-Za-z0-9+.-]*://)", max_length=1024)]
+    """Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a
+    colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."""
     volume: JsonObject | None = None
     """The volume to mount at path: a volume source as in a pod's `volumes`, without `name`. Without it, path is on a
     volume that the template mounts there or else on an emptyDir, which is lost with its pod."""
@@ -251,6 +259,11 @@ class DDPJobSpec(Model):
 def is_gpu(resource: str, known: Iterable[str] = GPU_RESOURCES) -> bool:
     """Whether a resource with this name counts as GPUs."""
     return any(resource.startswith(gpu) if gpu.endswith("-") else resource == gpu for gpu in known)
+
+
+def is_url(address: str) -> bool:
+    """Whether the address of checkpoints is a URL, and not the path of a directory."""
+    return "://" in address
 
 
 def _units(amount: object) -> int:

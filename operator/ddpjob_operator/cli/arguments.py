@@ -139,9 +139,9 @@ def _init(command: argparse.ArgumentParser) -> None:
 def _export(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "directory",
-        type=_path,
+        type=_given,
         metavar="CHECKPOINT_DIR",
-        help="a checkpoint directory (its newest checkpoint is read), or one checkpoint in it",
+        help="a checkpoint directory or its URL (its newest checkpoint is read), or one checkpoint in it",
     )
     command.add_argument(
         "-o",
@@ -175,9 +175,10 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
     _how(command)
     command.add_argument(
         "--checkpoint",
-        type=_path,
-        metavar="DIR",
-        help="directory for checkpoints; ranks find it in DDPJOB_CHECKPOINT_DIR (default: a directory of the run)",
+        type=_given,
+        metavar="DIR|URL",
+        help="directory for checkpoints, or a URL such as s3://BUCKET/PATH; ranks find it in DDPJOB_CHECKPOINT_DIR"
+        " (default: a directory of the run)",
     )
 
 
@@ -269,8 +270,9 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program.add_argument(
         "--checkpoint",
-        metavar="CLAIM:/PATH",
-        help="save checkpoints on this PersistentVolumeClaim; ranks find /PATH in DDPJOB_CHECKPOINT_DIR",
+        metavar="CLAIM:/PATH|URL",
+        help="save checkpoints on this PersistentVolumeClaim, or in an object store, such as s3://BUCKET/PATH; ranks"
+        " find /PATH or the URL in DDPJOB_CHECKPOINT_DIR",
     )
     program.add_argument("--queue", metavar="NAME", help="the Kueue queue that admits the job")
     command.add_argument(
@@ -421,7 +423,7 @@ def _stop(command: argparse.ArgumentParser) -> None:
 def _rm(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Remove runs on this machine that are not running: their directories, with the logs and the checkpoints in"
-        " them. A directory that you have named with --checkpoint stays."
+        " them. A directory or a URL that you have named with --checkpoint keeps its checkpoints."
     )
     _each_named(command, "a run (can be repeated)", completion.runs)
     _machine(command)

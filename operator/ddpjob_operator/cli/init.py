@@ -21,8 +21,8 @@ COMMENTS = {
     "nodes": "Each node gets one pod; on this machine a pod is a process.",
     "procsPerNode": "Training processes per node: one per GPU, as a rule.",
     "restart": "How many failures may restart all ranks; an hour of healthy training resets the count.",
-    "checkpoint": "Ranks find this directory in DDPJOB_CHECKPOINT_DIR; the script itself must save and load.\n"
-    "On a cluster, mount a volume there; otherwise the directory is lost with its pod.",
+    "checkpoint": "Ranks find this directory or URL in DDPJOB_CHECKPOINT_DIR; the script itself must save and load.\n"
+    "On a cluster, mount a volume at a directory; otherwise it is lost with its pod.",
     "template": "A Kubernetes pod template.",
     "image": "On a cluster: an image with your script and its imports. On this machine it is not used.",
     "command": "What each node runs. ddpjob-supervise in place of python restarts ranks in place when they fail.",

@@ -57,7 +57,7 @@ ON_A_CLUSTER = {
     "init": "",
     "validate": "on a cluster: {ddpjob} submit --dry-run",
     "report": "copy the job's checkpoint directory here, and name that",
-    "export": "run it in a pod that mounts the volume of the checkpoints",
+    "export": "run it in a pod that mounts the volume of the checkpoints, or name their URL",
     "ls": "on a cluster: {ddpjob} status",
     "stop": "on a cluster: {ddpjob} suspend",
     "rm": "on a cluster: {ddpjob} delete",

@@ -21,6 +21,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script, started
 from ddpjob_operator.api.launchers import Size
+from ddpjob_operator.api.spec import is_url
 
 from .invocation import itself
 from .mistakes import PROGRAMS
@@ -103,14 +104,17 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
     return document_of(entrypoint(arguments), options)
 
 
-def checkpoint_in(directory: Path | None) -> dict[str, Any]:
-    """`spec.checkpoint` for a `directory` of this machine or, if it is None, for a directory of the run.
+def checkpoint_in(address: str | None) -> dict[str, Any]:
+    """`spec.checkpoint` for a directory of this machine, for a URL or, if it is None, for a directory of the run.
 
     Raises:
-        BadInputError: `directory` is a file.
+        BadInputError: `address` is a file.
     """
-    if directory is None:
+    if address is None:
         return DEFAULT_CHECKPOINT
+    if is_url(address):
+        return {"path": address}
+    directory = Path(address)
     path = str(directory.absolute())
     if directory.exists() and not directory.is_dir():
         raise BadInputError(f"--checkpoint: {directory} is not a directory")

@@ -15,6 +15,7 @@ from typing import Any
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
 from ddpjob_operator.api.job_file import read, written
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
     REQUEST_SIGNAL,
@@ -376,7 +377,11 @@ def _say_what_starts(screen: Screen, job: DDPJob, backend: str, directory: RunDi
     nodes, procs = job.spec.nodes, job.spec.resolved_procs_per_node()
     again = f", going on from attempt {job.status.attempt}" if job.status.attempt else ""
     screen.print(f"{job.metadata.name}: {world(nodes, procs)}, backend {backend}{again}")
-    screen.print(f"logs and checkpoints: {file_path(directory.root)}")
+    root, checkpoint = file_path(directory.root), job.spec.checkpoint
+    if checkpoint and is_url(checkpoint.path):
+        screen.print(f"logs: {root}\ncheckpoints: {checkpoint.path}")
+    else:
+        screen.print(f"logs and checkpoints: {root}")
 
 
 def _greeting(job: DDPJob, rank: int) -> Iterator[str]:
@@ -402,7 +407,7 @@ def _say_what_came_of_it(
     terminal: Attached | None = None,
 ) -> None:
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
-    checkpoint = file_path(Path(saved)) if saved else None
+    checkpoint = file_path(Path(saved)) if saved and not is_url(saved) else saved
     report = f"{itself()} report {job.metadata.name}" if job.status.attempt else None
     summarise(screen, job, progress, seconds, checkpoint=checkpoint, logs=file_path(directory.logs), report=report)
     if job.status.state is State.SUSPENDED:

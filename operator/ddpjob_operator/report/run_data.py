@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import Env
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
 
@@ -69,5 +70,6 @@ def _checkpoints(run: RunDirectory) -> Iterator[Path]:
         with suppress(
             BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError
         ):  # The file may be damaged.
-            if directory := read_json(file)["env"].get(Env.CHECKPOINT_DIR):
+            directory = read_json(file)["env"].get(Env.CHECKPOINT_DIR)
+            if directory and not is_url(directory):
                 yield Path(directory)

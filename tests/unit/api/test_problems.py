@@ -28,7 +28,8 @@ NOT_A_NAME = (
 )
 
 CHECKPOINTS = (
-    "Directory for checkpoints inside the trainer container: an absolute path other than /, without a colon."
+    "Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a "
+    "colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."
 )
 
 OPERATOR = (
@@ -264,6 +265,16 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file("checkpoint:\n  path: runs"),
         [
             (f"line 7: spec.checkpoint.path: 'runs' does not have the right form: {CHECKPOINTS}"),
+        ],
+    ),
+    "a URL with credentials, which are not repeated": (
+        a_file("checkpoint:\n  path: s3://me:wJalrXUtnFEMI@bucket/runs"),
+        [
+            (
+                "line 7: spec.checkpoint.path: must be an absolute path, or a URL such as s3://BUCKET/PATH, "
+                "gs://BUCKET/PATH or az://CONTAINER/PATH, without user, password or query: credentials come from the "
+                "template (env, envFrom or a service account)"
+            )
         ],
     ),
     "a checkpoint nowhere": (

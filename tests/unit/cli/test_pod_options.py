@@ -135,5 +135,15 @@ def test_a_mistake_is_told_with_what_would_be_right(given: dict[str, Any], said:
 
 
 def test_a_checkpoint_without_a_colon_is_told() -> None:
-    with pytest.raises(BadInputError, match=r"--checkpoint ckpt: must be CLAIM:/path"):
+    right = "must be CLAIM:/path, where CLAIM is mounted at /path, or a URL such as s3://BUCKET/PATH"
+    with pytest.raises(BadInputError, match=rf"--checkpoint ckpt: {right}"):
         checkpoint_on("ckpt")
+
+
+def test_checkpoints_in_an_object_store_have_a_url_and_no_volume() -> None:
+    assert document("s3://bucket/train")["spec"]["checkpoint"] == {"path": "s3://bucket/train"}
+    with pytest.raises(
+        BadInputError, match=r"^--checkpoint: must be an absolute path, or a URL such as s3://"
+    ) as error:
+        document("s3://me:wJalrXUtnFEMI@bucket/train")
+    assert "wJalrXUtnFEMI" not in str(error.value)

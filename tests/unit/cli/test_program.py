@@ -162,6 +162,14 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run train.py --env FOO", "--env FOO: must be NAME=VALUE"),
         ("run train.py --name My_Run", "--name: 'My_Run' must be at most 52 lower-case letters"),
         ("run train.py --checkpoint job.yaml", "--checkpoint: job.yaml is not a directory"),
+        (
+            "run train.py --checkpoint s3://me:key@bucket",
+            "--checkpoint: must be an absolute path, or a URL such as s3",
+        ),
+        (
+            "init train.py --checkpoint file:///x",
+            "--checkpoint: must be an absolute path, or a URL such as s3://BUCK",
+        ),
         ("run train.py -m package.train", "train.py and -m package.train are two programs; name only one of them"),
         ("run -m train.py", "-m train.py: a script is named without -m, and a module without .py"),
         ("run -m package.tarin", "-m package.tarin: there is no module package.tarin in {here}"),
@@ -377,6 +385,13 @@ def test_the_dry_run_prints_the_ddpjob_that_it_is(
     assert document["spec"]["checkpoint"] == {"path": "/checkpoints"}
     container = document["spec"]["template"]["spec"]["containers"][0]
     assert [*container["command"], *container.get("args", [])] == runs
+
+
+def test_a_url_is_passed_on_as_it_is_without_a_volume(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "run", "--dry-run", "-o", "yaml", "train.py", "--checkpoint", "s3://b/train/") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["spec"]["checkpoint"] == {"path": "s3://b/train/"}
 
 
 @pytest.mark.parametrize("flag", ["--procs-per-node 2", "--nproc-per-node 2", "--nproc_per_node=2"])

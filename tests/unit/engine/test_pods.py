@@ -353,6 +353,18 @@ def test_what_scripts_without_a_supervisor_want_is_set_by_name() -> None:
     }
 
 
+def test_a_checkpoint_in_an_object_store_has_no_volume_and_the_program_gets_its_url() -> None:
+    saved = {"/saved": True, "s3://bucket/saved": False}
+    for path, mounted in saved.items():
+        pod = a_pod(checkpoint={"path": path})
+        names = {
+            *(volume["name"] for volume in pod["spec"]["volumes"]),
+            *(mount["name"] for mount in trainer_of(pod)["volumeMounts"]),
+        }
+        assert ("ddpjob-checkpoint" in names) is mounted
+        assert variables_of(trainer_of(pod))["DDPJOB_CHECKPOINT_DIR"] == path
+
+
 INTERVALS: dict[str, tuple[Context, str | None, str | None]] = {
     "the end of each epoch": ({}, None, None),
     "the same, in so many words": ({"interval": "Epochs"}, None, None),

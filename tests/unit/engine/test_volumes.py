@@ -27,6 +27,7 @@ VOLUMES = [{"name": "claim", **CLAIM}, {"name": "empty", **EMPTY}, {"name": "set
         ({"path": "/data"}, MOUNTS, ""),
         ({"path": "/data/scratch/out"}, MOUNTS, NOWHERE),
         ({"path": "/database"}, MOUNTS, NOWHERE),
+        ({"path": "s3://data/out"}, [], ""),
         (None, [], NEITHER),
         (None, [{"name": "settings", "mountPath": "/etc/s"}], NEITHER),
         (None, MOUNTS, ""),

@@ -92,6 +92,17 @@ def test_the_metrics_beside_checkpoints_that_a_pod_keeps_outside_its_run_are_fou
     assert "<dt>World</dt><dd>1 process</dd>" in page, "its program does not say how many there are"
 
 
+def test_a_url_for_checkpoints_is_not_looked_for_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "s3:" / "bucket"
+    write(elsewhere / "metrics" / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 7, loss=0.5))
+    write(run / "pods" / "own-0" / "process.json", json.dumps({"env": {"DDPJOB_CHECKPOINT_DIR": "s3://bucket"}}))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"holds neither a run \(job.json\) nor metrics"):
+        find(run)
+
+
 @pytest.mark.parametrize("event", ["saved", "ended", "finished"])
 def test_the_step_is_the_last_one_and_not_that_of_the_last_line_of_progress(event: str, tmp_path: Path) -> None:
     began, told = line("started", 1, 0, total_steps=1000), line("progress", 1, 810, loss=0.5)

@@ -627,43 +627,6 @@ def test_what_a_store_refuses_for_good_is_told_from_what_may_pass(
         chain = chain.__cause__
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("ftp://host/x", "must be a directory, or a URL such as s3://BUCKET/PATH"),
-        ("s3://", "must be a directory, or a URL"),
-        ("s3://bucket/x?versionId=1", "must be a directory, or a URL"),
-        ("s3://bucket//x//y", "cannot be used: Generic URL error"),
-    ],
-)
-def test_a_wrong_url_is_told(url: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{url.partition('?')[0]}.*{words}"):
-        open_storage(url, keep=1)
-
-
-def test_a_url_with_credentials_is_refused_without_repeating_them() -> None:
-    with pytest.raises(ConfigError) as error:
-        open_storage("s3://AKIA:wJalrXUtnFEMI@bucket/x", keep=1)
-    assert "wJalrXUtnFEMI" not in str(error.value)
-    assert "a URL has no credentials" in str(error.value)
-
-
-@pytest.mark.parametrize("extra", ["", "store"])
-@pytest.mark.parametrize(
-    "url", ["az://box/x?sv=2024&sig=wJal@rXUtnFEMI", "https://me:wJal?rXUtnFEMI@host/x", "s3://b/x#wJalrXUtnFEMI"]
-)
-def test_a_wrong_url_is_told_without_what_may_be_secret(
-    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not extra:
-        monkeypatch.setitem(sys.modules, "ddpjob.checkpoint.object_store", None)
-    with pytest.raises(ConfigError) as error:
-        open_storage(url, keep=1)
-    assert "wJal" not in str(error.value)
-    assert "rXUtnFEMI" not in str(error.value)
-    assert str(error.value).startswith(url.partition("://")[0])
-
-
 def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ddpjob.checkpoint.object_store", None)
     with pytest.raises(ConfigError, match=r"pip install 'ddpjob\[store\]'"):

@@ -32,9 +32,8 @@ from ddpjob_rank.errors import (
     StorageUnavailableError,
     TrainerError,
 )
-from ddpjob_rank.machine.storage import shown
 from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, decoded, encoded
-from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, UnavailableError, UnusableError
+from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from obstore import WritableFile
     from obstore.store import ObjectStore as Store
 
-SCHEMES = ("s3", "gs", "az", "s3a", "azure", "abfs", "abfss", "adl")
 BEGUN = "begun.json"
 PROBE = ".ddpjob-probe"
 
@@ -152,17 +150,30 @@ class ObjectStore(CheckpointStorage[str]):
 
     checks_files = False
 
-    def __init__(self, url: str, keep: int, store: "Store | None" = None) -> None:
-        """`store` is the store to use, such as one in memory; by default the one that `url` names."""
+    def __init__(self, url: str, keep: int, store: "Store | None" = None, *, read_only: bool = False) -> None:
+        """Tries the requests that will be needed.
+
+        Args:
+            url: The URL, which is valid.
+            keep: How many checkpoints stay.
+            store: The store to use, such as one in memory; by default the one that `url` names.
+            read_only: Whether nothing will be written.
+        """
         super().__init__(url.rstrip("/"), keep)
         self._store = store or _opened(url)
         self._known: dict[str, Manifest] = {}
         """The manifests that were read. No object is written twice, so they stay as they are."""
         try:
-            self._probe()
+            self._names()
+            if not read_only:
+                self._probe()
         except StoreError as error:
             kind, remedy = self.given_up(error)
             raise kind(f"{error}; {remedy}") from error
+
+    def listed(self) -> list[str]:
+        """All checkpoints, whether they are valid or not, but not those that were set aside."""
+        return self._listed()
 
     def manifest(self, checkpoint: str) -> Manifest:
         """As `Reader.manifest`. It has no checksum if the checkpoint was given up."""
@@ -173,6 +184,8 @@ class ObjectStore(CheckpointStorage[str]):
     def whole(self, checkpoint: str) -> tuple[Manifest, SharedFile]:
         """As `Reader.whole`. The content is downloaded into memory."""
         manifest, key = self.manifest(checkpoint), self._key(checkpoint, STATE)
+        if manifest.shards:
+            raise NewerError("its state is divided among files, which can be read only from a directory")
         self._check_size(checkpoint, manifest)
         content, checksum = SharedFile.in_memory(), sha256()
         at_once = PART_BYTES * PARTS_AT_ONCE
@@ -428,13 +441,12 @@ class ObjectStore(CheckpointStorage[str]):
         return f"{key}/{name}" if name else key
 
     def _probe(self) -> None:
-        """Tries the requests that saves will need. The object stays for later probes.
+        """Tries the requests that saves will need. The object that it creates stays for later probes.
 
         Raises:
             StoreError: The store refuses something, or does not answer.
             ConfigError: It creates an object that exists.
         """
-        self._names()
         try:
             overwrites = all(self._create(PROBE, secrets.token_bytes(16)) for _ in range(2))
         except StoreError as error:
@@ -498,11 +510,6 @@ def _completed(manifest: Manifest, content: Upload) -> Manifest:
 
 
 def _opened(url: str) -> "Store":
-    scheme, _, rest = url.partition("://")
-    if scheme not in SCHEMES or not rest.strip("/") or set(rest) & set("?#"):
-        raise ConfigError(f"{shown(url)}: must be a directory, or a URL such as s3://BUCKET/PATH, gs://… or az://…")
-    if "@" in rest and not scheme.startswith("abfs"):
-        raise ConfigError(f"{scheme}://…: a URL has no credentials; they come from the environment")
     try:
         return from_url(
             url,

@@ -10,23 +10,23 @@ from typing import Any
 
 from ddpjob_rank.console import complain, listed, record
 from ddpjob_rank.errors import ConfigError, TrainerError
-from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
 from torch import Tensor
 
 from .content import sync
-from .encoding import StateDict, decode
-from .reading import FILES, Found, find_newest
-from .sharded import SHARED, fitted
+from .encoding import StateDict
+from .opening import read_newest
+from .reading import Found
+from .sharded import SHARED, TENSORS, fitted
 
 NAMED_THINGS = 8
 """The most names that a message lists."""
 
 
-def export(directory: Path, output: Path, thing: str = "model") -> None:
-    """Writes the tensors of one thing in a directory's newest checkpoint, by their names in its `state_dict()`.
+def export(address: str | os.PathLike[str], output: Path, thing: str = "model") -> None:
+    """Writes the tensors of one thing in the newest checkpoint, by their names in its `state_dict()`.
 
     Args:
-        directory: The checkpoint directory, or one checkpoint in it. It may be read while training goes on.
+        address: The checkpoint directory or its URL, or one checkpoint in it. It may be read while training goes on.
         output: The file to write. If it exists, it is replaced.
         thing: The name under which the thing is saved, such as `model`; for a thing in a dict, the names joined by
             dots.
@@ -42,7 +42,7 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
         from safetensors.torch import save_file  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError("the package safetensors is missing: install it beside torch") from error
-    found = _newest(directory)
+    found = read_newest(address)
     tensors = {name: _own(tensor) for name, tensor in _named(_state(found, thing), "")}
     if not tensors:
         raise ConfigError(f"{thing} in {found.location} has no tensors")
@@ -59,26 +59,14 @@ def export(directory: Path, output: Path, thing: str = "model") -> None:
     record("exported", step=found.manifest.step, checkpoint=found.location, tensors=len(tensors), file=output)
 
 
-def _newest(directory: Path) -> Found[StateDict]:
-    single = os.path.lexists(directory / MANIFEST)
-    try:
-        search = find_newest(
-            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode, reader=FILES
-        ).warn_passed_over()
-    except OSError as error:
-        raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
-    search.refuse_newer("Use the version that wrote it, or name another checkpoint by its own path")
-    if search.found is None:
-        raise ConfigError(f"{directory} has no valid checkpoint: name the directory in which a training saves")
-    return search.found
-
-
 def _state(found: Found[StateDict], thing: str) -> Any:
     """The state of a thing, with whole tensors."""
     saved = found.state if SHARED in found.state else {SHARED: found.state}
     if thing not in saved[SHARED]:
         known = [str(name) for name in saved[SHARED]]
         raise ConfigError(f"{found.location} has no {thing}: it has {listed(known, NAMED_THINGS)}")
+    if TENSORS not in saved:
+        return saved[SHARED][thing]
     return fitted(saved, Path(found.location), {thing: None})[thing]
 
 
@@ -98,12 +86,12 @@ def _own(tensor: Tensor) -> Tensor:
 def main() -> None:
     """Runs `ddpjob export`."""
     parser = argparse.ArgumentParser(prog="ddpjob export", allow_abbrev=False)
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("address")
     parser.add_argument("--output", "-o", type=Path, required=True)
     parser.add_argument("--thing", default="model")
     flags = parser.parse_args()
     try:
-        export(flags.directory, flags.output, flags.thing)
+        export(flags.address, flags.output, flags.thing)
     except TrainerError as error:
         complain(str(error))
         sys.exit(error.exit_code)

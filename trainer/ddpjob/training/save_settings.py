@@ -8,6 +8,7 @@ from typing import Literal
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.machine.storage import checked_address
 from ddpjob_rank.parsing import count_of
 
 from ddpjob.checkpoint.reading import PATIENCE_SECONDS
@@ -70,8 +71,11 @@ def read_settings(
     if on_nonfinite not in {"stop", "ignore"}:
         raise ConfigError(f'on_nonfinite is {on_nonfinite!r}: it must be "stop" or "ignore"')
     attempt = env.get(Env.ATTEMPT, "")
+    address = os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None
+    if address is not None:
+        checked_address(address)  # Rank 0 opens it, but all ranks report that it is wrong.
     return SaveSettings(
-        directory=os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None,
+        directory=address,
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=keep or count_of(env, Env.CHECKPOINT_KEEP) or DEFAULT_KEEP,

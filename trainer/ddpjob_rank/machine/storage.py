@@ -26,7 +26,13 @@ ADVICE: dict[type[TrainerError], str] = {
 }
 
 
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}://")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:/")
+"""Matches the beginning of a URL, also if a slash is missing: a directory of this name would be lost with its pod."""
+STORE_URL = (
+    r"((s3|s3a|gs|az|azure|adl|abfs|abfss)://|abfss?://[A-Za-z0-9-]+@)[A-Za-z0-9][A-Za-z0-9._-]*"
+    r"(/[^/?#@$\x00-\x20]+)*/?"
+)
+"""As in the operator's `spec`: matches the URL of a place in an object store, without credentials."""
 
 
 def is_url(address: str) -> bool:
@@ -34,12 +40,29 @@ def is_url(address: str) -> bool:
     return URL.match(address) is not None
 
 
+def checked_address(address: str | os.PathLike[str]) -> Path | str:
+    """The path of the directory, or the URL of the place in an object store, that an address names.
+
+    Raises:
+        ConfigError: It is another URL, or one with credentials.
+    """
+    text = os.fspath(address)
+    if not is_url(text):
+        return Path(text)
+    if not re.fullmatch(STORE_URL, text):
+        raise ConfigError(
+            f"{shown(text)}: must be a directory, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or"
+            " az://CONTAINER/PATH, without user, password or query: credentials come from the environment"
+        )
+    return text
+
+
 def shown(address: str) -> str:
     """An address as messages may repeat it: without a user, a password or a signature in a URL."""
-    scheme, separator, rest = address.partition("://")
     if not is_url(address):
         return address
-    return f"{scheme}{separator}{'…' if '@' in rest else rest.partition('?')[0].partition('#')[0]}"
+    scheme, _, rest = address.partition(":")
+    return f"{scheme}:{'//…' if '@' in rest else rest.partition('?')[0].partition('#')[0]}"
 
 
 def directory_of(address: str | None) -> Path | None:

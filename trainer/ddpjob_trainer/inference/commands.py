@@ -1,7 +1,7 @@
 """The commands of `ddpjob-train` besides training: `export` and `predict`.
 
-Both take a directory as their first argument, then flags of their own and any training flags. A checkpoint contains
-the flags of its training; a training flag on the command line overrides the checkpoint's.
+Both take a directory or a URL as their first argument, then flags of their own and any training flags. A checkpoint
+contains the flags of its training; a training flag on the command line overrides the checkpoint's.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def run(argv: Sequence[str]) -> None:
         # Imported only after the flags have been parsed, as below, because importing torch takes seconds.
         from .export import export  # noqa: PLC0415
 
-        export(flags.directory, flags.output, flags.format, training)
+        export(flags.address, flags.output, flags.format, training)
     else:
         flags, training = predict_parser().parse_known_args(rest)
         from .predict import predict  # noqa: PLC0415
 
-        predict(flags.directory, training)
+        predict(flags.address, training)
 
 
 def export_parser() -> argparse.ArgumentParser:
@@ -72,9 +72,8 @@ def _parser(name: str, description: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "directory",
+        "address",
         metavar="CHECKPOINT_DIR",
-        type=Path,
-        help="training's checkpoint directory, or one checkpoint in it",
+        help="training's checkpoint directory or its URL, or one checkpoint in it",
     )
     return parser

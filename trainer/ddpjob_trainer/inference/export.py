@@ -25,13 +25,13 @@ SAMPLES = 2
 """Number of samples in the example that torch traces. With one, torch would assume one sample for all batches."""
 
 
-def export(directory: Path, output: Path, form: Format, flags: Sequence[str]) -> None:
-    """Writes the model of a directory's newest checkpoint.
+def export(address: str, output: Path, form: Format, flags: Sequence[str]) -> None:
+    """Writes the model of the newest checkpoint in a directory or below a URL.
 
     Raises:
         ConfigError: There is no checkpoint, torch.export cannot express its model, or the file cannot be written.
     """
-    model = trained.load(directory)
+    model = trained.load(address)
     if form == STATE_DICT:
         _write(model.weights, output, torch.save)
     else:

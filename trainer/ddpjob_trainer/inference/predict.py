@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from ddpjob_trainer.task import Task
 from . import trained
 
 
-def predict(directory: Path, flags: Sequence[str]) -> None:
+def predict(address: str, flags: Sequence[str]) -> None:
     """Prints a line for each held-out sample, and then the means of the metrics.
 
     If the task has no held-out samples, those of its training set are used.
@@ -29,7 +28,7 @@ def predict(directory: Path, flags: Sequence[str]) -> None:
         ConfigError: There is no checkpoint, its model is not the task's, there is no data, or `predictions` of the
             task does not return a row for each sample.
     """
-    model = trained.load(directory)
+    model = trained.load(address)
     config = model.config(flags)
     # A broken image must be an error here. Otherwise a prediction for its replacement would be printed as its own.
     config = replace(config, images=replace(config.images, skip_broken=False))

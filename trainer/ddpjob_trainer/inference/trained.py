@@ -3,14 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ddpjob.checkpoint.encoding import decode, first_lines
-from ddpjob.checkpoint.reading import FILES, find_newest
+from ddpjob.checkpoint.encoding import first_lines
+from ddpjob.checkpoint.opening import read_newest
 from ddpjob.random_state import seed_all
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
-from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
 from torch import Tensor, nn
 
 from ddpjob_trainer.checkpoint import state
@@ -22,7 +20,8 @@ from ddpjob_trainer.task import BUILT_IN, Task, load_task
 class Trained:
     """A checkpoint's weights, as evaluation uses them, by name in the task's model, and its training's flags."""
 
-    checkpoint: Path
+    checkpoint: str
+    """Its path or URL."""
     step: int
     weights: dict[str, Tensor]
     arguments: tuple[str, ...]
@@ -36,7 +35,8 @@ class Trained:
                 in, and `flags` do not name it.
         """
         # The checkpoint flags need a directory, which the training may have taken from the environment.
-        config = read_config(flags, {Env.CHECKPOINT_DIR: str(self.checkpoint.parent)}, former=self.arguments)
+        directory = self.checkpoint.rpartition("/")[0] or "."
+        config = read_config(flags, {Env.CHECKPOINT_DIR: directory}, former=self.arguments)
         # A task is code. Whoever can write a checkpoint must not be able to choose the code that its readers run.
         if config.workload not in {*BUILT_IN, train_parser().parse_args(flags).workload}:
             raise ConfigError(
@@ -72,23 +72,13 @@ def task_of(config: TrainConfig) -> Task:
     return load_task(config)
 
 
-def load(directory: Path) -> Trained:
-    """Loads the newest checkpoint of `directory`, which may itself be a checkpoint.
+def load(address: str | os.PathLike[str]) -> Trained:
+    """Loads the newest checkpoint in a directory or below a URL, or the checkpoint that `address` names.
 
     Raises:
-        ConfigError: There is no valid checkpoint.
+        ConfigError: There is no valid checkpoint, or the address cannot be used.
         CheckpointUnusableError: The newest checkpoint needs another version of this program.
         StorageUnavailableError: A checkpoint cannot be read now.
     """
-    single = os.path.lexists(directory / MANIFEST)
-    try:
-        search = find_newest(
-            lambda: [directory.resolve()] if single else checkpoints_in(directory), decode, reader=FILES
-        ).warn_passed_over()
-    except OSError as error:
-        raise ConfigError(f"{directory} has no checkpoints: {error.strerror}") from error
-    search.refuse_newer("Use the version that wrote it, or name another checkpoint by its own path")
-    found = search.found
-    if found is None:
-        raise ConfigError(f"{directory} has no valid checkpoint: name the --checkpoint-dir of a training")
-    return Trained(Path(found.location), found.manifest.step, state.evaluated(found.state), found.manifest.arguments)
+    found = read_newest(address)
+    return Trained(found.location, found.manifest.step, state.evaluated(found.state), found.manifest.arguments)

@@ -19,7 +19,7 @@ from ddpjob_operator.api.contract import (
 from ddpjob_operator.api.problems import Path
 from ddpjob_operator.api.restart import Restart, RestartAction
 from ddpjob_operator.api.schema import NAME_PATTERN
-from ddpjob_operator.api.spec import Network, is_gpu
+from ddpjob_operator.api.spec import STORE_URL, Network, is_gpu, is_url
 
 from .reading import POD, TEMPLATE, all_containers, listed, mapping, mappings
 from .record import Breach, Check
@@ -133,6 +133,20 @@ def one_interval(job: Any) -> Found:
     given = [field for field in INTERVALS if field in checkpoint]
     if len(given) > 1:
         yield _at(("spec", "checkpoint"), given=f"has {' and '.join(given)}; ")
+
+
+def store_url(job: Any) -> Found:
+    """A URL for checkpoints names a place in an object store, and contains no credentials."""
+    path = mapping(job, ("spec", "checkpoint")).get("path")
+    if isinstance(path, str) and is_url(path) and not re.fullmatch(STORE_URL, path):
+        yield _at(("spec", "checkpoint", "path"))
+
+
+def volume_for_directory(job: Any) -> Found:
+    """A checkpoint in an object store has no volume."""
+    checkpoint = mapping(job, ("spec", "checkpoint"))
+    if "volume" in checkpoint and is_url(str(checkpoint.get("path"))):
+        yield _at(("spec", "checkpoint", "volume"))
 
 
 def ordered_backoff(job: Any) -> Found:

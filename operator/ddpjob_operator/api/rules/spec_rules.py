@@ -15,6 +15,7 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.restart import RestartAction
 from ddpjob_operator.api.schema import NAME_FORM, NAME_PATTERN
+from ddpjob_operator.api.spec import STORE_URL
 
 from . import checks
 from .record import FIXED_FOR_EVER, Fixed, Rule
@@ -25,6 +26,7 @@ RESTART_RULES = "spec.restart.rules[]"
 CONTAINERS = f"{POD}.containers"
 SCHEDULING = "spec.scheduling"
 NETWORK = "spec.network"
+CHECKPOINT = "spec.checkpoint"
 
 OF_THE_CRD = "the CRD's own bounds refuse it"
 OF_THE_POD = "its pods are refused: the job is Blocked, with reason Invalid"
@@ -169,13 +171,30 @@ RULES: tuple[Rule, ...] = (
         "spec",
     ),
     Rule(
-        "spec.checkpoint",
+        CHECKPOINT,
         "more than one interval",
         f"{{given}}at most one of {', '.join(checks.INTERVALS)} is allowed",
         checks.one_interval,
         f"{IS_FORMER} || !has(self.spec.checkpoint) || "
         f"[{', '.join(f'has(self.spec.checkpoint.{field})' for field in checks.INTERVALS)}]"
         ".filter(given, given).size() <= 1",
+    ),
+    Rule(
+        f"{CHECKPOINT}.path",
+        "a URL with credentials, or of something else than a place in an object store",
+        "must be an absolute path, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, "
+        "without user, password or query: credentials come from the template (env, envFrom or a service account)",
+        checks.store_url,
+        f"!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
+        CHECKPOINT,
+    ),
+    Rule(
+        f"{CHECKPOINT}.volume",
+        "a volume for checkpoints in an object store",
+        "is for a directory, but spec.checkpoint.path is a URL; remove the volume",
+        checks.volume_for_directory,
+        "!has(self.volume) || !self.path.contains('://')",
+        CHECKPOINT,
     ),
     Rule(
         "spec.restart.backoffSeconds",

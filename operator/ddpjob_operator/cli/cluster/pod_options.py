@@ -11,6 +11,7 @@ from ddpjob_operator.api import BadInputError, Cause
 from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check, literal
 from ddpjob_operator.api.resources import without_devices
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.client.code import KEY
 from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
@@ -70,14 +71,16 @@ class PodOptions:
 
 
 def checkpoint_on(text: str | None) -> Json:
-    """`spec.checkpoint` for a `CLAIM:/path`. For None it is a directory that is deleted with its pod.
+    """`spec.checkpoint` for a `CLAIM:/path` or a URL. For None it is a directory that is deleted with its pod.
 
     Raises:
-        BadInputError: `text` does not have the form `CLAIM:/path`.
+        BadInputError: `text` has neither form.
     """
     if text is None:
         return {"path": "/checkpoints"}
-    claim, path = _split("--checkpoint", "CLAIM", text)
+    if is_url(text):
+        return {"path": text}
+    claim, path = _split("--checkpoint", "CLAIM", text, ", or a URL such as s3://BUCKET/PATH")
     return {"path": path, "volume": _claim(claim)}
 
 
@@ -166,10 +169,10 @@ def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:
             yield f"{flag}-{number}", source(origin), path
 
 
-def _split(flag: str, what: str, text: str) -> tuple[str, str]:
+def _split(flag: str, what: str, text: str, otherwise: str = "") -> tuple[str, str]:
     origin, colon, path = text.rpartition(":")
     if not colon or not origin or not path.startswith("/"):
-        raise BadInputError(f"{flag} {text}: must be {what}:/path, where {what} is mounted at /path")
+        raise BadInputError(f"{flag} {text}: must be {what}:/path, where {what} is mounted at /path{otherwise}")
     return origin, path
 
 

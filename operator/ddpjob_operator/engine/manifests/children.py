@@ -18,6 +18,7 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.ownership import name_beside
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.owned import DISRUPTION_BUDGET, NETWORK_POLICY, SECRET, SERVICE
 from ddpjob_operator.engine.settings import Settings
@@ -234,7 +235,9 @@ def _mount(container: Manifest, checkpoint: Checkpoint | None) -> None:
     mounts.append({"name": SECRET_VOLUME, "mountPath": SECRET_DIRECTORY, "readOnly": True})
     if all(mount["mountPath"] != SHM_PATH for mount in mounts):
         mounts.append({"name": SHM_VOLUME, "mountPath": SHM_PATH})
-    if checkpoint and (checkpoint.volume or not _is_on_a_volume(checkpoint.path, mounts)):
+    if checkpoint is None or is_url(checkpoint.path):
+        return
+    if checkpoint.volume or not _is_on_a_volume(checkpoint.path, mounts):
         mounts.append({"name": CHECKPOINT_VOLUME, "mountPath": checkpoint.path})
 
 

@@ -1,6 +1,7 @@
 """A template's volumes: which objects they refer to, and whether files there outlive the job's pods."""
 
 from ddpjob_operator.api import DDPJobSpec
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine.snapshot import Manifest
 
 PASSING = frozenset({"emptyDir", "ephemeral"})
@@ -33,6 +34,8 @@ def needed(template: Manifest) -> list[str]:
 def lost_with_pods(spec: DDPJobSpec) -> str:
     """Returns the reason why no checkpoint outlives the pods, as a clause of a sentence; empty if one does."""
     checkpoint, pod = spec.checkpoint, spec.template["spec"]
+    if checkpoint and is_url(checkpoint.path):
+        return ""
     if checkpoint and checkpoint.volume:
         return "" if _outlives_pods(checkpoint.volume) else "its checkpoint.volume is deleted with its pods"
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
