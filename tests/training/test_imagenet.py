@@ -1,6 +1,7 @@
 """The imagenet workload: real images, decoded, as files and in shards."""
 
 import errno
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -292,9 +293,10 @@ def spoil(directory: Path, kind: str) -> None:
             (directory / "train").rename(directory / "training")
         case "an empty class":
             (directory / "train" / "emu").mkdir()
-        case "a class missing in val":
-            for part in ("train", "val"):
-                (directory / part / "cat").rename(directory / part / ("lion" if part == "val" else "cat"))
+        case "a class with another name in val":
+            (directory / "val" / "cat").rename(directory / "val" / "lion")
+        case "a class missing in train":
+            shutil.rmtree(directory / "train" / "cat")
         case "a broken image":
             file = directory / "val" / "cat" / "00001.jpg"
             file.write_bytes(file.read_bytes()[:500])
@@ -307,7 +309,8 @@ def spoil(directory: Path, kind: str) -> None:
     [
         ("no train", "has no directory train/: it must hold images as train/CLASS/*.jpg"),
         ("an empty class", "train/emu has no images: no file in it ends with .jpg"),
-        ("a class missing in val", "class cat is in "),
+        ("a class with another name in val", "class cat is in {0}/train but not in {0}/val: both"),
+        ("a class missing in train", "class cat is in {0}/val but not in {0}/train: both"),
         ("a broken image", "val/cat/00001.jpg cannot be decoded: "),
         ("no image", "val/cat/00001.jpg cannot be decoded: it is not an image"),
     ],
@@ -316,7 +319,7 @@ def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, me
     spoil(pictures.as_files(tmp_path), kind)
     with pytest.raises(ConfigError) as error:
         read_all(image_classes(tmp_path, 64).test)
-    assert message in str(error.value)
+    assert message.format(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -309,6 +309,17 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         a_file("checkpoint:\n  path: /runs\n  volume: {}"),
         ["line 8: spec.checkpoint.volume: is empty: Where a volume's data is: exactly one of the fields."],
     ),
+    "a mount of a volume that is named otherwise": (
+        a_file(
+            container="volumeMounts:\n  - {name: date, mountPath: /data}",
+            pod="volumes:\n  - {name: data, emptyDir: {}}\n  - {name: logs, emptyDir: {}}",
+        ),
+        [f"line 12: {TRAINER}.volumeMounts[0].name: date is not a volume of the template; it has data, logs"],
+    ),
+    "a mount where there are no volumes": (
+        a_file(container="volumeMounts:\n  - {name: date, mountPath: /data}"),
+        [f"line 12: {TRAINER}.volumeMounts[0].name: date is not a volume of the template"],
+    ),
     "two volumes at one place": (
         a_file(
             "checkpoint:\n  path: /runs\n  volume: {emptyDir: {}}",

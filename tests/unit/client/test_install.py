@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,47 @@ def test_no_end_of_a_secret_is_left_that_begins_as_another_does(monkeypatch: pyt
 def test_a_password_in_an_address_is_masked_in_a_pod_as_on_a_page(text: str, shown: str) -> None:
     assert install._masked(text) == shown.replace("{}", "****")
     assert masking.Mask().script(text) == shown.replace("{}", masking.MASK)
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "kept"),
+    [("2.8.0+cu129", ["--constraint", "{}/constraints.txt"], ["torch==2.8.0+cu129\n"]), (None, [], [])],
+    ids=["torch", "none"],
+)
+def test_pip_keeps_the_torch_of_an_image_that_has_one(
+    version: str | None, arguments: list[str], kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(name: str) -> str:
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(metadata, "version", found)
+    assert install._torch_as_it_is(str(tmp_path)) == [word.format(tmp_path) for word in arguments]
+    assert [file.read_text() for file in tmp_path.iterdir()] == kept
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "cause"),
+    [
+        (["Collecting a", "killed"], "killed", "ConfigError"),
+        (["ERROR: one", "ERROR: two", "  of  it", "and more"], "two of it", "ConfigError"),
+        (
+            [
+                "ERROR: a needs torch",
+                "The user requested (constraint) torch==2.8.0",
+                "ERROR: ResolutionImpossible: see",
+            ],
+            "a needs torch The image's torch==2.8.0 stays",
+            "ConfigError",
+        ),
+        (
+            ["WARNING: Retrying (Retry(total=1))", "WARNING: Retrying (Retry(total=0))", "ERROR: no version of a"],
+            "no version of a: WARNING: Retrying (Retry(total=0))",
+            "Application",
+        ),
+    ],
+    ids=["no error", "the last one, whole", "a constraint", "an index that may answer later"],
+)
+def test_the_last_error_of_pip_is_told_with_what_may_have_led_to_it(said: list[str], error: str, cause: str) -> None:
+    assert install._why(said) == (f"cannot install packages: {error}", cause)

@@ -84,6 +84,28 @@ def test_a_change_that_cannot_be_made_says_why(answer: Exception, error: type[Ex
         jobs_of(answer)[0].suspend(a_job())
 
 
+def test_a_job_is_replaced_as_it_is_at_that_moment_whoever_changes_it_meanwhile() -> None:
+    document = a_job() | {"spec": {"nodes": 3}}
+    reads = [a_job() | {"status": {"attempt": attempt}} for attempt in (1, 2, 3)]
+    jobs, asked = jobs_of(reads[0], ANOTHER, reads[1], ANOTHER, reads[2], {"replaced": True})
+    assert jobs.replace(a_job(), document) == {"replaced": True}
+    written = [body for method, _, body, _ in asked if method == "PUT"]
+    assert written == [read | {"spec": {"nodes": 3}} for read in reads]
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "words"),
+    [
+        ([a_job(uid="uid-2")], BadInputError, "digits no longer exists"),
+        ([a_job(), refused(422)], BadInputError, "the API server refuses to change digits: no"),
+        ([a_job(), ANOTHER, a_job(), refused(403)], RefusedError, "the cluster of context here refuses: no"),
+    ],
+)
+def test_a_job_that_cannot_be_replaced_says_why(answers: list[Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}$"):
+        jobs_of(*answers)[0].replace(a_job(), a_job() | {"spec": {}})
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [

@@ -1,6 +1,12 @@
 """The operator's command line: what it does not understand, it names."""
 
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
 import pytest
+from ddpjob_operator.api import NetworkPolicy, PodSecurity
+from ddpjob_operator.cluster import options
 from ddpjob_operator.cluster.options import parse
 from ddpjob_operator.engine import Settings
 
@@ -41,6 +47,51 @@ def test_what_all_objects_get_is_bounded(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         parse([f"--inherit-key=key-{number}" for number in range(33)])
     assert "argument --inherit-key: given 33 times; at most 32 are allowed" in capsys.readouterr().err
+
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "--namespace=b --namespace=a --namespace=b": {"namespaces": ["a", "b"]},
+    "--namespace-selector=team=blue": {"namespace_selector": "team=blue"},
+    "--no-leader-elect": {"lease": None},
+    "--lease-namespace=a --lease-name=b": {"lease": ("a", "b")},
+    "--port=0": {"port": 0},
+    "--probe-port=65535": {"probe_port": 65535},
+    "--metrics-auth": {"metrics_auth": True},
+    "--log-format=text": {"log_format": "text"},
+    "--log-level=debug": {"log_level": "debug"},
+    "--resync-seconds=1": {"resync_seconds": 1},
+    "--clock-settling-seconds=1": {"clock_settling_seconds": 1},
+    "--pod-security=none": {"pod_security": PodSecurity.NONE},
+    "--network-policy=disabled": {"network_policy": NetworkPolicy.DISABLED},
+    "--gpu-resource=a.b/c": {"gpu_resources": ("a.b/c",)},
+    "--monitoring-namespace=a": {"monitoring_namespace": "a"},
+    "--trainer-image=a": {"trainer_image": "a"},
+    "--label=a=b": {"labels": (("a", "b"),)},
+    "--inherit-key=a": {"inherited_keys": ("a",)},
+    "--force-delete-lost-pods": {"force_delete_lost_pods": True},
+    "--drain-protection-seconds=604800": {"drain_protection_seconds": 604_800},
+    "--avoid-broken-nodes-seconds=0": {"avoid_broken_nodes_seconds": 0},
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_flag_sets_what_it_is_for_and_nothing_else(flags: str) -> None:
+    given, without, of_jobs = parse(flags.split()), parse([]), {field.name for field in fields(Settings)}
+    settings = {name: value for name, value in FLAGS[flags].items() if name in of_jobs}
+    its_own = {name: value for name, value in FLAGS[flags].items() if name not in of_jobs}
+    expected = replace(without, settings=replace(without.settings, **settings), identity=given.identity, **its_own)
+    assert given == expected
+
+
+def test_the_operator_is_in_the_namespace_of_its_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    monkeypatch.setattr(options, "OWN_NAMESPACE", tmp_path / "namespace")
+    assert (parse([]).settings.operator_namespace, parse([]).lease) == ("", ("default", "ddpjob-operator"))
+    (tmp_path / "namespace").write_text("of-its-account\n")
+    assert parse([]).settings.operator_namespace == "of-its-account"
+    monkeypatch.setenv("POD_NAMESPACE", "system")
+    assert (parse([]).settings.operator_namespace, parse([]).lease) == ("system", ("system", "ddpjob-operator"))
+    assert parse([]).identity != parse([]).identity, "two that were never one may not lead as one"
 
 
 def test_without_flags_jobs_are_decided_about_as_the_engine_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,9 +236,11 @@ def test_the_wait_doubles_up_to_its_limit_and_jitter_only_shortens_it() -> None:
     assert backoff(restart, 10_000, "uid") <= timedelta(seconds=60)
 
 
-def test_the_jitter_differs_from_job_to_job_and_never_for_one() -> None:
-    waits = {backoff(Restart(), 1, f"uid-{job}") for job in range(20)}
-    assert len(waits) == 20
+def test_the_jitter_differs_from_job_to_job_and_from_wait_to_wait_and_never_for_one() -> None:
+    assert len({backoff(Restart(), 1, f"uid-{job}") for job in range(20)}) == 20
+    longest = Restart().max_backoff_seconds
+    waits = {backoff(Restart(backoff_seconds=longest), streak, "uid") for streak in range(1, 21)}
+    assert len(waits) == 20, "two jobs that once waited alike do so only once"
     assert backoff(Restart(), 3, "uid") == backoff(Restart(), 3, "uid")
 
 

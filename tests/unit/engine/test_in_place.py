@@ -56,6 +56,19 @@ saves = gang.disrupted(1, "EvictionByEvictionAPI", "a drain", seconds=600)
 two_lost = evicted.decided().after(1).disrupted(2, "EvictionByEvictionAPI", "a drain")
 all_lost = two_lost.decided().after(1).disrupted(0, "EvictionByEvictionAPI", "a drain")
 gathers = a_job(nodes=3).running().hears("Gathering", missing=[1])
+all_lost_in_a_wait = (
+    replaced.runs(1)
+    .hears(attempt=2)
+    .settled()
+    .after(5)
+    .disrupted(1, "EvictionByEvictionAPI", "a drain")
+    .decided()
+    .after(1)
+    .disrupted(0, "EvictionByEvictionAPI", "a drain")
+    .disrupted(2, "EvictionByEvictionAPI", "a drain")
+    .decided()
+    .gone()
+)
 new_first = gang.deleted_by_hand(0).decided().gone().decided().runs(0)
 unasked = (
     replaced.runs(1).decided().hears("Gathering", attempt=1, missing=[1]).decided().hears_nothing("refused").after(31)
@@ -313,6 +326,18 @@ TABLE: Table = {
         "",
         "Restarting",
         f"{EVICTED}; restart (not counted); replacing its pod in 2.0 s",
+    ),
+    "so does the whole gang if all others are lost meanwhile": (
+        all_lost_in_a_wait.after(0.9),
+        "",
+        "Restarting",
+        f"{EVICTED} (2 more ranks failed with it); restart (not counted)",
+    ),
+    "but only for what is left of that wait": (
+        all_lost_in_a_wait.after(1.0),
+        "+4.0 +4.1 +4.2",
+        "Restarting",
+        "Creating 3 of 3 pods",
     ),
     "a gang that starts again as a whole has all pods of an age": (
         replaced.runs(1).hears(attempt=2).settled().reports(0, message="no").decided().gone().after(9),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.status import NetworkStatus
 from ddpjob_operator.local import RunDirectory, open_job
 from ddpjob_operator.local.lifecycle import stops_first
 
@@ -36,8 +37,29 @@ def test_a_run_goes_on_until_it_has_failed_which_is_kept_beside_the_next_one(
     said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
     said |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     run.save(first.model_copy(update={"status": DDPJobStatus.model_validate({"conditions": [said] if end else []})}))
+    run.service_file.write_text("{}")
+    run.make_secret()
+    run.request_checkpoint("soon")
+    made = run.made
     assert (open_job(run, JOB, [], print, fresh=False).metadata.uid == first.metadata.uid) is goes_on
     assert bool([*run.root.glob("former-*/job.json")]) is not goes_on
+    kept = (run.service_file.exists(), run.made, run.checkpoint_request)
+    assert kept == ((True, made, "soon") if goes_on else (False, None, "")), "the next one makes its own"
+
+
+def test_a_fresh_run_has_nothing_of_the_one_before(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "digits")
+    run.create()
+    first = open_job(run, JOB, [], print, fresh=False)
+    run.save(first.model_copy(update={"status": DDPJobStatus(network=NetworkStatus(service="digits-8cx92"))}))
+    run.service_file.write_text("{}")
+    run.make_secret()
+    run.request_checkpoint("soon")
+    for directory in (run.logs, run.volumes):
+        (directory / "first").mkdir()
+    assert open_job(run, JOB, [], print, fresh=True).metadata.uid != first.metadata.uid
+    assert (run.service_file.exists(), run.made, run.checkpoint_request, run.load()) == (False, None, "", None)
+    assert not [*run.root.glob("*/first")]
 
 
 Opened = Callable[..., tuple[Path | None, list[str]]]

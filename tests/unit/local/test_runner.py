@@ -1,5 +1,7 @@
 """When `ddpjob run` looks again, and which ports it takes."""
 
+import errno
+import os
 import socket
 import time
 from contextlib import ExitStack
@@ -62,3 +64,26 @@ def test_while_a_person_debugs_a_rank_nothing_starts_again_and_nobody_hurries() 
     assert attached.finish_timeout_seconds >= 365 * 86400
     alone = _seen(job)
     assert (alone.job.spec.restart.max_restarts, alone.settings.no_restarts) == (3, "")
+
+
+def test_where_nothing_can_be_written_it_tries_again_each_second_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, told, waits = RunDirectory(tmp_path), [], []
+    runner = Runner(run, JOB, [], lambda event: told.append(event.message))
+
+    def refused() -> None:
+        if len(waits) == 3:
+            runner.stop()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(run.job_file))
+
+    run.create()
+    monkeypatch.setattr(runner, "_round", refused)
+    monkeypatch.setattr(runner, "_wait", lambda until: waits.append((until - datetime.now(UTC)).total_seconds()))
+    runner.run()
+    assert waits == pytest.approx([1.0] * 3, abs=0.5)
+    why = f"No space left on device: {run.job_file}"
+    assert told == [
+        f"{why}; retrying until it can be written",
+        f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end",
+    ]

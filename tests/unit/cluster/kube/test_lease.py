@@ -232,3 +232,39 @@ def test_a_lease_that_was_deleted_is_created_again_by_its_leader() -> None:
         running.cancel()
 
     virtual_time.run(play())
+
+
+@pytest.mark.usefixtures("virtual_clock")
+def test_a_lease_that_its_leader_releases_is_free_at_once() -> None:
+    async def play() -> None:
+        leases, clock = Leases(), asyncio.get_running_loop().time
+        first, running = await a_leader(Late(leases, math.inf))
+        second = an_elector(Late(leases, math.inf), "second")
+        next_one = asyncio.create_task(second.run())
+        await asyncio.sleep(RETRY_SECONDS / 2)
+        released = clock()
+        await first.release()
+        assert (first.leads, leases.holder) == (False, "")
+        await second.elected.wait()
+        assert clock() - released <= RETRY_SECONDS
+        for task in (running, next_one):
+            task.cancel()
+
+    virtual_time.run(play())
+
+
+@pytest.mark.usefixtures("virtual_clock")
+@pytest.mark.parametrize("was_leader", [True, False])
+def test_a_lease_that_another_one_holds_is_not_released(*, was_leader: bool) -> None:
+    async def play() -> None:
+        leases = Leases()
+        first, running = await a_leader(Late(leases, math.inf))
+        second = an_elector(Late(leases, math.inf), "second")
+        leases.is_taken_by("second")
+        await (first if was_leader else second).release()
+        assert leases.holder == "second"
+        assert not second.leads
+        assert first.leads is not was_leader
+        running.cancel()
+
+    virtual_time.run(play())

@@ -28,8 +28,9 @@ from ddpjob_supervisor.gang.messages import (
     Stop,
     Welcome,
 )
+from ddpjob_supervisor.gang.ring import Ring
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.gang.states import Phase, Stopping
+from ddpjob_supervisor.gang.states import Attempt, Phase, Stopping
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation
 
@@ -311,6 +312,23 @@ def test_also_if_the_attempt_ends_before_the_next_look(tmp_path: Path, monkeypat
 
     lead(scene)
     assert asyncio.run(learned_limits.recall("u", "")).first_step == 1.0
+
+
+def test_beats_are_looked_at_out_of_turn_once_in_each_attempt() -> None:
+    """Else the beats of each node would have those of all nodes compared, every second."""
+
+    async def all_of_it() -> None:
+        service, looked = CoordinatorService(Settings(uid="u")), []
+        service._stalls.look = lambda _, beats: looked.append(beats[0]["attempt"])  # type: ignore[method-assign]
+        service.coordinator.joined(0, Hello("u", 0, 1, 1, 29502, "r"), "", 0.0)
+        for attempt in (1, 2, 3):
+            service.coordinator.current = Attempt(attempt, Ring(range(1), 1), 0.0)
+            for beats in ((), (BEAT | {"attempt": attempt},), (BEAT | {"attempt": attempt, "step": 6},)):
+                service.coordinator.said(0, Beats(attempt, beats), 1.0)
+                service._pass_on(0, attempt)
+        assert looked == [1, 2, 3]
+
+    asyncio.run(all_of_it())
 
 
 def test_that_the_first_step_is_late_is_said_less_and_less_often_with_where_the_ranks_are(

@@ -1,0 +1,30 @@
+"""A program finds what it would find if Python had been started with it: its arguments, its directory, its name."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from ddpjob_rank.running.program import program_of
+
+SEEN = "import sys\nfrom pathlib import Path\nimport beside\n"
+SEEN += "Path('seen').write_text(repr((sys.argv, sys.path[0], __name__, __file__)))\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--lr", "0.1"]], ids=["no arguments", "some"])
+@pytest.mark.parametrize("module", [False, True], ids=["a script", "a module"])
+def test_a_program_finds_what_python_would_give_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], *, module: bool
+) -> None:
+    where = tmp_path if module else tmp_path / "code"
+    where.mkdir(exist_ok=True)
+    (where / "seen_by.py").write_text(SEEN)
+    (where / "beside.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["none", *sys.path])
+    monkeypatch.setattr(sys, "argv", ["supervisor", "of", "another"])
+    for name in ("__main__", "beside"):
+        monkeypatch.setitem(sys.modules, name, sys.modules["__main__"])
+    del sys.modules["beside"]
+    program_of([*(["-m", "seen_by"] if module else ["code/seen_by.py"]), *words]).run()
+    file = str(tmp_path / "seen_by.py") if module else "code/seen_by.py"
+    assert (tmp_path / "seen").read_text() == repr(([file, *words], str(where), "__main__", file))
