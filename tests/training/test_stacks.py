@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_rank.running.program import program_of
+from ddpjob_supervisor.gpu import flight_recorder
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch, Rank
 from ddpjob_supervisor.node.starters import Starter
@@ -145,6 +146,7 @@ class Pairs:
                 {
                     **os.environ,
                     **world(rank, 2, port),
+                    **flight_recorder.settings(None, os.environ),  # As a supervisor does; needed up to torch 2.8.
                     "DDPJOB_HEARTBEAT": str(heartbeats.path(rank)),
                     "DDPJOB_ATTEMPT": "7",
                 },

@@ -178,14 +178,15 @@ def newer_format(path: Path) -> None:
 
 
 def test_one_of_a_newer_format_stops_all_until_its_version_comes_back(tmp_path: Path) -> None:
-    write(tmp_path, 60, 120)
+    write(tmp_path, 60, 120, 180)
     newer_format(tmp_path / "step-00000120")
+    os.truncate(tmp_path / "step-00000180" / "state.pt", 0)
     with pytest.raises(CheckpointUnusableError, match=r"step-00000120 cannot be used: its format is 3, .* reads 1"):
         newest_step(tmp_path)
-    assert names(tmp_path) == ["step-00000060", "step-00000120"]
+    assert names(tmp_path) == ["step-00000060", "step-00000120", "step-00000180"], "not even the broken one is moved"
     assert newest_step(tmp_path, start_over=True) == 60
     write(tmp_path, 80, 100, 120, 140, keep=1)
-    assert names(tmp_path) == ["step-00000120", "step-00000140"], "it is never removed"
+    assert names(tmp_path) == ["step-00000120", "step-00000140", "step-00000180.broken"], "it is never removed"
 
 
 def test_a_whole_state_that_this_version_cannot_load_is_a_newer_ones(tmp_path: Path) -> None:

@@ -37,12 +37,9 @@ def log_settings(device: torch.device, *, leads: bool) -> None:
 
 def description() -> str:
     """PyTorch's present settings, such as `TF32 in convolutions, cudnn.benchmark off, not deterministic`."""
-    cudnn: Any = torch.backends.cudnn  # torch's type stub lacks the settings for each kind of operation.
-    kinds = {
-        "products": torch.backends.cuda.matmul.fp32_precision,
-        "convolutions": cudnn.conv.fp32_precision,
-    }
-    rounded = [kind for kind, precision in kinds.items() if precision == "tf32"]
+    cudnn = torch.backends.cudnn
+    kinds = {"products": torch.backends.cuda.matmul, "convolutions": getattr(cudnn, "conv", cudnn)}
+    rounded = [kind for kind, settings in kinds.items() if _rounds(settings)]
     return ", ".join(
         [
             f"TF32 in {' and '.join(rounded)}" if rounded else "no TF32",
@@ -50,3 +47,10 @@ def description() -> str:
             "deterministic" if torch.are_deterministic_algorithms_enabled() else "not deterministic",
         ]
     )
+
+
+def _rounds(settings: Any) -> bool:
+    """Whether the factors of an operation are rounded to TF32."""
+    if hasattr(settings, "fp32_precision"):
+        return bool(settings.fp32_precision == "tf32")
+    return bool(settings.allow_tf32)  # In torch 2.8.
