@@ -82,6 +82,8 @@ class Trouble(Enum):
     """The server carries it out, and its answer is lost."""
     REFUSED = auto()
     """It is answered by 403."""
+    SILENT = auto()
+    """It is never answered, and does not reach the server."""
 
 
 REFUSAL = "<Error><Code>AccessDenied</Code><StringToSign>wJalrXUtnFEMI-of-the-tests</StringToSign></Error>"
@@ -112,6 +114,8 @@ class Proxy:
             self.left, self.troubled, trouble = self.left - 1, self.troubled + 1, self.trouble
         if trouble is Trouble.UNAVAILABLE:
             return web.Response(status=503, text="<Error><Code>SlowDown</Code></Error>")
+        if trouble is Trouble.SILENT:
+            await asyncio.Event().wait()
         if trouble is Trouble.REFUSED:
             return web.Response(status=403, text=REFUSAL)
         url = f"http://127.0.0.1:{self.server_port}{request.raw_path}"

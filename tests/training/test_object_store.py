@@ -34,6 +34,7 @@ from tests.support import s3_server
 from tests.support.s3_server import Proxy, Trouble, environment
 from tests.support.seed import SEED
 from tests.support.waiting import patience
+from tests.training.gang import a_gang
 from tests.training.runs import Runs
 
 TASKS = "tests.training.tasks"
@@ -77,6 +78,30 @@ for _ in training.epochs(1):
         loss.backward()
         optimizer.step()
         training.step(loss)
+"""
+
+# Saves at step 1,000,000, makes steps until a file allows it to end, and saves at 2,000,000.
+COUNTS = """
+import os, time
+from pathlib import Path
+import ddpjob, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(100, 100)
+checkpoints = ddpjob.Checkpoints(model=model, every_steps=1_000_000)
+resumed = checkpoints.resume()
+step = resumed.step if resumed else 999_990
+assert not resumed or bool((model.weight == step).all())
+while step < 2_000_000:
+    may_end = torch.tensor([Path("end").exists()])
+    dist.all_reduce(may_end, dist.ReduceOp.MAX)
+    step = 2_000_000 if may_end else step + 1
+    model.weight.data.fill_(step)
+    checkpoints.save_if_due(step)
+    with open(os.environ["STEPS"], "a") as steps:
+        steps.write(f"{dist.get_rank()} {step} {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}\\n")
+    time.sleep(0.02)
+checkpoints.finish()
 """
 
 
@@ -344,3 +369,24 @@ def test_a_job_without_any_volume_resumes_from_its_url_after_its_pod_is_lost(url
     assert not list(tmp_path.rglob("step-*"))
     assert read_newest(url).manifest.step == 200
     assert torch.load(f"{ddpjob.newest(url)}/state.pt")["position"][0] == 200
+
+
+def test_a_restart_in_place_asks_nothing_of_a_store_that_is_silent_and_later_saves_there(
+    url: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    (tmp_path / "counts.py").write_text(COUNTS)
+    with a_gang(tmp_path, 1, 2, DDPJOB_CHECKPOINT_DIR=url) as gang:
+        gang.start("counts.py")
+        gang.wait("the checkpoint", lambda: "saved step=1000000" in gang.log(0))
+        proxy.trouble_next(10**6, Trouble.SILENT)
+        gang.ranks(0)[1].send_signal(signal.SIGKILL)
+        assert {step.step for step in gang.await_steps(2).values()} == {1_000_001}
+        assert "step 1000000 is restored from the local copy" in gang.log(0)
+        assert proxy.troubled == 0, "requests of the second attempt"
+        proxy.left = 0
+        (tmp_path / "end").touch()
+        assert gang.ends() == [0]
+        assert "saved step=2000000" in gang.log(0)
+    found = ObjectStore(url, keep=3).newest(Path.read_bytes)
+    assert found
+    assert found.manifest.lineage[-1] == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import report_path, write_final_status
+from ddpjob_rank.reporting.local_copy import SOCKET
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port
@@ -23,6 +24,7 @@ from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
 from .node import open_files
+from .node.copy_holder import CopyHolder
 from .node.directory import private_directory
 from .node.starters import Starter
 from .node.strays import Strays
@@ -80,7 +82,8 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
         stack.callback(fit.cancel)
         heartbeats = Heartbeats(directory, settings.processes)
-        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays)
+        copy = stack.enter_context(CopyHolder(Path(f"{heartbeats.path(0)}{SOCKET}")))
+        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy)
         follower = Follower(node)
         service = CoordinatorService(settings, _kind_of_start(settings, program, starter)) if settings.leads else None
         _listen_to_signals(follower, strays)

@@ -148,6 +148,8 @@ class Env:
     """`spec.checkpoint.everySeconds`, if that is set; `Auto` with `interval: Auto`."""
     CHECKPOINT_KEEP = "DDPJOB_CHECKPOINT_KEEP"
     """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
+    CHECKPOINT_LOCAL_COPY_BYTES = "DDPJOB_CHECKPOINT_LOCAL_COPY_BYTES"
+    """`spec.checkpoint.localCopySizeLimit` in bytes, if that is set."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 

@@ -34,6 +34,8 @@ STORE_URL = (
 )
 """Matches the URL of a place in an object store, without credentials. Before an @ is an Azure container. A `$` is
 excluded, because Kubernetes would expand `$(NAME)`."""
+SIZE_PATTERN = r"^(0|[1-9][0-9]{0,8}(Ki|Mi|Gi|Ti|k|M|G|T)?)$"
+"""Bytes as a quantity of Kubernetes', without fractions."""
 
 JsonObject = dict[str, Any]
 PodPort = Annotated[int, Field(ge=1024, le=65535)]
@@ -122,6 +124,10 @@ class Checkpoint(Model):
     """Number of seconds from one save to the next."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many of the newest checkpoints to keep."""
+    local_copy_size_limit: Annotated[str, Field(pattern=SIZE_PATTERN, max_length=11)] | None = None
+    """How much memory on rank 0's node may hold local copies of checkpoints that are saved to an object store, such
+    as `4Gi`. A restart in place resumes from the local copy without waiting for the store. `"0"`: no local copy.
+    Without a value, a quarter of the memory that the container's limit leaves free."""
 
 
 class Network(Model):

@@ -417,6 +417,16 @@ FIELDS: dict[str, Field] = {
         "DDPJOB_CHECKPOINT_EVERY_SECONDS", None, "Auto", None, job=_saved(interval="Auto")
     ),
     "checkpoint.keep": _new_variable("DDPJOB_CHECKPOINT_KEEP", "1", "1000", "3", job=_saved(keep=7)),
+    "checkpoint.localCopySizeLimit": _new_variable(
+        "DDPJOB_CHECKPOINT_LOCAL_COPY_BYTES",
+        "0",
+        str(999_999_999 << 40),
+        None,
+        job=_saved(localCopySizeLimit="1Gi"),
+        least="0",
+        greatest="999999999Ti",
+        wrong=tuple((size, "should match '^(0|[1-9]") for size in ("1.5Gi", "-1", "1GB", "01")),
+    ),
     # who manages the job
     "managedBy": Field(
         When.NEVER,

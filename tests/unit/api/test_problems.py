@@ -27,6 +27,11 @@ NOT_A_NAME = (
     "dash: pods and the Service are named after it"
 )
 
+LOCAL_COPIES = (
+    "How much memory on rank 0's node may hold local copies of checkpoints that are saved to an object store, such as"
+    ' `4Gi`. A restart in place resumes from the local copy without waiting for the store. `"0"`: no local copy.'
+    " Without a value, a quarter of the memory that the container's limit leaves free."
+)
 CHECKPOINTS = (
     "Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a "
     "colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."
@@ -276,6 +281,10 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
                 "template (env, envFrom or a service account)"
             )
         ],
+    ),
+    "a local copy of half a byte": (
+        a_file("checkpoint:\n  path: /runs\n  localCopySizeLimit: 500m"),
+        [f"line 8: spec.checkpoint.localCopySizeLimit: '500m' does not have the right form: {LOCAL_COPIES}"],
     ),
     "a checkpoint nowhere": (
         a_file("checkpoint:\n  keep: 2"),

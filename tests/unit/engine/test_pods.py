@@ -381,6 +381,15 @@ def test_when_to_save(interval: Context, steps: str | None, seconds: str | None)
     assert told.get("DDPJOB_CHECKPOINT_EVERY_SECONDS") == seconds
 
 
+@pytest.mark.parametrize(
+    ("limit", "told"), [(None, None), ("0", "0"), ("500", "500"), ("2G", "2000000000"), ("3Mi", "3145728")]
+)
+def test_how_large_a_local_copy_may_be_is_told_in_bytes(limit: str | None, told: str | None) -> None:
+    checkpoint = {"path": "/saved", **({} if limit is None else {"localCopySizeLimit": limit})}
+    variables = variables_of(trainer_of(a_pod(checkpoint=checkpoint)))
+    assert variables.get("DDPJOB_CHECKPOINT_LOCAL_COPY_BYTES") == told
+
+
 TOLD = (
     "--num_machines 2 --num_processes {ranks} --machine_rank $(NODE_RANK) --main_process_ip $(MASTER_ADDR) "
     "--main_process_port $(MASTER_PORT)"

@@ -71,6 +71,52 @@ def test_whether_all_are_killed_together_is_read_from_version_2(
     assert memory.kills_together(tmp_path) is together
 
 
+MEMINFO = "MemTotal: 9000 kB\nMemAvailable:  8 kB\n"
+LIMITED = {"memory.max": "7000\n", "memory.current": "3000\n", "memory.stat": "anon 1\ninactive_file 500\n"}
+LIMITED_V1 = {
+    "memory.limit_in_bytes": "7000\n",
+    "memory.usage_in_bytes": "3000\n",
+    "memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
+}
+
+
+def under(directory: str, files: dict[str, str]) -> dict[str, str]:
+    return {f"sys/fs/cgroup{directory}/{name}": text for name, text in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 0),
+        ({"proc/meminfo": MEMINFO}, 8192),
+        ({"proc/meminfo": MEMINFO, "proc/self/cgroup": V2, **under("/pod/trainer", LIMITED)}, 4500),
+        ({"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/\n", **under("", LIMITED)}, 4500),
+        ({"proc/meminfo": MEMINFO, "proc/self/cgroup": V1, **under("/memory", LIMITED_V1)}, 4500),
+        ({"proc/meminfo": MEMINFO, "proc/self/cgroup": V2, **under("/pod", LIMITED | {"memory.max": "max\n"})}, 8192),
+        ({"proc/self/cgroup": V2, **under("/pod", LIMITED), **under("", LIMITED | {"memory.max": "3600"})}, 1100),
+        ({"proc/self/cgroup": V2, **under("/pod", LIMITED | {"memory.current": "7600"})}, 0),
+        (
+            {"proc/meminfo": "MemAvailable:  4 kB\n", "proc/self/cgroup": V2, **under("/pod", LIMITED)},
+            4096,
+        ),
+    ],
+    ids=[
+        "unknown",
+        "no cgroups",
+        "v2",
+        "v2 in a container",
+        "v1 in a container",
+        "v2 without a limit",
+        "a smaller limit further up",
+        "more used than allowed",
+        "a machine with less",
+    ],
+)
+def test_free_is_what_the_limits_and_the_machine_leave(tmp_path: Path, files: dict[str, str], free: int) -> None:
+    write(tmp_path, files)
+    assert memory.free(tmp_path) == free
+
+
 @pytest.mark.parametrize(
     ("text", "lost"),
     [

@@ -195,9 +195,13 @@ class CheckpointStorage(Reader[Entry]):
 
     def _refuse_if_late(self, manifest: Manifest) -> None:
         newest = self._newest_writer()
-        if newest > manifest.writer:
+        if self._is_late(manifest, newest):
             evidence = f"there is a checkpoint of {named(newest)}, and this is {named(manifest.writer)}"
             raise self._superseded(manifest, evidence)
+
+    def _is_late(self, manifest: Manifest, newest: tuple[float, str]) -> bool:
+        """Whether `newest`, the greatest writer in this storage, has taken over from the manifest's."""
+        return newest > manifest.writer
 
     def _newest_writer(self) -> tuple[float, str]:
         return max(

@@ -25,15 +25,16 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 import obstore
-from ddpjob_rank.console import counted, warn
+from ddpjob_rank.console import counted, say, warn
 from ddpjob_rank.errors import (
     CheckpointMissedError,
     ConfigError,
     StorageUnavailableError,
     TrainerError,
 )
-from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, decoded, encoded
+from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, Writer, decoded, encoded
 from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
+from ddpjob_rank.reporting.local_copy import available
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
@@ -47,6 +48,7 @@ from ddpjob.group.shared_file import SharedFile
 
 from .checkpoint_storage import CheckpointStorage, named
 from .content import Measured, Sink
+from .local_copy import LocalCopies
 from .reading import BROKEN, PATIENCE_SECONDS, STATE, Decode, Decoded, Found
 
 if TYPE_CHECKING:
@@ -163,13 +165,12 @@ class ObjectStore(CheckpointStorage[str]):
         self._store = store or _opened(url)
         self._known: dict[str, Manifest] = {}
         """The manifests that were read. No object is written twice, so they stay as they are."""
-        try:
-            self._names()
-            if not read_only:
-                self._probe()
-        except StoreError as error:
-            kind, remedy = self.given_up(error)
-            raise kind(f"{error}; {remedy}") from error
+        self._copies = LocalCopies(self.address)
+        self._copy = None if read_only else self._copies.find()
+        self._resumed: Writer | None = None
+        """If this run has resumed from a local copy, without a request to the store: who wrote that checkpoint."""
+        if self._copy is None:
+            self._check_usable(read_only=read_only)
 
     def listed(self) -> list[str]:
         """All checkpoints, whether they are valid or not, but not those that were set aside."""
@@ -219,9 +220,14 @@ class ObjectStore(CheckpointStorage[str]):
     def newest(
         self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
     ) -> Found[Decoded] | None:
-        """As `CheckpointStorage.newest`."""
+        """As `CheckpointStorage.newest`. If there is a local copy, the store is not asked."""
+        if found := self._from_copy(decode):
+            return found
         with self._needed():
-            return super().newest(decode, start_over=start_over, retry_seconds=retry_seconds)
+            found = super().newest(decode, start_over=start_over, retry_seconds=retry_seconds)
+            if found and available() and self._newest_writer() <= found.manifest.writer:
+                self._copies.keep_read(found.location, found.manifest, found.content)
+        return found
 
     def newest_attempt(self) -> int:
         """As `CheckpointStorage.newest_attempt`.
@@ -229,11 +235,18 @@ class ObjectStore(CheckpointStorage[str]):
         Raises:
             StorageUnavailableError: The store does not answer.
         """
+        if self._resumed:
+            return self._resumed[0]
         with self._needed():
             return super().newest_attempt()
 
     def tidy(self, manifest: Manifest, newest: str) -> None:
-        """As `CheckpointStorage.tidy`. Removes unfinished checkpoints of earlier runs, too."""
+        """As `CheckpointStorage.tidy`. Removes unfinished checkpoints of earlier runs, too.
+
+        After a resumption from a local copy, the first save does this.
+        """
+        if self._resumed:
+            return
         try:
             super().tidy(manifest, newest)
             self._remove_unfinished(manifest)
@@ -256,7 +269,8 @@ class ObjectStore(CheckpointStorage[str]):
             self._remove_unfinished(manifest)
             self._create(self._key(checkpoint, BEGUN), encoded(manifest))
             try:
-                content = Upload(self._store)
+                self._copies.begin()
+                content = Upload(self._store, self._copies.add)
                 content.fill(self._key(checkpoint, STATE), encode, checkpoint)
                 self._refuse_if_late(manifest)
                 self._commit(checkpoint, _completed(manifest, content))
@@ -266,6 +280,8 @@ class ObjectStore(CheckpointStorage[str]):
                 with suppress(UnusableError):
                     self._give_up(checkpoint, manifest)
                 raise
+            finally:
+                self._copies.end()
         except UnavailableError as error:
             raise CheckpointMissedError(
                 f"checkpoint {checkpoint} could not be saved: {error}. The checkpoints before it are intact"
@@ -277,12 +293,37 @@ class ObjectStore(CheckpointStorage[str]):
         return checkpoint
 
     def _commit(self, checkpoint: str, manifest: Manifest) -> None:
+        self._copies.invalidate()
         if not self._create(self._key(checkpoint, MANIFEST), encoded(manifest)):
             with suppress(UnusableError):
                 later = self._read_manifest(checkpoint, MANIFEST)
                 raise self._superseded(manifest, f"{named(later.writer)} has given up what this run was writing")
             raise self._superseded(manifest, f"{checkpoint}/{MANIFEST} exists already")
         self._known[checkpoint] = manifest
+        self._copies.keep(checkpoint, manifest)
+
+    def _from_copy(self, decode: Decode[Decoded]) -> Found[Decoded] | None:
+        """The checkpoint of which there is a local copy; None if there is no copy, or it cannot be decoded."""
+        copy, self._copy = self._copy, None
+        if copy is None:
+            return None
+        try:
+            found = Found(copy.location, copy.manifest, copy.state, decode(copy.state.path))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  (whatever it is: the store has the checkpoint, too)
+            warn(f"the local copy of {copy.location} is not used: {error}")
+            self._check_usable(read_only=False)
+            return None
+        say(f"step {copy.manifest.step} is restored from the local copy in this node's memory, without the store")
+        self._resumed = copy.manifest.writer
+        return found
+
+    def _is_late(self, manifest: Manifest, newest: tuple[float, str]) -> bool:
+        """As `CheckpointStorage._is_late`. After a resumption from a local copy, any other later writer counts."""
+        if self._resumed:
+            return newest > self._resumed and newest != manifest.writer
+        return super()._is_late(manifest, newest)
 
     def _give_up(self, checkpoint: str, manifest: Manifest) -> None:
         """Removes an unfinished checkpoint, unless its writer commits it first.
@@ -440,6 +481,20 @@ class ObjectStore(CheckpointStorage[str]):
         key = checkpoint.removeprefix(f"{self.address}/")
         return f"{key}/{name}" if name else key
 
+    def _check_usable(self, *, read_only: bool) -> None:
+        """Lists the store and, unless it is only read, probes it.
+
+        Raises:
+            ConfigError, StorageUnavailableError: As for the class.
+        """
+        try:
+            self._names()
+            if not read_only:
+                self._probe()
+        except StoreError as error:
+            kind, remedy = self.given_up(error)
+            raise kind(f"{error}; {remedy}") from error
+
     def _probe(self) -> None:
         """Tries the requests that saves will need. The object that it creates stays for later probes.
 
@@ -474,9 +529,10 @@ class Upload(Measured):
 
     ERRORS = (StoreError,)
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: "Store", copy: Callable[[memoryview], object]) -> None:
+        """`copy` is called with each portion, too."""
         super().__init__()
-        self._store = store
+        self._store, self._copy = store, copy
         self._what = ""
         self._file: WritableFile
 
@@ -502,6 +558,7 @@ class Upload(Measured):
             for start in range(0, len(portion), COPY_BYTES):
                 # A copy, because obstore keeps what it is given until that is uploaded, and torch reuses its memory.
                 self._file.write(bytes(portion[start : start + COPY_BYTES]))
+        self._copy(portion)
 
 
 def _completed(manifest: Manifest, content: Upload) -> Manifest:

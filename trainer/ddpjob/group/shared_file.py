@@ -1,5 +1,6 @@
 """A file that the processes of a machine share, so that they do not need a copy each."""
 
+import fcntl
 import os
 import weakref
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ class SharedFile:
     def __init__(self, descriptor: int) -> None:
         """Takes over the descriptor of an open file, and closes it in the end."""
         self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
+        self.close = weakref.finalize(self, os.close, descriptor)
 
     @classmethod
     def opened(cls, path: Path | str) -> "SharedFile":
@@ -31,7 +32,9 @@ class SharedFile:
     @classmethod
     def in_memory(cls) -> "SharedFile":
         """Creates a file in memory. It is not in /dev/shm, whose size in containers is often limited to 64 MB."""
-        return cls(os.memfd_create("ddpjob"))
+        descriptor = os.memfd_create("ddpjob", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.fchmod(descriptor, 0o600)  # Not executable, and for this user only.
+        return cls(descriptor)
 
     @classmethod
     def of(cls, path: str, identity: str) -> "SharedFile | None":
@@ -55,6 +58,11 @@ class SharedFile:
         return Path(f"/proc/self/fd/{self._descriptor}")
 
     @property
+    def descriptor(self) -> int:
+        """The descriptor, valid as long as this object."""
+        return self._descriptor
+
+    @property
     def size(self) -> int:
         """The size in bytes."""
         return os.fstat(self._descriptor).st_size
@@ -63,6 +71,15 @@ class SharedFile:
         """Appends all of `data`."""
         while data:
             data = data[os.write(self._descriptor, data) :]
+
+    def empty(self) -> None:
+        """Removes the content, for all processes that have this file open."""
+        os.ftruncate(self._descriptor, 0)
+
+    def seal(self) -> None:
+        """Makes a file in memory unchangeable, for all processes."""
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, seals)
 
     def drop_page_cache(self) -> None:
         """Asks the kernel to drop the file from its page cache, so that the next read comes from the storage."""

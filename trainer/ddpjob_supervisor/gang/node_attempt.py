@@ -19,6 +19,7 @@ from ddpjob_rank.reporting.teller import STARTING
 from ddpjob_rank.running.program import Program
 from msgspec import structs
 
+from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import StartError
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.strays import Strays
@@ -58,6 +59,7 @@ class NodeSetup:
     directory: Path
     heartbeats: Heartbeats
     strays: Strays
+    copy: CopyHolder
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
         """A ring with the nodes in the given order, or in numerical order if `order` is None."""
@@ -85,6 +87,8 @@ class NodeAttempt:
         """Held while ranks report what they are doing, because each rank has only one place for its report."""
         for local in range(settings.processes):  # Otherwise reports of the last attempt would count for this one.
             node.heartbeats.reset(local)
+        if 0 not in self.numbers and not start.check:
+            node.copy.drop()  # Rank 0 is on another node now, so the copy will never be used.
 
     @property
     def numbers(self) -> list[int]:

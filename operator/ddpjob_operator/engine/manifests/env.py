@@ -15,6 +15,7 @@ from ddpjob_operator.api.contract import (
     TERMINATION_LOG_PATH,
     Env,
 )
+from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
 
@@ -123,12 +124,13 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
     checkpoint = job.spec.checkpoint
     if checkpoint is None:
         return {}
-    automatic = checkpoint.interval is CheckpointInterval.AUTO
+    automatic, limit = checkpoint.interval is CheckpointInterval.AUTO, checkpoint.local_copy_size_limit
     return {
         Env.CHECKPOINT_DIR: checkpoint.path,
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.interval if automatic else checkpoint.every_seconds,
         Env.CHECKPOINT_KEEP: checkpoint.keep,
+        Env.CHECKPOINT_LOCAL_COPY_BYTES: None if limit is None else amount_of(limit),
     }
 
 

@@ -42,6 +42,7 @@ from ddpjob_supervisor.gang.node_attempt import NodeSetup
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
+from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
 from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.watch import nvidia_driver
@@ -115,7 +116,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
-            beside = (heartbeats, Strays(sleepers))
+            beside = (heartbeats, Strays(sleepers), CopyHolder(tmp_path / "0.copy"))
             node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, *beside)
             follower = Follower(node)
             await scene(follower, sleepers)
