@@ -184,7 +184,7 @@ bench-gangs: plant ## How soon many gangs have run that compete for few nodes (1
 gpu: $(READY) ## What needs a GPU, on a machine that has some; writes docs/reference/gpu.md (under 8 min; without one, over gloo)
 	@$(BIN)/python -m tests.gpu
 
-fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (10 min)
+fault-table: $(READY) ## Every kind of fault at every stage of training; writes docs/reference/faults.md (20 min)
 	@results=$$(mktemp -d)
 	trap 'rm -rf "$$results"' EXIT
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal

@@ -63,10 +63,10 @@ def make_bucket(port: int, name: str) -> None:
     urlopen(Request(f"http://127.0.0.1:{port}/{name}", method="PUT"), timeout=patience(30))
 
 
-def environment(port: int) -> dict[str, str]:
+def environment(port: int, host: str = "127.0.0.1") -> dict[str, str]:
     """What a client needs to find the server."""
     return {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ACCESS_KEY_ID": "an-id",
         "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI-of-the-tests",
         "AWS_REGION": "us-east-1",
@@ -135,7 +135,7 @@ HOP = {"connection", "transfer-encoding", "content-encoding", "server", "date"}
 
 
 @contextmanager
-def proxied(server_port: int) -> Iterator[Proxy]:
+def proxied(server_port: int, host: str = "127.0.0.1") -> Iterator[Proxy]:
     """A proxy in a thread, for tests without an event loop."""
     proxy, ready = Proxy(server_port), threading.Event()
     ended, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
@@ -145,7 +145,7 @@ def proxied(server_port: int) -> Iterator[Proxy]:
         app.router.add_route("*", "/{path:.*}", proxy.handle)
         runner = web.AppRunner(app)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, host, 0)
         await site.start()
         proxy.port = runner.addresses[0][1]
         loops.append(asyncio.get_running_loop())

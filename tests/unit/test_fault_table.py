@@ -4,21 +4,25 @@ import re
 
 import pytest
 
-from tests.training.faults.page import PAGE, rows
-from tests.training.faults.table import Result, When, Who, expected
+from tests.training.faults.page import PAGE, columns, rows
+from tests.training.faults.table import ROWS, Program, Result, When, Who, expected
 
 CONTENT = PAGE.read_text(encoding="utf-8")
-TABLE = rows()
 
 
-@pytest.mark.parametrize("who", Who, ids=lambda who: str(who.name))
-def test_each_cell_of_a_row_says_what_the_tests_expect(who: Who) -> None:
-    said = {when: re.sub(r" [\d.]+$", "", cell) for when, cell in TABLE[who].items()}
-    assert said == {str(when): str(expected(who, when).result) for when in When}, "make fault-table writes it anew"
+@pytest.mark.parametrize(
+    ("program", "who"),
+    [pytest.param(program, who, id=f"{program}-{who.name}") for program, whos in ROWS.items() for who in whos],
+)
+def test_each_cell_of_a_row_says_what_the_tests_expect(program: Program, who: Who) -> None:
+    said = {when: re.sub(r" [\d.]+$", "", cell) for when, cell in rows(program)[who].items()}
+    wanted = {str(when): str(expected(who, when, program).result) for when in columns(program)}
+    assert said == wanted, "make fault-table writes it anew"
 
 
-def test_the_table_has_no_other_row() -> None:
-    assert TABLE.keys() == {str(who) for who in Who}
+@pytest.mark.parametrize("program", Program)
+def test_the_table_of_a_program_has_no_other_row(program: Program) -> None:
+    assert rows(program).keys() == {str(who) for who in ROWS[program]}
 
 
 @pytest.mark.parametrize("result", Result)

@@ -15,12 +15,19 @@ import psutil
 from tests.support.waiting import patience
 from tests.training.faults import holds
 from tests.training.faults.holds import Held
-from tests.training.faults.table import AT_NODE_0, Result, When, Who
+from tests.training.faults.table import AT_NODE_0, Program, Result, When, Who
 from tests.training.gang import Gang
 
 ROOT = Path(__file__).resolve().parents[3]
 
-WORDS = ("-m", "ddpjob_trainer", "--workload", "tests.training.faults.task:Held", "--checkpoint-every-steps", "3")
+WORDS = {
+    Program.TRAINER: (
+        *("-m", "ddpjob_trainer", "--workload", "tests.training.faults.task:Held"),
+        *("--checkpoint-every-steps", "3"),
+    ),
+    Program.TRAINING: ("-m", "tests.training.faults.script", "training"),
+    Program.CHECKPOINTS: ("-m", "tests.training.faults.script", "checkpoints"),
+}
 
 PATIENCE = "FAULTS_PATIENCE_SECONDS"
 """The variable that shortens the time that ranks wait for each other, where a frozen one is waited for."""
@@ -40,6 +47,7 @@ class Scene(Gang):
     """Nodes whose every incarnation has an address of its own, as pods have."""
 
     module: str = "tests.training.faults.supervisor"
+    program: Program = Program.TRAINER
     _awaited: tuple[frozenset[int], int] = (frozenset(), 0)
 
     def address(self, node: int) -> str:
@@ -48,7 +56,8 @@ class Scene(Gang):
     @property
     def words(self) -> tuple[str, ...]:
         """What a supervisor is to run."""
-        return (*WORDS, *(["--timeout-seconds", self.env[PATIENCE]] if PATIENCE in self.env else []))
+        limited = self.program is Program.TRAINER and PATIENCE in self.env
+        return (*WORDS[self.program], *(["--timeout-seconds", self.env[PATIENCE]] if limited else []))
 
     def start_all(self, attempt: int, **env: str) -> None:
         """Starts every node, as the operator starts an attempt."""
@@ -243,15 +252,15 @@ FAULTS: dict[Who, Fault] = {
 
 
 @contextlib.contextmanager
-def a_scene(directory: Path, nodes: int, **env: str) -> Iterator[Scene]:
+def a_scene(directory: Path, nodes: int, program: Program = Program.TRAINER, **env: str) -> Iterator[Scene]:
     """A gang that does not outlive the block."""
     common = {
         holds.DIRECTORY: str(directory),
         "PYTHONPATH": str(ROOT),
         "DDPJOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
-        "DDPJOB_PREFLIGHT": "Full",
+        "DDPJOB_PREFLIGHT": "Full" if program is Program.TRAINER else "Disabled",
     }
-    scene = Scene(directory, nodes, env={**common, **env})
+    scene = Scene(directory, nodes, env={**common, **env}, program=program)
     try:
         yield scene
     finally:
@@ -266,8 +275,9 @@ class Results:
         self._file = file
         self._cells: list[dict[str, Any]] = []
 
-    def record(self, who: Who, when: When, result: Result, seconds: float | None = None) -> None:
+    def record(self, program: Program, who: Who, when: When, result: Result, seconds: float | None = None) -> None:
         """Keeps one."""
-        self._cells.append({"who": who.name, "when": when.name, "result": result.name, "seconds": seconds})
+        cell = {"program": program.name, "who": who.name, "when": when.name}
+        self._cells.append(cell | {"result": result.name, "seconds": seconds})
         if self._file is not None:
             self._file.write_text(json.dumps(self._cells))

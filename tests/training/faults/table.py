@@ -47,6 +47,22 @@ IN_A_GANG = (
 """The order in which one gang meets them."""
 
 
+class Program(StrEnum):
+    """What trains: our trainer, or a script with the library. The values are the page's."""
+
+    TRAINER = "ddpjob-train"
+    TRAINING = "ddpjob.Training"
+    CHECKPOINTS = "ddpjob.Checkpoints"
+
+
+STAGES = {
+    Program.TRAINER: IN_A_GANG,
+    Program.TRAINING: tuple(when for when in IN_A_GANG if when is not When.PREFLIGHT),
+    Program.CHECKPOINTS: tuple(when for when in IN_A_GANG if when not in {When.PREFLIGHT, When.EVALUATION}),
+}
+"""Of each program. Before a preflight has ended, no program runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """What is recorded of a fault: whose node, the cause, and how the message reads."""
@@ -73,6 +89,13 @@ class Who(StrEnum):
     NODE = "node 1, without a goodbye, and it comes back later"
 
 
+ROWS = {
+    Program.TRAINER: tuple(Who),
+    Program.TRAINING: tuple(Who),
+    Program.CHECKPOINTS: (Who.RANK,),
+}
+"""It is the same code that saves for both kinds of scripts."""
+
 KILLED = "killed by SIGKILL"
 OUT_OF_REACH = "its supervisor was out of reach"
 
@@ -87,8 +110,12 @@ INCIDENTS = {
 }
 """Each costs one restart. Who is not here takes its pod along: that is no incident but a pod to be replaced."""
 
-FROZEN_IN_RENDEZVOUS = Incident(0, "PeerLost", "waited 20 s for rank 1: 1 of 2 processes came")
-"""Nobody knows yet whether this program will report steps, so the others' patience with it is what ends it."""
+FROZEN_IN_RENDEZVOUS = {
+    Program.TRAINER: Incident(0, "PeerLost", "waited 20 s for rank 1: 1 of 2 processes came"),
+    Program.TRAINING: Incident(0, "PeerLost", "lost a peer: Timed out after"),
+}
+"""Nobody knows yet whether this program will report steps, so the others' patience with it is what ends it. In a
+script the message is PyTorch's, which names no rank."""
 
 AT_NODE_0 = frozenset({Who.RANK_0, Who.LEADER, Who.POD_0})
 
@@ -134,7 +161,7 @@ class Cell:
     codes: tuple[int, int] | None = None
 
 
-def expected(who: Who, when: When) -> Cell:
+def expected(who: Who, when: When, program: Program = Program.TRAINER) -> Cell:
     """The cell of the table."""
     if when is When.GATHERING:
         pods = who not in INCIDENTS
@@ -147,5 +174,5 @@ def expected(who: Who, when: When) -> Cell:
     if when is When.PREFLIGHT or (who is Who.RAISES and when in FRUITLESS):
         return Cell(Result.RECREATED, codes=CODES[who])
     if (who, when) == (Who.FROZEN, When.RENDEZVOUS):
-        return Cell(Result.IN_PLACE, FROZEN_IN_RENDEZVOUS)
+        return Cell(Result.IN_PLACE, FROZEN_IN_RENDEZVOUS[program])
     return Cell(Result.IN_PLACE, INCIDENTS[who])

@@ -1,12 +1,9 @@
 """A small task whose ranks note their starts and steps, and wait at each point of the fault table."""
 
 import os
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
-from ddpjob.checkpoint import writer
 from ddpjob.training.saver import TrainingSaver
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group import joining
@@ -14,9 +11,9 @@ from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from tests.training.faults.holds import DIRECTORY, reach
+from tests.training.faults.holds import reach
+from tests.training.faults.points import STEPS_OF_AN_EPOCH, note
 
-STEPS_OF_AN_EPOCH = 10
 WARM_UP, FIRST_STEP, A_STEP = 1, 2, 4
 """Calls of the loss in an attempt: that of the step that leaves no trace, and those at which there is a point."""
 
@@ -30,7 +27,7 @@ class Held(Task):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.calls = 0
-        _note("start", 0)
+        note("start", 0)
         reach("rendezvous")
 
     def model(self) -> nn.Module:
@@ -47,7 +44,7 @@ class Held(Task):
         if torch.is_grad_enabled():
             self.calls += 1
             if self.calls > WARM_UP:
-                _note("step", self.calls - WARM_UP)
+                note("step", self.calls - WARM_UP)
             reach({FIRST_STEP: "first step", A_STEP: "step"}.get(self.calls, ""))
         return nn.functional.mse_loss(output, target)
 
@@ -56,19 +53,7 @@ class Held(Task):
         return {"distance": (output - target).abs().sum()}
 
 
-def _note(what: str, number: int) -> None:
-    words = (what, os.environ["RANK"], os.environ["DDPJOB_ATTEMPT"], number, time.time())
-    file = os.open(Path(os.environ[DIRECTORY]) / "noted", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, (" ".join(map(str, words)) + "\n").encode())
-    os.close(file)
-
-
-_encode, _save, _leave_together = writer.encode, TrainingSaver._save, joining._leave_together
-
-
-def _encode_and_reach(content: Any, file: Any) -> None:
-    _encode(content, file)
-    reach("save")  # All is written, and nothing of it counts yet.
+_save, _leave_together = TrainingSaver._save, joining._leave_together
 
 
 def _save_and_reach(saver: TrainingSaver, *arguments: Any, **more: Any) -> None:
@@ -82,6 +67,5 @@ def _reach_and_leave() -> None:
     reach("end")
 
 
-writer.encode = _encode_and_reach
 TrainingSaver._save = _save_and_reach  # type: ignore[method-assign]
 joining._leave_together = _reach_and_leave

@@ -28,13 +28,8 @@ NOT_OF_ONE_FIELD = {
     *("a hostname", "a label of ours", "a volume of ours", "nine containers", "257 variables"),
     *("half a GPU", "a word for GPUs", "claimed devices and no number", "more GPUs than a node may have processes"),
     *("one port for two", "a port that another has by default", "one port for all"),
-    *(
-        "two intervals",
-        "three intervals",
-        "two volumes at one place",
-        "a mount of a volume that is named otherwise",
-        "a first wait longer than the longest",
-    ),
+    *("two intervals", "three intervals", "two volumes at one place", "a first wait longer than the longest"),
+    *("a mount of a volume that is named otherwise", "a mount where there are no volumes"),
     "a URL with credentials, which are not repeated",  # The API server would repeat what a pattern refuses.
     *("a rule without anything to match", "fewer nodes than it may have", "more nodes than it may have"),
 }

@@ -142,6 +142,7 @@ DATA: dict[str, Make] = {
     "by the sampler's generator": over(
         lambda data: RandomSampler(data, replacement=True, num_samples=70, generator=seeded())
     ),
+    "in whole batches": over(lambda _: RandomSampler(range(9 * BATCH), generator=seeded())),  # type: ignore[arg-type]
     "weighted": over(lambda _: WeightedRandomSampler([1.0] * SAMPLES, SAMPLES)),
     "subset": over(lambda _: SubsetRandomSampler(range(30), generator=seeded())),
     "distributed": over(lambda data: DistributedSampler(data, 2, 1)),
@@ -217,6 +218,7 @@ STAY = {**WORKERS, "persistent_workers": True, "prefetch_factor": 4}
     [
         ("shuffled by the loader's generator", STAY),
         ("by the sampler's generator", WORKERS),
+        ("in whole batches", WORKERS),
         ("ours", STAY),
         ("stream", WORKERS),
     ],
@@ -225,7 +227,7 @@ def test_what_workers_fetch_ahead_does_not_count_as_seen(data: str, options: dic
     def make() -> Iterable[Any]:
         return DATA[data](**options)
 
-    assert trained(make, {3, 10, -2}) == trained(make)
+    assert trained(make, {3, 9, 10, -2}) == trained(make)
 
 
 def test_accelerates_loaders_go_on_as_well() -> None:

@@ -66,6 +66,7 @@ class FollowedSampler(Sampler[Any]):
         self._handed = handed
         self._drawn: deque[Drawn] = deque()
         self._drawn_batches = 0
+        self._exhausted = False
         self._rest: Iterator[Any] | None = None
         self._generators: Generators = {}
         self._undo: Beginning | None = None
@@ -88,6 +89,7 @@ class FollowedSampler(Sampler[Any]):
         self._handed.batches = self._drawn_batches = self.seen.batches
         self._rest = rest
         self._drawn.clear()
+        self._exhausted = False
         self._generators, self._undo = generators, undo
         self.beginning = None
 
@@ -114,11 +116,12 @@ class FollowedSampler(Sampler[Any]):
             while len(self._drawn) > self._drawn_batches - self._handed.batches + 1:
                 self._drawn.popleft()
             yield indices
+        self._exhausted = True
 
     @property
     def ahead(self) -> bool:
-        """Whether indices were drawn for batches that training has not seen."""
-        return self._drawn_batches > self._handed.batches
+        """Whether the sampler was asked for more than training has seen. It may draw also at its end."""
+        return self._exhausted or self._drawn_batches > self._handed.batches
 
     def position(self) -> Seen | None:
         """The part that training has seen; None if the loader took the indices of its batches from elsewhere."""

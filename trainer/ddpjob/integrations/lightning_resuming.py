@@ -28,6 +28,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddpjob import random_state
 from ddpjob.checkpoint.encoding import StateDict
+from ddpjob.training.buckets import arrange, orders
 from ddpjob.training.connecting import opened
 from ddpjob.training.named import Named
 from ddpjob.training.save_settings import SaveSettings, read_settings
@@ -158,6 +159,8 @@ class _Fit:
     def _restored(self) -> None:
         """Called when all states are restored, before the iterator over the data is created."""
         self._state.ready = True
+        if self._saved:  # Only now there is a DDP model.
+            arrange([(NAME, self._trainer.strategy.model)], self._saved.ranks[0].get("buckets") or {})
         self._iterated = random_state.capture()
 
     def _iterates(self, fetcher: Any) -> None:
@@ -208,7 +211,13 @@ class _Fit:
             position,
             Where(self._step, epoch if ends else epoch + 1),
             self._named.state,
-            lambda: {"uid": self._uid, "epoch": epoch, "batches": batches, "iterated": self._iterated},
+            lambda: {
+                "uid": self._uid,
+                "epoch": epoch,
+                "batches": batches,
+                "iterated": self._iterated,
+                "buckets": orders([(NAME, trainer.strategy.model)]),
+            },
             ends=ends,
             last=last,
         )
