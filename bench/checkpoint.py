@@ -6,19 +6,12 @@ affects all three. Exits with 1 if a save in the background stalls training for 
 that the other save takes.
 """
 
-import argparse
-import os
-import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,7 +19,6 @@ from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import encode
 from ddpjob.group.collectives import gather
 from ddpjob.training.saver import Where
-from ddpjob_operator.local.machine import free_port
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.reporting.group_agreement import agreement_of_group
 from ddpjob_rank.world import World
@@ -37,14 +29,12 @@ from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 from torch import nn
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
 from bench import library, table
-from tests.training.ranks import world
+from bench.rounds import RANKS, flags_of, measured
 
-RANKS = 2
 BOUND = 0.20
 WIDTH, BATCH = 1024, 32
 STATE_BYTES_PER_WEIGHT = 3 * 4
@@ -156,38 +146,13 @@ class Bench:
         return bool(shared.item())
 
 
-def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
-    """The main function of one process."""
-    os.environ.update(world(number, RANKS, port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    bench = Bench(World(number, 0, RANKS, 1), flags.directory, flags.megabytes * 1_000_000)
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # The trainer prints a line for each save.
-        bench.round()  # Not counted: the first round includes one-time costs.
-        for _ in range(flags.rounds):
-            measured = bench.round()
-            if number == 0:
-                found.put(measured)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 def main() -> None:
     """Measures and prints the figures. Exits with 1 if the bound is exceeded."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--megabytes", type=int, default=100, help="of state (default 100)")
-    parser.add_argument("--directory", type=Path, default=Path(), help="on the disk to write to (default: here)")
-    flags = parser.parse_args()
-    flags.directory = Path(mkdtemp(prefix="bench-checkpoint-", dir=flags.directory))
-    found = get_context("spawn").SimpleQueue()
-    try:
-        spawn(rank, (free_port(), flags, found), RANKS)
+    with flags_of(__doc__, megabytes=100) as flags:
+        rounds = measured(Bench, flags)
         sizes = [flags.directory / f"{megabytes}" for megabytes in LIBRARY_MEGABYTES]
         rows = [library.stall(size, flags.rounds, megabytes=int(size.name)) for size in sizes]
-    finally:
-        shutil.rmtree(flags.directory)
-    code = judge([found.get() for _ in range(flags.rounds)])
+    code = judge(rounds)
     table.show(rows)
     sys.exit(code or any(row.met is False for row in rows))
 

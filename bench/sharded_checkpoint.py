@@ -6,34 +6,28 @@ affects all three. Each save ends before the next one begins. Exits with 1 if DD
 than a given share of the time of the blocking save.
 """
 
-import argparse
-import os
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
-from ddpjob.checkpoint.sharded import ShardedSaver, sharded_names, state_of
-from ddpjob_operator.local.machine import free_port
+from ddpjob.checkpoint.divided import state_of
+from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.world import World
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.multiprocessing.spawn import spawn
 from torch.optim import Adam
 
-from tests.training.ranks import world
+from bench.rounds import RANKS, flags_of, measured
 
-RANKS = 2
 BOUND = 0.3
 WIDTH, BATCH = 512, 8
 STATE_BYTES_PER_WEIGHT = 3 * 4
@@ -53,7 +47,8 @@ class Bench:
         self._things = {"model": self._model, "optimizer": Adam(self._model.parameters())}
         self._directory, self._place, self._saves = directory, place, 0
         files = CheckpointDirectory(directory / "ours", keep=1) if place.leads else None
-        self._saver = ShardedSaver(directory / "ours", files, place, sharded_names(self._things))
+        group = dist.new_group(backend="gloo")
+        self._saver = ShardedSaver(directory / "ours", files, place, self._things, group=group)
 
     def round(self) -> list[float]:
         """The seconds for which each way keeps training waiting."""
@@ -76,7 +71,9 @@ class Bench:
 
     def _ours(self) -> Callable[[], object]:
         manifest = Manifest(self._saves, 0, 0, RANKS, BATCH, "", (0,))
-        self._saver.begin(manifest, {name: state_of(thing) for name, thing in self._things.items()}, None)
+        self._saver.begin(
+            manifest, {name: state_of(thing) for name, thing in self._things.items()}, None, self._saves
+        )
         return lambda: self._saver.finished(wait=True)
 
     def _async_save(self) -> Callable[[], object]:
@@ -91,35 +88,10 @@ class Bench:
         return {name: thing.state_dict() for name, thing in self._things.items()}
 
 
-def rank(number: int, port: int, flags: argparse.Namespace, found: Any) -> None:
-    """The main function of one process."""
-    os.environ.update(world(number, RANKS, port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    bench = Bench(World(number, 0, RANKS, 1), flags.directory, flags.megabytes * 1_000_000)
-    bench.round()  # Not counted: the first round includes one-time costs.
-    for _ in range(flags.rounds):
-        measured = bench.round()
-        if number == 0:
-            found.put(measured)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 def main() -> None:
     """Measures and prints the figures. Exits with 1 if the bound is exceeded."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--megabytes", type=int, default=200, help="of state on all ranks together (default 200)")
-    parser.add_argument("--directory", type=Path, default=Path(), help="on the disk to write to (default: here)")
-    flags = parser.parse_args()
-    flags.directory = Path(mkdtemp(prefix="bench-checkpoint-", dir=flags.directory))
-    found = get_context("spawn").SimpleQueue()
-    try:
-        spawn(rank, (free_port(), flags, found), RANKS)
-    finally:
-        shutil.rmtree(flags.directory)
-    rounds = [found.get() for _ in range(flags.rounds)]
+    with flags_of(__doc__, megabytes=200) as flags:
+        rounds = measured(Bench, flags)
     medians = [statistics.median(times) for times in zip(*rounds, strict=True)]
     ratios = [statistics.median(one[way] / one[-1] for one in rounds) for way in range(len(WAYS))]
     for way, median, ratio in zip(WAYS, medians, ratios, strict=True):

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
-from ddpjob.checkpoint.encoding import decode
-from ddpjob.checkpoint.finite import finite_parameters
+from ddpjob.checkpoint.divided import is_divided, state_of
+from ddpjob.checkpoint.encoding import RANKS, decode
+from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.reading import FILES, find_newest
-from ddpjob.checkpoint.sharded import RANKS, ShardedSaver, sharded_names, state_of
+from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_rank.world import World
 from torch import Tensor, nn
@@ -99,20 +100,18 @@ def zero(_: World) -> Things:
 
 def two_models(world: World) -> Things:
     first, second = fsdp(world), fsdp(world)
-    return {key: {"g": first[key], "d": second[key]} for key in first}
+    return {f"{key}.{name}": each[key] for name, each in (("g", first), ("d", second)) for key in first}
 
 
 def step(things: Things, number: int) -> None:
     """An optimizer step with the same samples on each rank, so that their number changes no bit."""
-    if isinstance(things["model"], dict):
-        for name in things["model"]:
-            step({key: part[name] for key, part in things.items()}, number)
-        return
-    torch.manual_seed(number)
-    model, optimizer = things["model"], things["optimizer"]
-    model(torch.randn(5, next(model.parameters()).shape[1])).square().sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    for name, model in things.items():
+        if name.startswith("model"):
+            optimizer = things[name.replace("model", "optimizer")]
+            torch.manual_seed(number)
+            model(torch.randn(5, next(model.parameters()).shape[1])).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def whole(value: Any) -> Any:
@@ -135,35 +134,28 @@ def everything(things: Things) -> dict[str, Any]:
             optimizer.consolidate_state_dict()
             if dist.get_rank():
                 return {}
-    return {name: whole(_plain_state(thing)) for name, thing in things.items()}
-
-
-def _plain_state(thing: Any) -> Any:
-    return {key: part.state_dict() for key, part in thing.items()} if isinstance(thing, dict) else thing.state_dict()
+    return {name: whole(thing.state_dict()) for name, thing in things.items()}
 
 
 def saver(directory: Path, world: World, things: Things) -> ShardedSaver:
     files = CheckpointDirectory(directory, 2) if world.leads else None
-    model = things.get("model")
-    sound = finite_parameters(model) if isinstance(model, nn.Module) else ()
-    return ShardedSaver(directory, files, world, sharded_names(things), [f"model.{name}" for name in sound])
+    divided = [name for name, thing in things.items() if is_divided(name, thing)]
+    group = None if world.alone else dist.new_group(backend="gloo")
+    return ShardedSaver(directory, files, world, divided, group=group)
 
 
 def save(saver: ShardedSaver, things: Things, number: int, own: Any) -> None:
     manifest = Manifest(number, 0, 0, 1, 1, "uid", (1,))
-    saver.begin(manifest, {name: state_of(thing) for name, thing in things.items()}, own)
+    saver.begin(manifest, {name: state_of(thing) for name, thing in things.items()}, own, number)
 
 
 def resume(saver: ShardedSaver, directory: Path, world: World, things: Things) -> int:
     """Loads the newest checkpoint; returns its step."""
     found = find_newest(lambda: checkpoints_in(directory), decode, reader=FILES).found
     assert found is not None
-    state = saver.restore(Path(found.location) if world.leads else None, found.state, things)
+    state = fitted(found.state, saver.located(Path(found.location).name if world.leads else ""), things)
     for name, thing in things.items():
-        for part, its in (
-            ((thing[key], state[name][key]) for key in thing) if isinstance(thing, dict) else ((thing, state[name]),)
-        ):
-            part.load_state_dict(its)
+        thing.load_state_dict(state[name])
     assert found.state[RANKS] == list(range(len(found.state[RANKS])))
     return found.manifest.step
 

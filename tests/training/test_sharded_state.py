@@ -18,18 +18,25 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from ddpjob.checkpoint import shard_files as shards
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
-from ddpjob.checkpoint.encoding import decode
+from ddpjob.checkpoint.divided import is_divided, state_of
+from ddpjob.checkpoint.encoding import SHARED, TENSORS, decode
+from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.plain_values import plain
 from ddpjob.checkpoint.reading import FILES, STATE, find_newest
-from ddpjob.checkpoint.sharded import SHARED, TENSORS, ShardedSaver, fitted, sharded_names, state_of
+from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob.checkpoint.weights import export
-from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, TrainerError
+from ddpjob.training.checkpoints import Checkpoints
+from ddpjob.training.training import Training
+from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, DivergedError, TrainerError
 from ddpjob_rank.manifests.manifest import MANIFEST, Manifest, checkpoints_in
 from ddpjob_rank.world import World
 from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.optim.swa_utils import AveragedModel
 
 from tests.training import dividing
-from tests.training.dividing import Things, on_ranks, resume, save, saver, step, train
+from tests.training.dividing import Things, everything, on_ranks, resume, save, saver, step, train
 
 
 def same(left: Any, right: Any) -> bool:
@@ -61,7 +68,7 @@ def test_training_resumes_with_the_same_bits_however_its_state_is_divided(
     resumed, *_ = on_ranks(ranks_after, tmp_path, train, after, 5, 0)
     assert not isinstance(undisturbed, str), undisturbed
     assert not isinstance(resumed, str), resumed
-    assert undisturbed["optimizer"]
+    assert all(undisturbed.values())
     assert same(resumed, undisturbed)
     assert not list(tmp_path.glob(".step*"))
 
@@ -212,7 +219,7 @@ def test_fully_sharded_data_parallel_is_refused_by_name() -> None:
             nn.Module.__init__(self.inner)
 
     with pytest.raises(ConfigError, match=r"^model\.g is wrapped by FullyShardedDataParallel, .* use .*fully_shard$"):
-        sharded_names({"model": {"g": Wrapped()}})
+        is_divided("model.g", Wrapped())
 
 
 def test_a_model_of_other_sizes_is_refused_with_the_first_three(tmp_path: Path) -> None:
@@ -251,19 +258,16 @@ def unshared(directory: Path, world: World) -> None:
 
 def test_a_save_that_fails_on_one_rank_fails_on_all_and_the_next_one_succeeds(tmp_path: Path) -> None:
     told = on_ranks(3, tmp_path, failing)
-    for full, not_plain, apart, diverged, path in told:
+    for full, not_plain, differing, apart, path in told:
         assert full == (
             "StorageFullError: rank 1: its part of the checkpoint could not be saved: No space left on device; free "
             "some space, or name another directory"
         )
-        assert not_plain.startswith("ConfigError: rank 1: the state cannot be saved: ['own'] is of type ")
-        assert apart.startswith(
+        assert not_plain.startswith("CheckpointMissedError: rank 1: the state cannot be saved: ['own'] is of type ")
+        assert differing.startswith(
             "ConfigError: the state cannot be saved: rank 1 and rank 0 have tensors of different "
         )
-        assert diverged == (
-            "DivergedError: rank 1: training has diverged: these parameters of the model are not finite numbers: "
-            "model.0.weight"
-        )
+        assert apart == "PeerLostError: rank 1 is at another step than rank 0, so this step is not saved"
         assert path == f"{tmp_path}/step-00000005"
     assert [path.name for path in tmp_path.glob("*step*")] == ["step-00000005"]
 
@@ -272,7 +276,6 @@ def failing(directory: Path, world: World) -> list[str]:
     things = dividing.fsdp(world)
     mine, write = saver(directory, world, things), shards.write
     told = []
-    weight = things["model"][0].weight.to_local()
     for number in range(1, 6):
         state = {name: state_of(thing) for name, thing in things.items()}
         own: Any = None
@@ -281,14 +284,107 @@ def failing(directory: Path, world: World) -> list[str]:
             own = object() if number == 2 else None
             if number == 3:
                 state["model"]["another"] = torch.ones(1)
-            weight.detach()[0, 0] = float("nan") if number == 4 else 1.0
-        mine.begin(Manifest(number, 0, 0, 1, 1, "uid", (1,)), state, own)
+        position = number + (world.rank == 1 and number == 4)
+        mine.begin(Manifest(number, 0, 0, 1, 1, "uid", (1,)), state, own, position)
         try:
             written = mine.finished(wait=True)
             assert written
             told.append(written.location)
         except TrainerError as error:
             told.append(f"{type(error).__name__}: {error}")
+    return told
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_part_that_is_not_finite_on_one_rank_is_saved_by_none(tmp_path: Path, *, ignored: bool) -> None:
+    told = on_ranks(2, tmp_path, diverging, ignored)
+    for build, each in zip(BREAKING, zip(*told, strict=True), strict=True):
+        where = "rank 1: " if build != "ZeroRedundancyOptimizer" else ""
+        problem = (
+            f"{where}training has diverged: these parameters of {BREAKING[build][0]} are not finite numbers: 0.weight"
+        )
+        assert each == (("", "") if ignored else (problem, problem))
+        assert [path.name for path in (tmp_path / build).iterdir()] == ["step-00000001"]
+
+
+def in_a_dict(world: World) -> tuple[Things, nn.Module]:
+    models = {name: dividing.fsdp(world)["model"] for name in ("g", "d")}
+    return {"model": models}, models["d"]
+
+
+def averaged(world: World) -> tuple[Things, nn.Module]:
+    average = AveragedModel(dividing.a_model())
+    fully_shard(average.module)
+    return dividing.fsdp(world) | {"ema": average}, average
+
+
+def compiled(world: World) -> tuple[Things, nn.Module]:
+    model = dividing.fsdp(world)["model"]
+    return {"model": torch.compile(model, backend="eager")}, model
+
+
+def with_zero(world: World) -> tuple[Things, nn.Module]:
+    things = dividing.zero(world)
+    return things, things["model"]
+
+
+BREAKING: dict[str, tuple[str, Callable[[World], tuple[Things, nn.Module]]]] = {
+    "a dict": ("model.d", in_a_dict),
+    "an average": ("ema", averaged),
+    "torch.compile": ("model", compiled),
+    "ZeroRedundancyOptimizer": ("model", with_zero),
+}
+"""For each training, the name of the model that will not be finite, and what makes the objects and that model."""
+
+
+def diverging(directory: Path, world: World, ignored: bool) -> list[str]:  # noqa: FBT001  (a value, not an option)
+    return [outcome(directory / name, world, *build(world), ignored=ignored) for name, (_, build) in BREAKING.items()]
+
+
+def outcome(directory: Path, world: World, things: Things, broken: nn.Module, *, ignored: bool) -> str:
+    """Makes four steps, each with a save. From the second one on, a weight of rank 1 is NaN."""
+    training = Training(
+        loader=range(4), directory=directory, every_steps=1, on_nonfinite="ignore" if ignored else "stop", **things
+    )
+    weight = next(broken.parameters()).detach()
+    try:
+        for _ in training.epochs(1):
+            for number in training.batches():
+                if number == 1 and (world.rank or not isinstance(weight, DTensor)):
+                    shards.local(weight)[0, 0] = float("nan")
+                training.step()
+    except DivergedError as error:
+        return str(error).replace("module.", "")
+    return ""
+
+
+def test_state_that_was_replicated_can_be_divided_but_not_the_reverse(tmp_path: Path) -> None:
+    refused = (
+        "the state in the checkpoint is divided among ranks, but the state of this training is not: divide it, too, "
+        "for example by fully_shard, or write the weights into a file with ddpjob export"
+    )
+    expected = ["", f"{tmp_path}/step-00000001", refused]
+    assert on_ranks(2, tmp_path, redivided) == [expected, expected]
+
+
+def redivided(directory: Path, world: World) -> list[str]:
+    """Three trainings, each of which adds a step to the one before."""
+    told, undisturbed = [], dividing.replicated(world)
+    for number, build in enumerate((dividing.replicated, dividing.fsdp, dividing.replicated), 1):
+        things = build(world)
+        checkpoints = Checkpoints(**things, directory=directory, every_steps=1)
+        try:
+            resumed = checkpoints.resume()
+        except ConfigError as error:
+            told.append(str(error))
+            break
+        told.append(resumed.path if resumed else "")
+        if resumed:
+            assert same(everything(things), everything(undisturbed))
+        step(things, number)
+        step(undisturbed, number)
+        checkpoints.save_if_due(number)
+        checkpoints.finish()
     return told
 
 

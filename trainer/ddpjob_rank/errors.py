@@ -66,7 +66,7 @@ class StorageUnavailableError(StorageError):
 
 
 class CheckpointMissedError(StorageError):
-    """An object store did not accept a checkpoint. The next save may succeed, so training goes on."""
+    """A checkpoint could not be saved. The next save may succeed, so training goes on."""
 
     cause = "StorageUnavailable"
 

@@ -171,7 +171,7 @@ def test_parameters_that_were_finite_at_the_beginning_are_checked() -> None:
     named = Named({"model": compiled(model)})
     named.check_finite(named.state())
     model.bias.data.fill_(float("inf"))
-    with pytest.raises(DivergedError, match="these parameters of the model are not finite numbers: bias"):
+    with pytest.raises(DivergedError, match="these parameters of model are not finite numbers: bias"):
         named.check_finite(named.state())
     Named({"model": model}).check_finite({"model": model.state_dict()})
 
@@ -181,8 +181,10 @@ def test_a_model_that_a_checkpoint_does_not_have_has_nothing_to_check() -> None:
     Named({"model": model, "ema": nn.Linear(1, 1)}).check_finite({"model": model.state_dict()})
 
 
-def test_a_lazy_module_is_refused_before_its_first_batch_with_the_cure() -> None:
+def test_a_model_without_values_is_refused_with_the_cure() -> None:
     with pytest.raises(
         ConfigError, match="model has parameters without a shape, such as weight: call it with a batch"
     ):
         Named({"model": nn.LazyLinear(3)})
+    with pytest.raises(ConfigError, match=r"model has parameters without values, such as weight, .* call to_empty"):
+        Named({"model": nn.Linear(1, 1, device="meta")})

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from ddpjob.checkpoint.encoding import decode, encode
+from ddpjob.checkpoint.plain_values import plain
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.checkpoint import state
 from ddpjob_trainer.model.learner import Learner
@@ -49,7 +50,7 @@ def test_whoever_goes_on_keeps_nothing_of_the_file_which_may_be_removed_at_any_t
     file = tmp_path / "state.pt"
     saved, learner = a_learner(make), a_learner(make)
     with file.open("wb") as sink:
-        encode({"shared": state.shared(saved)}, sink)
+        encode({"shared": plain(state.shared(saved))}, sink)
     decoded = decode(file)
     state.load(learner, decoded["shared"], 1)
     assert str(file) in mapped(), "as long as it is read"
@@ -76,7 +77,7 @@ def test_values_of_numpy_and_dates_in_a_state_come_back_as_they_were(tmp_path: P
     saved, learner = (replace(a_learner(AdamW), scheduler=schedule) for schedule in schedules)
     schedules[0].noted = noted
     with (tmp_path / "state.pt").open("wb") as sink:
-        encode({"shared": state.shared(saved)}, sink)
+        encode({"shared": plain(state.shared(saved))}, sink)
     state.load(learner, decode(tmp_path / "state.pt")["shared"], 1)
     assert repr(schedules[1].noted) == repr(noted)
 
@@ -88,7 +89,7 @@ def test_an_object_of_a_users_class_in_a_state_is_refused_with_its_place() -> No
         "the optimizer's state_dict() cannot be saved: ['param_groups'][0]['mode'] is of type builtins.type. "
     )
     with pytest.raises(ConfigError, match=where):
-        state.shared(learner)
+        state.check(learner)
 
 
 def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:

@@ -575,7 +575,7 @@ def test_parameters_that_are_not_finite_are_never_saved(
         assert list(epochs) == []
         assert "no checkpoint is saved: training has diverged: these parameters" in capsys.readouterr().err
     else:
-        with pytest.raises(DivergedError, match="these parameters of the model are not finite numbers: weight"):
+        with pytest.raises(DivergedError, match="these parameters of model are not finite numbers: weight"):
             list(epochs)
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -23,6 +23,10 @@ from .plain_values import restored
 
 StateDict = dict[str, Any]
 
+SHARED, RANKS, TENSORS = "shared", "ranks", "tensors"
+"""Keys of a state. Sharded state also has TENSORS: the places of the tensors that are not in it, but in files of
+their own."""
+
 PLAIN = (
     "A checkpoint can hold tensors, numbers, strings, numpy arrays, dates, paths, and lists, dicts and sets of them. "
     "To restore an object of another class, code from the checkpoint would have to run: have state_dict() return "
@@ -38,22 +42,22 @@ def encode(state: StateDict, file: Sink) -> None:
 def decode(file: Path) -> StateDict:
     """Decodes a state without running code from it (weights_only). Its tensors are read from the file when used."""
     state: StateDict = restored(torch.load(file, map_location="cpu", mmap=True, weights_only=True))
-    return state if "shared" in state else _from_format_1(state)
+    return state if SHARED in state else _from_format_1(state)
 
 
 def _from_format_1(state: StateDict) -> StateDict:
     own = {name: state.get(name) or [] for name in ("random", "compression")}
     return {
-        "shared": {name: value for name, value in state.items() if name not in own and name != "position"},
-        "ranks": [dict(zip(own, each, strict=True)) for each in zip_longest(*own.values())],
+        SHARED: {name: value for name, value in state.items() if name not in own and name != "position"},
+        RANKS: [dict(zip(own, each, strict=True)) for each in zip_longest(*own.values())],
         "position": state["position"],
     }
 
 
 def to_bytes(state: StateDict) -> bytes:
-    """A small state, in its plain form, as bytes."""
+    """A small state, in its plain form, as bytes. The values of `group.values` do not include all plain forms."""
     content = io.BytesIO()
-    torch.save(state, content)
+    encode(state, content)
     return content.getvalue()
 
 
@@ -81,10 +85,9 @@ def check_encodable(state: StateDict) -> None:
     Raises:
         ConfigError: The state contains something other than tensors and plain values.
     """
-    encoded = io.BytesIO()
-    torch.save(_without_numbers(state), encoded)
+    encoded = to_bytes(_without_numbers(state))
     with _refusing_code():
-        torch.load(io.BytesIO(encoded.getvalue()), weights_only=True)
+        from_bytes(encoded)
 
 
 def _without_numbers(value: Any) -> Any:

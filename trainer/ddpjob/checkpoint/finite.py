@@ -27,16 +27,17 @@ def finite_parameters(model: nn.Module) -> frozenset[str]:
     return frozenset(name for name, value in parameters if is_finite(local(value).cpu()))
 
 
-def check_parameters(weights: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Checks that the weights of these names are finite.
+def check_parameters(weights: Mapping[str, Any], names: Iterable[str], model: str = "the model") -> None:
+    """Checks that the weights of these names are finite, as far as they are there. `model` is for the message.
 
     Raises:
         DivergedError: A weight is not finite.
     """
-    wrong = [name for name in sorted(names) if name in weights and not is_finite(weights[name])]
-    if wrong:
+    # Sharded state has no tensors, but their names. Each rank has checked its tensors before it wrote them.
+    there = [name for name in sorted(names) if isinstance(weights.get(name), Tensor)]
+    if wrong := [name for name in there if not is_finite(weights[name])]:
         raise DivergedError(
-            f"training has diverged: these parameters of the model are not finite numbers: "
+            f"training has diverged: these parameters of {model} are not finite numbers: "
             f"{listed(wrong, NAMED_PARAMETERS)}"
         )
 

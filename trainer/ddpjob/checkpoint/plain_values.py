@@ -63,6 +63,10 @@ class Sharded:
     name: str
 
 
+class HeldState(dict[Any, Any]):
+    """The part of a dict that this rank has. The whole dict is the parts of all ranks together."""
+
+
 class UnknownFormError(Exception):
     """A value was written by a newer version of this program, or is damaged."""
 
@@ -238,6 +242,7 @@ NAMES: Mapping[type, str] = {
     **{kind: kind.__name__ for kind in (datetime, date, time, timedelta, Decimal)},
     **dict.fromkeys((Path, type(Path())), "Path"),
     np.ndarray: "numpy.ndarray",
+    HeldState: "dict",
     Sharded: "sharded",
 }
 """The form of each type."""

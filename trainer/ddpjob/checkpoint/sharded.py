@@ -10,48 +10,39 @@ All ranks write into one directory, which their nodes must share. They coordinat
 their own, in a thread of their own: the thread that trains only copies its part of the state.
 """
 
-import hashlib
-import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from copy import copy
 from dataclasses import astuple, dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
-from threading import Thread
-from typing import Any, cast
+from typing import Any
 
-import torch
 import torch.distributed as dist
 from ddpjob_rank import errors
 from ddpjob_rank.console import listed
-from ddpjob_rank.errors import ConfigError, PeerLostError, StorageError, TrainerError
+from ddpjob_rank.errors import (
+    CheckpointMissedError,
+    ConfigError,
+    PeerLostError,
+    StorageError,
+    TrainerError,
+)
 from ddpjob_rank.machine.storage import ADVICE, kind_of
-from ddpjob_rank.manifests.manifest import Manifest, Shard, read_manifest
+from ddpjob_rank.manifests.manifest import Manifest, Shard
 from ddpjob_rank.manifests.unusable import UnusableError
+from ddpjob_rank.reporting.agreement_warnings import ranks
 from ddpjob_rank.world import World
-from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
-from torch.distributed.tensor import empty as empty_dtensor
-from torch.optim import Optimizer
+from torch import Tensor
 
 from ddpjob.group.collectives import all_gather, gather
 
 from . import shard_files as shards
 from .checkpoint_directory import CheckpointDirectory
-from .encoding import PLAIN, StateDict, check_loadable, encode, first_lines
-from .finite import check_parameters
-from .plain_values import MAPPINGS, SEQUENCES, NotPlainError, Sharded, plain, with_items, with_values
-from .shard_files import Index, Placed
-from .writer import Snapshots, Written
-
-SHARED, RANKS, TENSORS = "shared", "ranks", "tensors"
-"""The keys of a state: the part that all ranks share, each rank's own part, and the places of the tensors."""
+from .divided import Parts
+from .encoding import PLAIN, RANKS, SHARED, TENSORS, StateDict, encode, first_lines, from_bytes, to_bytes
+from .plain_values import NotPlainError, plain
+from .shard_files import Index
+from .writer import BackgroundSaves
 
 NAMED_RANKS = 3
 """The most ranks that a message names."""
@@ -61,70 +52,11 @@ ONE_DIRECTORY = (
     "volume with the access mode ReadWriteMany"
 )
 
-Things = Mapping[str, Any]
-"""The objects that are saved, by name. They have `state_dict` and `load_state_dict`, or are dicts of such objects."""
 
+class ShardedSaver(BackgroundSaves):
+    """Saves one run whose state is divided. Each rank makes the same calls in the same order.
 
-class HeldState(dict[Any, Any]):
-    """The part of a dict that this rank has. The whole dict is the parts of all ranks together."""
-
-
-def sharded_names(things: Things) -> list[str]:
-    """The names of those things whose state is divided among the ranks.
-
-    Raises:
-        ConfigError: The state of a thing is divided in a way that cannot be saved.
-    """
-    return [name for name, thing in things.items() if _is_divided(name, thing)]
-
-
-def _is_divided(name: str, thing: Any) -> bool:
-    if isinstance(thing, Mapping):
-        return bool(sharded_names({f"{name}.{key}": part for key, part in thing.items()}))
-    if isinstance(thing, nn.Module) and any(isinstance(part, FullyShardedDataParallel) for part in thing.modules()):
-        raise ConfigError(
-            f"{name} is wrapped by FullyShardedDataParallel, whose state can only be read by all ranks together, "
-            "while none of them trains: use torch.distributed.fsdp.fully_shard"
-        )
-    if isinstance(thing, ZeroRedundancyOptimizer):
-        return True
-    parameters = _parameters(thing) if isinstance(thing, Optimizer) else []
-    return any(isinstance(tensor, DTensor) for tensor in (*parameters, *_tensors(thing.state_dict())))
-
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
-
-
-def _parameters(optimizer: Optimizer) -> list[Tensor]:
-    """The parameters of an optimizer. Its state_dict uses their indices in this list as keys."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def state_of(thing: Any) -> Any:
-    """The state of a thing, in the form of its `state_dict()`. No rank waits for another rank."""
-    if isinstance(thing, Mapping):
-        return {key: state_of(part) for key, part in thing.items()}
-    if not isinstance(thing, ZeroRedundancyOptimizer):
-        return thing.state_dict()
-    # Its own state_dict() needs consolidate_state_dict(), which sends everything to one rank.
-    numbers = {parameter: number for number, parameter in enumerate(_parameters(thing))}
-    return {
-        "state": HeldState({numbers[parameter]: dict(state) for parameter, state in thing.optim.state.items()}),
-        "param_groups": [
-            {**group, "params": [numbers[parameter] for parameter in group["params"]]} for group in thing.param_groups
-        ],
-    }
-
-
-class ShardedSaver:
-    """Saves and restores one run whose state is divided. Each rank makes the same calls in the same order.
-
-    Constructing it is the only call in which ranks wait for each other in the thread that trains.
+    Constructing it and `located` are the only calls in which the thread that trains waits for other ranks.
     """
 
     def __init__(
@@ -133,7 +65,9 @@ class ShardedSaver:
         files: CheckpointDirectory | None,
         world: World,
         divided: Collection[str],
-        sound: Collection[str] = (),
+        *,
+        group: dist.ProcessGroup | None = None,
+        check_finite: Callable[[StateDict], object] = lambda _: None,
     ) -> None:
         """Prepares saves into a directory.
 
@@ -141,82 +75,50 @@ class ShardedSaver:
             directory: Where the checkpoints are, on this node.
             files: The same directory on rank 0; None on others.
             world: This rank.
-            divided: The names of things whose state is divided, as `sharded_names` has found them.
-            sound: The tensors that must be finite in a checkpoint, such as `model.weight`.
+            divided: The names of the objects whose state is divided.
+            group: A process group of all ranks, with gloo. While a save is written, nothing else may use it.
+            check_finite: Raises DivergedError if a state has a parameter that must not be saved. Each rank gives it
+                the parts that it writes.
 
         Raises:
             ConfigError: The nodes do not share this directory.
         """
+        super().__init__()
         self._directory = directory.absolute()
         self._files = files
         self._world = world
         self._divided = frozenset(divided)
-        self._sound = sound
-        self._group = None if world.alone else cast("dist.ProcessGroup", dist.new_group(backend="gloo"))
-        self._snapshots: Snapshots | None = None
-        self._writing: Future[Written] | None = None
-        self._proved = False
+        self._group = group
+        self._check_finite = check_finite
         self._refuse_unshared()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a save is being written."""
-        return self._writing is not None and not self._writing.done()
-
-    def begin(self, manifest: Manifest, state: StateDict, own: Any) -> None:
+    def begin(self, manifest: Manifest, state: StateDict, own: Any, position: int) -> None:
         """Copies this rank's part of a state, and begins to write the copy.
 
         The previous save must have finished.
 
         Args:
             manifest: The description of the checkpoint. Rank 0's is written.
-            state: For each thing, by name, what `state_of` returns.
+            state: For each object, by name, what `state_of` returns.
             own: This rank's own state, as plain values. Nothing may change it after this call.
+            position: Where training is. Nothing is saved if ranks are at different positions.
         """
-        assert self._writing is None, "one at a time: they share the copy's memory"
         try:
-            taken: _Taken | TrainerError = self._take(state, own)
+            taken: _Taken | TrainerError = self._take(state, own, position)
         except TrainerError as error:
             taken = error  # The other ranks must learn of the error, so that this save fails on all of them.
-        self._writing = Future()
+        write = partial(self._lead, manifest, taken) if self._files else partial(self._follow, taken)
         # A daemon: a process that ends after an error must not wait for ranks that never come to this save.
-        Thread(target=self._fulfil, args=(self._writing, manifest, taken), name="checkpoint", daemon=True).start()
+        self._begin(manifest, write, daemon=True)
 
-    def finished(self, *, wait: bool) -> Written | None:
-        """Returns the save that was begun if all of it is durable and it was not returned before.
-
-        Returns None if there is no such save, or if `wait` is false and the save is not durable yet.
-
-        Raises:
-            StorageFullError, StorageError: A rank could not write its part.
-            SupersededError: A later run has taken over.
-            ConfigError: A rank may not write to the directory, or the state cannot be saved.
-            DivergedError: A parameter is not finite.
-            PeerLostError: A rank was lost before the save was durable.
-        """
-        if self._writing is None or not (wait or self._writing.done()):
-            return None
-        writing, self._writing = self._writing, None
-        return writing.result()
-
-    def restore(self, path: Path | None, saved: StateDict, things: Things) -> StateDict:
-        """The state in a checkpoint, divided as the things are now, ready for `load_state_dict`.
-
-        Args:
-            path: The checkpoint, on rank 0.
-            saved: Its decoded state, on each rank.
-            things: What is restored, by name.
-
-        Raises:
-            ConfigError, CheckpointUnusableError: As for `fitted`.
-        """
-        name = all_gather(path.name if path else "", self._world, self._group)[0]
-        return fitted(saved, self._directory / name, things)
+    def located(self, name: str) -> Path:
+        """The path of a checkpoint on this node. Rank 0 gives its name. No save may be under way."""
+        return self._directory / all_gather(name, self._world, self._group)[0]
 
     def _refuse_unshared(self) -> None:
         """Has each rank write a file into a directory that rank 0 has made."""
         with self._files.workspace() if self._files else nullcontext(self._directory) as workspace:
-            place = self._directory / all_gather(workspace.name, self._world, self._group)[0]
+            place = self.located(workspace.name)
             problem = ""
             try:
                 (place / str(self._world.rank)).touch(exist_ok=False)
@@ -229,31 +131,20 @@ class ShardedSaver:
                 f"{listed(apart, NAMED_RANKS)}. {ONE_DIRECTORY}"
             )
 
-    def _take(self, state: StateDict, own: Any) -> "_Taken":
-        parts = _Parts(leads=self._world.leads)
+    def _take(self, state: StateDict, own: Any, position: int) -> "_Taken":
+        parts = Parts(leads=self._world.leads)
         trees = {
             name: parts.split(value, (name,)) if name in self._divided else value
             for name, value in state.items()
             if self._world.leads or name in self._divided
         }
-        if self._snapshots is None:
-            self._snapshots = Snapshots()
         shared = trees if self._world.leads else {}
         try:
             rest = plain({"shared": shared, "held": parts.held, "own": own})
         except NotPlainError as error:
-            raise ConfigError(f"the state cannot be saved: {error}. {PLAIN}") from error
-        return _Taken(
-            parts.tensors, digest=parts.digest.hexdigest(), **self._snapshots.take({**rest, "ours": parts.ours})
-        )
-
-    def _fulfil(self, writing: Future[Written], manifest: Manifest, taken: "_Taken | TrainerError") -> None:
-        began = time.monotonic()
-        try:
-            path = self._lead(manifest, taken) if self._files else self._follow(taken)
-            writing.set_result(Written(str(path), manifest, time.monotonic() - began))
-        except BaseException as error:  # noqa: BLE001  (`finished` raises it)
-            writing.set_exception(error)
+            raise CheckpointMissedError(f"the state cannot be saved: {error}. {PLAIN}") from error
+        copies = self._copy({**rest, "ours": parts.ours})
+        return _Taken(parts.tensors, digest=parts.digest.hexdigest(), position=position, **copies)
 
     def _lead(self, manifest: Manifest, taken: "_Taken | TrainerError") -> Path:
         """Rank 0's part of a save: it creates the checkpoint, and commits it when all ranks have written."""
@@ -287,7 +178,7 @@ class ShardedSaver:
     def _report(self, path: Path, taken: "_Taken") -> StateDict:
         """Writes this rank's part. Returns a report of it for rank 0, or the error."""
         try:
-            check_parameters(taken.ours, self._sound)
+            self._check_finite(taken.shared | taken.divided(self._divided))
             files, index = shards.write(path, self._world.rank, taken.tensors, taken.ours)
         except Exception as error:  # noqa: BLE001  (rank 0 raises it)
             return {"problem": _told(error)}
@@ -299,12 +190,6 @@ class ShardedSaver:
             "own": taken.own,
         }
 
-    def _check(self, file: Path) -> None:
-        """Checks only the first save of a run, because later saves differ only in their numbers."""
-        if not self._proved:
-            check_loadable(file)
-            self._proved = True
-
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
@@ -314,6 +199,7 @@ class _Taken:
     """All tensors of divided things. Only their names, types and places are used: training changes their values."""
     digest: str
     """A checksum of their names, types and sizes."""
+    position: int
     ours: StateDict
     """The copies of those tensors, or parts of DTensors, that this rank writes."""
     shared: StateDict
@@ -322,46 +208,14 @@ class _Taken:
     """Paths and contents of the parts of dicts that only this rank has."""
     own: Any
 
-
-class _Parts:
-    """Takes the tensors out of the states of divided things."""
-
-    def __init__(self, *, leads: bool) -> None:
-        self._leads = leads
-        self.tensors: dict[str, Tensor] = {}
-        self.ours: dict[str, Tensor] = {}
-        self.held: list[Any] = []
-        self.digest = hashlib.sha256()
-
-    def split(self, value: Any, path: tuple[Any, ...], *, held: bool = False) -> Any:
-        """The value with a `Sharded` for each tensor."""
-        kind = type(value)
-        if isinstance(value, Tensor):
-            return self._take(value, path, held=held)
-        if kind in SEQUENCES:
-            return with_items(value, [self.split(item, (*path, key), held=held) for key, item in enumerate(value)])
-        if kind is HeldState:
-            part = {key: self.split(item, (*path, key), held=True) for key, item in value.items()}
-            self.held.append([list(path), part])
-            return part
-        if kind in MAPPINGS:
-            return with_values(value, {key: self.split(item, (*path, key), held=held) for key, item in value.items()})
-        return value
-
-    def _take(self, tensor: Tensor, path: tuple[Any, ...], *, held: bool) -> Sharded:
-        name = ".".join(map(str, path))
-        while name in self.tensors:  # The key a.b, and the key b in a dict a, give the same name.
-            name += "_"
-        if isinstance(tensor, DTensor) and any(how.is_partial() for how in tensor.placements):
-            raise ConfigError(
-                f"{name} is a DTensor with the placement Partial, whose ranks hold parts of a sum: it cannot be saved"
-            )
-        self.tensors[name] = tensor
-        if shards.is_ours(tensor, otherwise=held or self._leads):
-            self.ours[name] = shards.local(tensor)
-        if not held:
-            self.digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        return Sharded(name)
+    def divided(self, names: Iterable[str]) -> StateDict:
+        """For each divided object, the tensors that this rank writes."""
+        return {
+            name: {
+                key.removeprefix(f"{name}."): copy for key, copy in self.ours.items() if key.startswith(f"{name}.")
+            }
+            for name in names
+        }
 
 
 def _whole(shared: StateDict, reports: list[StateDict], index: Index) -> StateDict:
@@ -375,8 +229,8 @@ def _whole(shared: StateDict, reports: list[StateDict], index: Index) -> StateDi
     return {SHARED: shared, RANKS: [report["own"] for report in reports], TENSORS: shards.forms(index)}
 
 
-_Said = tuple[tuple[str, str] | None, str, str]
-"""What a rank sends to all: the class and the message of its error, a place, and a digest."""
+_Said = tuple[tuple[str, str] | None, str, str, int]
+"""What a rank sends to all: the class and the message of its error, a place, a digest, and a position."""
 
 
 class _Exchange:
@@ -396,20 +250,23 @@ class _Exchange:
 
         Raises:
             TrainerError: A rank could not take its part.
+            PeerLostError: The ranks are at different positions.
             ConfigError: The ranks have different states.
         """
         if isinstance(taken, TrainerError):
             self._all(taken)  # Raises this error, or that of a rank with a lower number.
             raise taken
-        said = self._all(None, place, taken.digest)
-        digests = [digest for *_, digest in said]
-        if apart := [f"rank {rank}" for rank, digest in enumerate(digests) if digest != digests[0]]:
+        said = self._all(None, place, taken.digest, taken.position)
+        _, place, first, position = said[0]
+        if apart := [rank for rank, (*_, where) in enumerate(said) if where != position]:
+            raise PeerLostError(f"{ranks(apart, 'is')} at another step than rank 0, so this step is not saved")
+        if differing := [f"rank {rank}" for rank, (_, _, digest, _) in enumerate(said) if digest != first]:
             raise ConfigError(
-                f"the state cannot be saved: {listed(apart, NAMED_RANKS)} and rank 0 have tensors of different "
+                f"the state cannot be saved: {listed(differing, NAMED_RANKS)} and rank 0 have tensors of different "
                 "names, types or sizes. Stages of a pipeline cannot be saved"
             )
         self._awaited = True
-        return taken, said[0][1]
+        return taken, place
 
     def reported(self, report: StateDict) -> list[StateDict]:
         """On rank 0, the reports of all ranks, by rank.
@@ -417,11 +274,8 @@ class _Exchange:
         Raises:
             TrainerError: A rank could not write its part.
         """
-        packed = BytesIO()
-        encode(report, packed)
         with self._while_all_live():
-            gathered = gather(torch.frombuffer(packed.getbuffer(), dtype=torch.uint8), self._world, self._group)
-        reports = [torch.load(BytesIO(one.numpy().tobytes()), weights_only=True) for one in gathered]
+            reports = [from_bytes(each) for each in gather(to_bytes(report), self._world, self._group)]
         _raise_first([one["problem"] for one in reports])
         return reports
 
@@ -439,11 +293,11 @@ class _Exchange:
             with suppress(TrainerError):
                 self._all(error)
 
-    def _all(self, error: Exception | None, place: str = "", digest: str = "") -> list[_Said]:
-        """The messages of all ranks: an error if there was one, a place, and a digest."""
+    def _all(self, error: Exception | None, place: str = "", digest: str = "", position: int = 0) -> list[_Said]:
+        """The messages of all ranks."""
         self._awaited = False
         with self._while_all_live():
-            mine: _Said = (_told(error) if error else None, place, digest)
+            mine: _Said = (_told(error) if error else None, place, digest, position)
             said = all_gather(mine, self._world, self._group)
         _raise_first([problem for problem, *_ in said])
         return said
@@ -475,112 +329,3 @@ def _raise_first(problems: Iterable[tuple[str, str] | None]) -> None:
         if problem:
             name, message = problem
             raise getattr(errors, name)(f"rank {rank}: {message}" if rank else message)
-
-
-def fitted(saved: StateDict, path: Path, things: Things) -> StateDict:
-    """The state in a checkpoint, divided as the things are now, ready for `load_state_dict`.
-
-    Of a tensor that is divided now, only this rank's part is read, whatever the number of ranks that have written it.
-    The DTensors of modules are read in their place.
-
-    Args:
-        saved: The decoded state.
-        path: The checkpoint.
-        things: What is restored, by name. For a thing that is None, whole tensors are read.
-
-    Raises:
-        ConfigError: Tensors have other sizes than those of the things.
-        CheckpointUnusableError: The checkpoint does not contain what its state says.
-    """
-    try:
-        index = shards.indexed(saved.get(TENSORS, {}), read_manifest(path).shards)
-    except Exception as error:
-        raise shards.unusable(path, f"its list of tensors is damaged ({error})") from error
-    fitting = _Fitting(index, path)
-    state = {
-        name: fitting.fill(saved[SHARED][name], thing) for name, thing in things.items() if name in saved[SHARED]
-    }
-    shards.read(path, index, fitting.into)
-    return state
-
-
-class _Fitting:
-    """Puts tensors in the place of each `Sharded`, and divides those that are divided now."""
-
-    def __init__(self, index: Index, path: Path) -> None:
-        self._index = index
-        self._path = path
-        self.into: dict[str, Tensor] = {}
-        """The tensors to read, by name. Two things may share a tensor."""
-
-    def fill(self, value: Any, thing: Any) -> Any:
-        """The state of a thing."""
-        if isinstance(thing, Mapping):
-            return {key: self.fill(part, thing.get(key)) for key, part in value.items()}
-        if isinstance(thing, ZeroRedundancyOptimizer):
-            numbers = {parameter: number for number, parameter in enumerate(_parameters(thing))}
-            ours = {numbers[parameter] for parameter in _parameters(thing.optim)}
-            value = {**value, "state": {key: part for key, part in value["state"].items() if key in ours}}
-        if isinstance(thing, Optimizer):
-            # A new optimizer has no state yet. It will be divided as its parameters are.
-            likes = map(_Like, _parameters(thing))
-            each: dict[int, defaultdict[str, _Like]] = {
-                number: defaultdict(partial(copy, like)) for number, like in enumerate(likes)
-            }
-            return self._filled(value, {"state": each})
-        return self._filled(value, thing.state_dict() if thing is not None else None)
-
-    def _filled(self, value: Any, present: Any) -> Any:
-        kind = type(value)
-        if kind is Sharded:
-            return self._tensor(value.name, present)
-        if isinstance(value, Tensor):
-            return _divided(value, present.tensor if isinstance(present, _Like) else present)
-        if kind in SEQUENCES:
-            return with_items(value, [self._filled(item, _at(present, key)) for key, item in enumerate(value)])
-        if kind in MAPPINGS:
-            return with_values(value, {key: self._filled(item, _at(present, key)) for key, item in value.items()})
-        return value
-
-    def _tensor(self, name: str, present: Any) -> Tensor:
-        if name not in self._index:
-            raise shards.unusable(self._path, f"{name} is not in its list of tensors")
-        if name not in self.into:
-            self.into[name] = self._place(self._index[name], present)
-        return self.into[name]
-
-    @staticmethod
-    def _place(placed: Placed, present: Any) -> Tensor:
-        """The tensor into which a saved tensor is read."""
-        like = present.tensor if isinstance(present, _Like) else present
-        if not isinstance(like, DTensor):
-            return shards.empty(placed)
-        tensor: Tensor = like.detach()
-        if like is present:
-            return tensor
-        if placed.size == tuple(like.shape):
-            return torch.empty_like(tensor, dtype=placed.dtype)
-        if placed.divided:
-            whole = [Replicate()] * like.device_mesh.ndim
-            return empty_dtensor(placed.size, dtype=placed.dtype, device_mesh=like.device_mesh, placements=whole)
-        return shards.empty(placed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Like:
-    """Marks a tensor that only shows how a saved tensor is to be divided. Its own values stay."""
-
-    tensor: Tensor
-
-
-def _divided(whole: Tensor, like: Any) -> Tensor:
-    """Divides a tensor that all ranks have in the same way as `like`, if the two have the same size."""
-    if not isinstance(like, DTensor) or whole.shape != like.shape:
-        return whole
-    return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
-
-
-def _at(present: Any, key: Any) -> Any:
-    if isinstance(present, defaultdict) or (isinstance(present, Mapping) and key in present):
-        return present[key]
-    return present[key] if isinstance(present, list | tuple) and key < len(present) else None

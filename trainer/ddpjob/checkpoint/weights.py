@@ -13,10 +13,10 @@ from ddpjob_rank.errors import ConfigError, TrainerError
 from torch import Tensor
 
 from .content import sync
-from .encoding import StateDict
+from .encoding import SHARED, TENSORS, StateDict
+from .fitting import fitted
 from .opening import read_newest
 from .reading import Found
-from .sharded import SHARED, TENSORS, fitted
 
 NAMED_THINGS = 8
 """The most names that a message lists."""

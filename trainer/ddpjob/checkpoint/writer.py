@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from ddpjob_rank.manifests.manifest import Manifest
 
 from .checkpoint_storage import CheckpointStorage
-from .encoding import StateDict, check_encodable, check_loadable, encode
+from .encoding import RANKS, SHARED, StateDict, check_encodable, check_loadable, encode
 
 
 def stager() -> Callable[..., Any]:
@@ -60,13 +61,10 @@ class Snapshots:
         return copy
 
 
-class Writer:
-    """Writes one save at a time. Its methods are called by the thread that trains."""
+class BackgroundSaves:
+    """Writes one save at a time, in a thread. Its methods are called by the thread that trains."""
 
-    def __init__(self, storage: CheckpointStorage[Any], check_finite: Callable[[StateDict], object]) -> None:
-        """`check_finite` raises DivergedError if the shared state has a parameter that must not be saved."""
-        self._storage = storage
-        self._check_finite = check_finite
+    def __init__(self) -> None:
         self._snapshots: Snapshots | None = None
         self._writing: Future[Written] | None = None
         self._proved = False
@@ -75,21 +73,6 @@ class Writer:
     def busy(self) -> bool:
         """Whether a save is being written."""
         return self._writing is not None and not self._writing.done()
-
-    def begin(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> None:
-        """Copies the shared state, and begins to write the copy, with the ranks' own states.
-
-        The previous save must have finished. `ranks` is called in another thread, and may wait for other processes.
-        """
-        assert self._writing is None, "one at a time: they share the copy's memory"
-        if self._snapshots is None:
-            self._snapshots = Snapshots()
-        copy, self._writing = self._snapshots.take(shared), Future[Written]()
-        may_begin = Event()  # Otherwise it would have Python's global lock before the thread that trains goes on.
-        # A pool would wait for its thread before the main thread ends, so the thread could not tell that it ends.
-        save = self._writing, may_begin, manifest, copy, ranks
-        Thread(target=self._write_into, args=save, name="checkpoint").start()
-        may_begin.set()
 
     def finished(self, *, wait: bool) -> Written | None:
         """Returns the save that was begun if it is durable and was not returned before.
@@ -102,31 +85,65 @@ class Writer:
             SupersededError: A later run has taken over.
             ConfigError: This user may not write to the directory, or the save could not be read back.
             DivergedError: A parameter is not finite.
+            PeerLostError: A rank was lost before the save was durable, or was at another step.
         """
         if self._writing is None or not (wait or self._writing.done()):
             return None
         writing, self._writing = self._writing, None
         return writing.result()
 
-    def _write_into(self, written: Future[Written], may_begin: Event, *save: Any) -> None:
-        may_begin.wait()
-        try:
-            written.set_result(self._write(*save))
-        except BaseException as error:  # noqa: BLE001  (it is raised where the save is finished)
-            written.set_exception(error)
+    def _copy(self, state: StateDict) -> StateDict:
+        """A copy of a state, which is valid until the next copy."""
+        assert self._writing is None, "one at a time: they share the copy's memory"
+        if self._snapshots is None:
+            self._snapshots = Snapshots()
+        return self._snapshots.take(state)
 
-    def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> Written:
-        began = time.monotonic()
-        state = {"shared": shared, "ranks": ranks(), "position": manifest.position}
-        self._check_finite(shared)
-        if not self._storage.checks_files and not self._proved:
-            check_encodable(state)
-            self._proved = True
-        checkpoint = self._storage.write(manifest, lambda file: encode(state, file), self._check)
-        return Written(str(checkpoint), manifest, time.monotonic() - began)
+    def _begin(self, manifest: Manifest, write: Callable[[], object], *, daemon: bool) -> None:
+        """Calls `write`, which returns the place of the checkpoint, in a thread."""
+        writing, may_begin = Future[Written](), Event()
+        # A pool would wait for its thread before the main thread ends, so the thread could not tell that it ends.
+        save = writing, may_begin, manifest, write
+        Thread(target=_write_into, args=save, name="checkpoint", daemon=daemon).start()
+        self._writing = writing
+        may_begin.set()  # Otherwise it would have Python's global lock before the thread that trains goes on.
 
     def _check(self, file: Path) -> None:
         """Checks only the first save of a run, because later saves differ only in their numbers."""
         if not self._proved:
             check_loadable(file)
             self._proved = True
+
+
+def _write_into(written: Future[Written], may_begin: Event, manifest: Manifest, write: Callable[[], object]) -> None:
+    may_begin.wait()
+    began = time.monotonic()
+    try:
+        written.set_result(Written(str(write()), manifest, time.monotonic() - began))
+    except BaseException as error:  # noqa: BLE001  (`finished` raises it)
+        written.set_exception(error)
+
+
+class Writer(BackgroundSaves):
+    """Writes the state of all ranks, on rank 0."""
+
+    def __init__(self, storage: CheckpointStorage[Any], check_finite: Callable[[StateDict], object]) -> None:
+        """`check_finite` raises DivergedError if the shared state has a parameter that must not be saved."""
+        super().__init__()
+        self._storage = storage
+        self._check_finite = check_finite
+
+    def begin(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> None:
+        """Copies the shared state, and begins to write the copy, with the ranks' own states.
+
+        The previous save must have finished. `ranks` is called in another thread, and may wait for other processes.
+        """
+        self._begin(manifest, partial(self._write, manifest, self._copy(shared), ranks), daemon=False)
+
+    def _write(self, manifest: Manifest, shared: StateDict, ranks: Callable[[], list[StateDict]]) -> object:
+        state = {SHARED: shared, RANKS: ranks(), "position": manifest.position}
+        self._check_finite(shared)
+        if not self._storage.checks_files and not self._proved:
+            check_encodable(state)
+            self._proved = True
+        return self._storage.write(manifest, lambda file: encode(state, file), self._check)

@@ -14,10 +14,10 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from ddpjob.checkpoint.divided import is_divided, state_of
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.finite import check_parameters, finite_parameters
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
-from ddpjob.checkpoint.sharded import sharded_names, state_of
 
 from .accelerated import is_accelerator, parts_of
 from .buckets import Orders, arrange, orders
@@ -68,15 +68,15 @@ class Named:
         for name, value in dict(_flat(objects)).items():
             if not isinstance(value, Stateful):
                 raise ConfigError(_stateless(name, value, arguments))
-            self.divided += sharded_names({name: value})
+            if is_divided(name, value):
+                self.divided.append(name)
             self.objects[name] = value
             if isinstance(value, nn.Module):
                 self._modules[name] = value
                 self.objects[name] = UnwrappedModel(value)
-                if name not in self.divided:
-                    self._sound[name] = _sound(name, value)
+                self._sound[name] = _sound(name, value)
         try:
-            plain({name: value for name, value in self.state().items() if name not in self.divided})
+            plain(self.state())
         except NotPlainError as error:
             raise ConfigError(f"the state of {error.keys.pop()} cannot be saved: {error}. {PLAIN}") from error
 
@@ -98,7 +98,7 @@ class Named:
             DivergedError: A parameter is not finite.
         """
         for name, sound in self._sound.items():
-            check_parameters(states.get(name, {}), sound)
+            check_parameters(states.get(name, {}), sound, name)
 
     def load(self, states: StateDict) -> list[str]:
         """Restores the objects from decoded states.
@@ -168,6 +168,11 @@ def _sound(name: str, model: nn.Module) -> frozenset[str]:
             raise ConfigError(
                 f"{name} has parameters without a shape, such as {key}: call it with a batch first, so that its lazy"
                 " modules have all parameters"
+            )
+        if parameter.is_meta:
+            raise ConfigError(
+                f"{name} has parameters without values, such as {key}, because they are on the device meta: call"
+                " to_empty() and initialise them first"
             )
     finite = dict.fromkeys(finite_parameters(model))
     return frozenset(plain_names(model, finite).values())

@@ -25,7 +25,7 @@ class Resumed:
     epoch: int
     """The epoch in which training resumes, from 0."""
     path: str
-    """The path or URL of the checkpoint. Empty on ranks other than 0, which receive the checkpoint from rank 0."""
+    """The path or URL of the checkpoint. Ranks other than 0 receive replicated state from rank 0, and have none."""
     changes: tuple[str, ...] = ()
     """What differs from the training that saved the checkpoint, in words: the number of processes, the number of
     samples and the batch size of the loader, and objects of which only one of the two has a state."""

@@ -37,12 +37,13 @@ from torch.utils import _pytree as pytree
 from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
-from ddpjob.checkpoint.encoding import PLAIN, StateDict, decode
+from ddpjob.checkpoint.encoding import PLAIN, TENSORS, StateDict, decode
+from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
-from ddpjob.checkpoint.sharded import TENSORS, ShardedSaver, fitted
+from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.data.tracker import PositionError
 from ddpjob.group.collectives import broadcast_file
@@ -64,7 +65,7 @@ class Saved:
     state: StateDict
     """The decoded state; see `encoding` for its keys."""
     location: str
-    """The checkpoint's path or URL. Empty on ranks other than 0, which have received it from rank 0."""
+    """The checkpoint's path or URL. Ranks other than 0 receive replicated state from rank 0, and have none."""
 
     @property
     def step(self) -> int:
@@ -152,7 +153,9 @@ class TrainingSaver:
                     " which needs a directory that all nodes share"
                 )
             files = self._storage if isinstance(self._storage, CheckpointDirectory) else None
-            self._writer = ShardedSaver(Path(settings.directory), files, world, divided)
+            self._writer = ShardedSaver(
+                Path(settings.directory), files, world, divided, group=group, check_finite=check_finite
+            )
         self._manifest = Manifest(
             **{"globalBatchSize": 0, **facts},
             step=0,
@@ -191,6 +194,7 @@ class TrainingSaver:
         """
         if not self.saves:
             return None
+        self._settle(wait=True)  # A sharded save uses this group, too, in its own thread.
         found = self._find(self._storage) if self._storage else None
         try:
             content = broadcast_file(found.content if found else None, self.world, self._group)
@@ -201,7 +205,10 @@ class TrainingSaver:
             if self._settings.start_over:
                 reporting.starts_over()
             return None
-        saved = Saved(found.state, found.location) if found else Saved(decode(content.path), "")
+        location = found.location if found else ""
+        if isinstance(self._writer, ShardedSaver):
+            location = str(self._writer.located(Path(location).name))
+        saved = Saved(found.state if found else decode(content.path), location)
         # A rank that keeps a part of the ranks' states must not keep the whole file open.
         saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
         self._step = self._durable = saved.step
@@ -217,12 +224,11 @@ class TrainingSaver:
         Raises:
             ConfigError, CheckpointUnusableError: Tensors that are divided do not fit, or cannot be read.
         """
-        if TENSORS not in saved.state:
+        sharded = isinstance(self._writer, ShardedSaver)
+        if TENSORS not in saved.state and not sharded:
             shared: StateDict = saved.state["shared"]
             return shared
-        if isinstance(self._writer, ShardedSaver):
-            return self._writer.restore(Path(saved.location) if saved.location else None, saved.state, objects)
-        if not self.world.alone or not saved.location:
+        if not sharded and not self.world.alone:
             raise ConfigError(
                 "the state in the checkpoint is divided among ranks, but the state of this training is not: divide"
                 " it, too, for example by fully_shard, or write the weights into a file with ddpjob export"
@@ -478,7 +484,7 @@ class TrainingSaver:
         manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
         if isinstance(self._writer, ShardedSaver):
             self._settle(wait=True)  # No rank may skip a save in which others take part.
-            self._writer.begin(manifest, shared(), own() | {"random": random_state.capture()})
+            self._writer.begin(manifest, shared(), own() | {"random": random_state.capture()}, place.position)
             return
         self._send(names, place, own)
         if not self._writer:
@@ -536,14 +542,16 @@ class TrainingSaver:
                 raise
             agree = isinstance(error, StepsDifferError) and self._settings.every_steps is not None
             then = "the ranks agree on when to save from now on" if agree else "tries again when the next save is due"
-            warn(f"{error}. Training goes on, and {then}")
+            if self.world.leads:  # If state is divided, all ranks have this error.
+                warn(f"{error}. Training goes on, and {then}")
             self._missed = self._missed or (agree and not self._agrees)
             self._agrees = self._agrees or agree
             return
         except DivergedError as error:
             if self._settings.on_nonfinite == "stop":
                 raise
-            warn(f"no checkpoint is saved: {error}")
+            if self.world.leads:
+                warn(f"no checkpoint is saved: {error}")
             return
         if not written:
             return
