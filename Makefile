@@ -190,6 +190,12 @@ fault-table: $(READY) ## Every kind of fault at every stage of training; writes 
 	FAULT_TABLE=$$results $(BIN)/pytest tests/training/faults --numprocesses 2 --dist worksteal
 	$(BIN)/python -m tests.training.faults.page "$$results"
 
+kill-table: $(READY) ## Scripts killed at 200 random lines, and resumed; writes docs/reference/faults.md (20 min)
+	@results=$$(mktemp -d)
+	trap 'rm -rf "$$results"' EXIT
+	KILL_TABLE=$$results $(BIN)/pytest tests/training/test_killed_scripts.py -m full --numprocesses 2 --dist worksteal
+	$(BIN)/python -m tests.training.killing_page "$$results"
+
 scheduling: plant ## Gangs placed as a whole by Kubernetes' own scheduler, and by Kueue, also on real nodes (7 min)
 	@$(BIN)/pytest tests/scheduling
 
@@ -208,4 +214,4 @@ mutants: $(READY) ## Break each line that differs from BASE (main; on main, a da
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table kill-table faults mutants clean

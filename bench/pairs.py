@@ -9,6 +9,8 @@ from bench.table import Row
 
 T = TypeVar("T")
 RESAMPLES = 10_000
+SHOWN = 30
+"""About as many pairs are printed."""
 CONFIDENCE = 0.95
 
 
@@ -22,7 +24,8 @@ def in_turn(pairs: int, ours: Callable[[], T], theirs: Callable[[], T]) -> list[
         else:
             other = theirs()
             mine = ours()
-        print(f"  pair {pair + 1} of {pairs}: {mine} beside {other}", flush=True)
+        if (pair + 1) % max(1, pairs // SHOWN) == 0:
+            print(f"  pair {pair + 1} of {pairs}: {mine} beside {other}", flush=True)
         found.append((mine, other))
     return found
 

@@ -172,7 +172,9 @@ def main() -> None:
         "divergence": Part(
             f"{count * TURNS} pairs of turns of the same process", lambda: diverging.rows(count * TURNS)
         ),
-        "library": Part(f"{count * TURNS} pairs of turns of the same process", lambda: library.rows(count * TURNS)),
+        "library": Part(
+            f"{count * library.TURNS} pairs of turns of the same process", lambda: library.rows(count * library.TURNS)
+        ),
         "launch": Part(f"{count} pairs in turn", lambda: launch(count)),
         "scaling": Part(f"{count} pairs in turn", lambda: scaling(count, quick=flags.quick)),
         "input": Part(f"{count} pairs in turn", lambda: loading.rows(count, quick=flags.quick)),

@@ -105,10 +105,30 @@ def _compared(one: Path, other: Path) -> str:
     return f"{len(ours)} tensors equal in every bit"
 
 
-def _save(machine: Machine, directory: Path) -> str:
-    run = machine.runs(directory, scripts.SAVE)
-    assert run.code == 0, run.output
-    return _figures(run)
+def _resume_library(machine: Machine, directory: Path) -> str:
+    """As `_resume`, with a script: it saves after each epoch."""
+    whole, half = directory / "whole", directory / "half"
+    for checkpoints in (whole, half):
+        env = {"GPU_SAVED": str(checkpoints), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        run = machine.supervises(directory, scripts.LIBRARY_RESUME, **env)
+        assert run.code == 0, run.output
+        if checkpoints == whole:
+            shutil.copytree(whole, half)
+            for newer in sorted(half.glob("step-*"))[-2:]:
+                shutil.rmtree(newer)
+    assert "resumed" in run.output, f"it did not resume:\n{run.output}"
+    return _compared(whole, half)
+
+
+def _alone(script: str) -> Callable[[Machine, Path], str]:
+    """Runs a script in one process."""
+
+    def play(machine: Machine, directory: Path) -> str:
+        run = machine.runs(directory, script)
+        assert run.code == 0, run.output
+        return _figures(run)
+
+    return play
 
 
 def _beside_a_bare_loop(machine: Machine, directory: Path) -> str:
@@ -117,7 +137,7 @@ def _beside_a_bare_loop(machine: Machine, directory: Path) -> str:
     for number in range(3 if machine.gpus else 1):
         bare, ours = machine.paces(directory / str(number))
         shares.append(ours / bare)
-    return f"{median(shares):.2f} of the smallest DDP script's steps/s (median of {counted(len(shares), 'pair')})"
+    return f"{median(shares):.2f} of a bare loop's steps/s (median of {counted(len(shares), 'pair')})"
 
 
 def _figures(run: Run) -> str:
@@ -139,8 +159,11 @@ PLAN = (
     Trial("a rank hangs: it is named", _hang, processes=2),
     Trial("stop_requested() in a script that sets no device", _ask, processes=2),
     Trial("resumed at half the way with --deterministic", _resume),
-    Trial("a save beside torch.save", _save),
-    Trial("our loop beside a bare DDP loop", _beside_a_bare_loop, seconds=120),
+    Trial("a save beside torch.save", _alone(scripts.SAVE)),
+    Trial("our loop beside a bare loop", _beside_a_bare_loop, seconds=120),
+    Trial("ddpjob.Training: resumed at half the way, deterministic", _resume_library),
+    Trial("ddpjob.Training: a save beside torch.save", _alone(scripts.LIBRARY_SAVE)),
+    Trial("ddpjob.Training: a step beside one without it", _alone(scripts.LIBRARY_STEPS)),
 )
 
 

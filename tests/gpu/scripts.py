@@ -101,16 +101,22 @@ dist.destroy_process_group()
 )
 
 BARE = (
-    PRELUDE
+    # A training of one process has no group: ours neither.
+    PRELUDE.replace(
+        "dist.init_process_group(", "alone = os.environ['WORLD_SIZE'] == '1'\nalone or dist.init_process_group("
+    )
     + """
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 from tests.gpu.model import BATCH, Timed, data, network
 
 total = int(os.environ["GPU_STEPS"])
 samples = data()
-sampler = DistributedSampler(samples, seed=0, drop_last=True)
+place = {"num_replicas": int(os.environ["WORLD_SIZE"]), "rank": rank}
+sampler = DistributedSampler(samples, seed=0, drop_last=True, **place)
 loader = DataLoader(samples, batch_size=None, sampler=BatchSampler(sampler, BATCH, drop_last=True), pin_memory=gpu)
-model = nn.parallel.DistributedDataParallel(network().to(device))
+model = network().to(device)
+if not alone:
+    model = nn.parallel.DistributedDataParallel(model)
 optimizer = Timed(model.parameters(), total)
 step = epoch = 0
 while step < total:
@@ -124,7 +130,8 @@ while step < total:
         if step == total:
             break
     epoch += 1
-dist.destroy_process_group()
+if not alone:
+    dist.destroy_process_group()
 """
 )
 
@@ -169,3 +176,135 @@ assert written >= Path("plain.pt").stat().st_size * 0.99
 stops = f"stops training for {waits * 1e3:.0f} ms, torch.save for {bare * 1e3:.0f} ms"
 print(f"figure: a save of {written >> 20} MiB {stops}")
 """
+
+LIBRARY = """
+import os, sys, time
+from pathlib import Path
+import torch, ddpjob
+from torch import nn
+
+gpu = sys.argv[1] == "nccl"
+device = torch.device("cuda" if gpu else "cpu")
+
+def timed(act):
+    if gpu:
+        torch.cuda.synchronize()
+    begun = time.monotonic()
+    act()
+    if gpu:
+        torch.cuda.synchronize()
+    return time.monotonic() - begun
+"""
+
+LIBRARY_SAVE = (
+    LIBRARY
+    + """
+from ddpjob.checkpoint import writer
+from ddpjob.checkpoint.encoding import decode
+from torchvision.models import resnet18, resnet50
+
+model = (resnet50 if gpu else resnet18)().to(device)
+optimizer = torch.optim.AdamW(model.parameters())
+images = torch.randn(64 if gpu else 2, 3, 64, 64, device=device)
+
+def update():
+    model(images).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+def plain():
+    with open("plain.pt", "wb") as file:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+take = writer.Snapshots.take
+
+def taking(self, state):
+    copy = take(self, state)
+    assert all(value.is_pinned() for value in copy["model"].values()) or not gpu, "copied into pageable memory"
+    return copy
+
+writer.Snapshots.take = taking
+settings = {"directory": "saved", "every_steps": 1, "keep": 2}
+training = ddpjob.Training(model=model, optimizer=optimizer, loader=range(5), **settings)
+rounds = []
+for _ in training.epochs(1):
+    batches = training.batches()
+    next(batches)
+    for _ in range(4):
+        update()
+        training.step()
+        current = {name: value.clone() for name, value in model.state_dict().items()}
+        waits = timed(lambda: next(batches))
+        update()  # The save must not contain this.
+        training._saver.finish()
+        file = max(Path("saved").glob("step-*")) / "state.pt"
+        for name, value in decode(file)["shared"]["model"].items():
+            assert torch.equal(value, current[name].cpu()), f"saved too late: {name}"
+        rounds.append((waits, timed(plain)))
+    break
+waits, bare = map(min, zip(*rounds[1:]))  # The first one pays for what happens once.
+stops = f"stops training for {waits * 1e3:.0f} ms, torch.save for {bare * 1e3:.0f} ms"
+print(f"figure: a save of {file.stat().st_size >> 20} MiB {stops}")
+"""
+)
+
+LIBRARY_STEPS = (
+    LIBRARY
+    + """
+from statistics import median
+from tests.gpu.model import BATCH, data, network
+from torch.utils.data import DataLoader
+
+loader = DataLoader(data(), batch_size=BATCH, shuffle=True, drop_last=True, pin_memory=gpu)
+
+def steps(ours):
+    model = network().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if ours:
+        settings = {"directory": "saved", "every_seconds": 1e9}
+        training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader, **settings)
+    for _ in training.epochs(1000) if ours else range(1000):
+        for images, labels in training.batches() if ours else loader:
+            images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if ours:
+                training.step(loss)
+            yield
+
+ours, bare = steps(True), steps(False)
+turn = lambda loop: timed(lambda: [next(loop) for _ in range(50 if gpu else 4)])
+ratios = [turn(ours) / turn(bare) for _ in range(31 if gpu else 4)][1:]
+print(f"figure: {median(ratios):.3f} of the time of a step without it (median of {len(ratios)} pairs)")
+"""
+)
+
+LIBRARY_RESUME = (
+    PRELUDE.replace("import torch,", "import ddpjob, torch,")
+    + """
+from tests.gpu.model import BATCH, data
+from torch.utils.data import DataLoader, DistributedSampler
+
+torch.use_deterministic_algorithms(True)
+torch.backends.cudnn.benchmark = False
+torch.manual_seed(rank)
+layers = nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers).to(device))
+optimizer = torch.optim.AdamW(model.parameters())
+samples = torch.utils.data.Subset(data(), range(1024))
+loader = DataLoader(samples, batch_size=BATCH, sampler=DistributedSampler(samples))
+training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader, directory=os.environ["GPU_SAVED"])
+for _ in training.epochs(4):
+    for images, labels in training.batches():
+        loss = nn.functional.cross_entropy(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        training.step(loss)
+dist.destroy_process_group()
+"""
+)

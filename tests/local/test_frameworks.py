@@ -4,15 +4,13 @@ What holds for a script with `Training` alone, at each of its lines, is shown in
 """
 
 import json
-import re
-from collections import defaultdict
 from math import ceil
 from pathlib import Path
 
 import pytest
 
 from tests.local.here import BIN, Here
-from tests.support.frameworks import FRAMEWORKS, Framework
+from tests.support.frameworks import FRAMEWORKS, Framework, begins, weights
 from tests.support.hugging_face import install_transformers
 from tests.support.seed import SEED
 from tests.support.waiting import patience
@@ -28,9 +26,6 @@ each_framework = pytest.mark.parametrize("name", FRAMEWORKS)
 KILLS = 10
 PAUSE, SLOWLY = 0.05, 0.5
 """Seconds that each step takes longer, so that saves keep up, and so that a run is stopped in its midst."""
-
-Weights = dict[int, dict[int, list[str]]]
-"""The sums of the weights after each step, by attempt and rank."""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +47,8 @@ def test_a_killed_training_has_the_weights_of_an_undisturbed_one(
     whole = undisturbed(here, FRAMEWORKS[name], procs, env)
     code, output = here.ddpjob("run", job(here, FRAMEWORKS[name], "killed", procs, kills=KILLS, pause=PAUSE), **env)
     assert code == 0, f"seed {SEED}\n{output}"
-    found = weights(here, "killed")
-    assert max(begins(found, whole)) > 0, f"it was killed and resumed: seed {SEED}"
+    found = weights(here.directory, "killed-weights")
+    assert max(begins(found, whole, SEED).values()) > 0, f"it was killed and resumed: seed {SEED}"
 
 
 @each_framework
@@ -65,8 +60,8 @@ def test_a_stopped_training_goes_on_after_its_last_step(
     job(here, FRAMEWORKS[name], "stopped", procs)  # It need not be slow any more.
     code, output = here.ddpjob("run", "--resume", "stopped", **env)
     assert code == 0, output
-    found = weights(here, "stopped")
-    assert max(begins(found, whole)) > 0
+    found = weights(here.directory, "stopped-weights")
+    assert max(begins(found, whole, SEED).values()) > 0
     for rank, seen in whole.items():
         assert sum(len(ranks[rank]) for ranks in found.values()) == len(seen), "no step is trained twice"
 
@@ -77,7 +72,7 @@ def test_another_number_of_processes_trains_on_what_is_left(
 ) -> None:
     framework, others = FRAMEWORKS[name], 3 - procs
     stop(here, framework, procs, env)
-    done = len(weights(here, "stopped")[1][0])
+    done = len(weights(here.directory, "stopped-weights")[1][0])
     job(here, framework, "stopped", others)
     stored = here.run("stopped") / "job.json"
     document = json.loads(stored.read_text())
@@ -86,13 +81,14 @@ def test_another_number_of_processes_trains_on_what_is_left(
     code, output = here.ddpjob("run", "--resume", "stopped", **env)
     assert code == 0, output
     left = (framework.steps[procs - 1] - done) * framework.steps[others - 1] / framework.steps[procs - 1]
-    assert {len(seen) for seen in weights(here, "stopped")[2].values()} == {ceil(left)}, f"{done} steps were done"
+    later = {len(seen) for seen in weights(here.directory, "stopped-weights")[2].values()}
+    assert later == {ceil(left)}, f"{done} steps were done"
 
 
 def stop(here: Here, framework: Framework, procs: int, env: dict[str, str]) -> None:
     """Stops a training in its midst."""
     run = here.start("run", job(here, framework, "stopped", procs, pause=SLOWLY), **env)
-    here.wait("five steps", lambda: len(weights(here, "stopped")[1].get(0, ())) > 5)
+    here.wait("five steps", lambda: len(weights(here.directory, "stopped-weights")[1].get(0, ())) > 5)
     code, output = here.ddpjob("stop", "stopped")
     assert code == 0, output
     output, _ = run.communicate(timeout=patience(60))
@@ -103,23 +99,9 @@ def undisturbed(here: Here, framework: Framework, procs: int, env: dict[str, str
     """The weights of a run that nobody disturbs, by rank."""
     code, output = here.ddpjob("run", job(here, framework, "undisturbed", procs), **env)
     assert code == 0, output
-    (whole,) = weights(here, "undisturbed").values()
+    (whole,) = weights(here.directory, "undisturbed-weights").values()
     assert {len(each) for each in whole.values()} == {framework.steps[procs - 1]}
     return whole
-
-
-def begins(found: Weights, whole: dict[int, list[str]]) -> list[int]:
-    """After how many steps each attempt begins, for each rank; all of them together are the undisturbed run."""
-    begins, reached = [], 0
-    for number, ranks in sorted(found.items()):
-        for rank, seen in ranks.items():
-            begins.append(whole[rank].index(seen[0]) if seen else 0)
-            end = begins[-1] + len(seen)
-            assert seen == whole[rank][begins[-1] : end], f"rank {rank} in attempt {number}, seed {SEED}"
-            assert begins[-1] <= reached, f"attempt {number} skips steps, seed {SEED}"
-            reached = max(reached, end)
-    assert reached == len(whole[0])
-    return begins
 
 
 def job(
@@ -143,12 +125,3 @@ def job(
         checkpoint={"path": "/checkpoints", "everySteps": 3},
         restart={"maxRestarts": 2 * KILLS, "inPlaceRestarts": 2 * KILLS, "backoffSeconds": 0},
     )
-
-
-def weights(here: Here, name: str) -> Weights:
-    """What the watched ranks have written down so far."""
-    found = defaultdict[int, dict[int, list[str]]](dict)
-    for file in here.directory.glob(f"{name}-weights-*"):
-        attempt, rank = map(int, re.findall(r"\d+", file.name)[-2:])
-        found[attempt][rank] = file.read_text().split("\n")[:-1]
-    return found

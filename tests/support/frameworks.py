@@ -1,5 +1,7 @@
 """Scripts with several frameworks, the changes that make them resume, and the code that watches and kills them."""
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,14 +131,46 @@ class Framework:
     options: tuple[str, ...] = ()
     call: tuple[str, ...] = ()
 
-    def text(self, name: str, seed: str, kills: int, pause: float) -> str:
-        """The script, watched, and killed so many times."""
+    def changed(self) -> str:
+        """The script with its changes."""
         text = self.script
         for old, new in self.changes.items():
             assert text.count(old) == 1, f"{old!r} is to be changed"
             text = text.replace(old, new)
+        return text
+
+    def text(self, name: str, seed: str, kills: int, pause: float) -> str:
+        """The script, watched, and killed so many times."""
         values = name, f"{name}-out", seed, kills, pause
-        return f"NAME, OUT, SEED, KILLS, PAUSE = {values}\n{WATCHED}{text}"
+        return f"NAME, OUT, SEED, KILLS, PAUSE = {values}\n{WATCHED}{self.changed()}"
+
+
+Weights = dict[int, dict[int, list[str]]]
+"""The sums of the weights after each step, by attempt and rank."""
+
+
+def weights(directory: Path, prefix: str) -> Weights:
+    """What the watched ranks have written down so far, in files whose names end with the attempt and the rank."""
+    found = defaultdict[int, dict[int, list[str]]](dict)
+    for file in directory.glob(f"{prefix}-*"):
+        attempt, rank = map(int, re.findall(r"\d+", file.name)[-2:])
+        found[attempt][rank] = file.read_text().split("\n")[:-1]
+    return found
+
+
+def begins(found: Weights, whole: Mapping[int, list[str]], seed: str) -> dict[int, int]:
+    """After how many steps each attempt that made one begins; all together are the undisturbed run."""
+    begins, reached = {}, 0
+    for number, ranks in sorted(found.items()):
+        for rank, seen in ranks.items():
+            if not seen:
+                continue
+            begins[number] = begin = whole[rank].index(seen[0])
+            assert seen == whole[rank][begin : begin + len(seen)], f"rank {rank} in attempt {number}, seed {seed}"
+            assert begin <= reached, f"attempt {number} skips steps, seed {seed}"
+            reached = max(reached, begin + len(seen))
+    assert reached == len(whole[0])
+    return begins
 
 
 MULTINODE = (STRANGERS / "multinode.py").read_text(encoding="utf-8")

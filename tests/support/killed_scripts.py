@@ -5,6 +5,7 @@ step and each evaluation, with its random numbers. So the notes of an attempt af
 a part of the notes of an undisturbed run.
 """
 
+import inspect
 import random
 import re
 import sys
@@ -123,7 +124,10 @@ def script_of(features: frozenset[str]) -> str:
 
 
 class Fuse:
-    """Counts the executed lines of files whose names begin with `files`, and acts after `lines` lines."""
+    """Counts the executed lines of files whose names begin with `files`, and acts after `lines` lines.
+
+    Functions that run already count as well.
+    """
 
     def __init__(self, files: str, lines: int, act: Callable[[], object], *, in_threads: bool = False) -> None:
         self._files = files
@@ -135,6 +139,9 @@ class Fuse:
         if self._in_threads:
             threading.settrace(self._enter)
         sys.settrace(self._enter)
+        frame = inspect.currentframe()
+        while frame := frame and frame.f_back:
+            frame.f_trace = self._enter(frame, "", None)
         return self
 
     def __exit__(self, *_: object) -> None:

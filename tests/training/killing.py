@@ -5,6 +5,7 @@ import random
 import runpy
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,19 +35,38 @@ class Kill:
         return Fuse(files, self.lines, lambda: os.kill(os.getpid(), signal.SIGKILL), in_threads=self.of_library)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where scripts save: each in its own directory or, if there is a URL, each below it.
+
+    env  what a process needs to reach the URL
+    """
+
+    url: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, directory: Path) -> str:
+        """Where the script in this directory saves."""
+        return f"{self.url}{directory}" if self.url else str(directory / "checkpoints")
+
+
+HERE = Place()
+
+
 @dataclass
 class Script:
-    """A script, and the directory of its checkpoints and notes."""
+    """A script, and the directory of its notes."""
 
     directory: Path
     source: str
     size: int
+    place: Place = HERE
     outputs: list[Path] = field(default_factory=list)
     """What each rank of each attempt has printed."""
     processes: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.directory.mkdir()
+        self.directory.mkdir(parents=True)
         self.path = self.directory / "train.py"
         self.path.write_text(self.source)
 
@@ -62,9 +82,10 @@ class Script:
             output.touch()
             environment = {
                 **os.environ,
+                **self.place.env,
                 **(world(rank, self.size, port) if self.size > 1 else {}),
                 "HERE": str(self.directory),
-                "DIRECTORY": str(self.directory / "checkpoints"),
+                "DIRECTORY": self.place.of(self.directory),
                 "DDPJOB_ATTEMPT": str(attempt + 1),
             }
             of_rank = kill if kill and kill.rank == rank else None

@@ -323,6 +323,11 @@ def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, me
     assert "\n" not in str(error.value)
 
 
+def test_without_a_directory_the_flag_is_named_that_was_not_given() -> None:
+    with pytest.raises(ConfigError, match=r"^--data-dir is not given: it names the directory with train/ and val/ "):
+        image_classes(None, 64)
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -313,7 +313,7 @@ def in_a_dict(world: World) -> tuple[Things, nn.Module]:
 
 
 def averaged(world: World) -> tuple[Things, nn.Module]:
-    average = AveragedModel(dividing.a_model())
+    average = AveragedModel(dividing.a_model()).requires_grad_(False)
     fully_shard(average.module)
     return dividing.fsdp(world) | {"ema": average}, average
 

@@ -104,7 +104,7 @@ def test_the_ranks_of_a_node_train_together(directory: Path, program: list[str],
     done = supervise(directory, "--start-method", method, *program, "--lr", "0.1")
     assert (done.returncode, done.stderr) == (0, "")
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
-    said = sorted(done.stdout.splitlines())
+    said = sorted(line for line in done.stdout.splitlines() if not line.startswith("[Gloo]"))  # Of torch 2.8.
     assert said == [f"{rank} of 2: {threads} threads, {FILES} files, ['--lr', '0.1']" for rank in range(2)]
 
 

@@ -75,8 +75,9 @@ class Trap:
         (30).to_bytes(8, "big") + b'{"tensor": ["torch.int8", [9]]',
         values.encode(torch.ones(4))[:-1],
         (2).to_bytes(8, "big") + b"{}",
+        (14).to_bytes(8, "big") + b'{"tensor": []}',
     ],
-    ids=["nothing", "a pickle", "another kind", "cut in the JSON", "cut in the numbers", "no kind"],
+    ids=["nothing", "a pickle", "another kind", "cut in the JSON", "cut in the numbers", "no kind", "of no type"],
 )
 def test_bytes_that_are_no_value_run_nothing(content: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (JSON's own words, or ours)

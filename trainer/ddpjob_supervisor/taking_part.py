@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import report_path, write_final_status
-from ddpjob_rank.reporting.local_copy import SOCKET
+from ddpjob_rank.reporting.copy_handover import SOCKET
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port

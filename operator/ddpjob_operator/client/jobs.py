@@ -200,7 +200,7 @@ class Jobs:
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
 
-    def watch_all(self, name: str | None = None, *, everywhere: bool = False) -> Iterator[list[Document]]:
+    def watch_all(self, name: str | None, *, everywhere: bool) -> Iterator[list[Document]]:
         """Yields the jobs of this or of all namespaces, or only the job `name`, now and after every change."""
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         with self._installed():

@@ -208,7 +208,7 @@ class Pods:
         self._start(pod, process.env)
         return process.notices
 
-    def resume(self, *, starting: bool = True) -> None:
+    def resume(self, *, starting: bool) -> None:
         """Takes over the pods of an earlier `ddpjob run`: starts the pods that never started, and watches the others.
 
         If `starting` is false, the job is to stop, so pods that never started are removed instead.

@@ -279,8 +279,6 @@ def _svg(axes: Axes, name: str, tips: Sequence[_Tip] | None = None) -> str:
     axes.figure.savefig(file, format="svg", transparent=True, metadata=empty)  # type: ignore[union-attr]
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
-    before, _, described = svg.partition("<metadata>")
-    svg = before + described.partition("</metadata>")[2]
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # Ids must be unique in a page, which has several figures.
     begin, end, drawing = svg.partition(">")
     svg = re.sub(r' (?:height|width)="[^"]*"', "", begin) + end + drawing  # Let the page set the size.

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 out_dir = "out"
 eval_interval, eval_iters, log_interval = 20, 2, 10
-gradient_accumulation_steps, batch_size, block_size = 2, 4, 16
+gradient_accumulation_steps, batch_size, block_size = 4, 4, 16
 n_embd, dropout = 16, 0.1
 learning_rate, max_iters, warmup_iters, min_lr = 1e-2, 60, 5, 1e-3
 grad_clip = 1.0

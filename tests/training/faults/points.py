@@ -1,4 +1,4 @@
-"""What both programs of the fault table have: notes of starts and steps, and the point at which a save is written."""
+"""What all programs of the fault table have: notes of starts and steps, and the points of a save."""
 
 import os
 import time
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob.checkpoint import writer
+from ddpjob.training.saver import TrainingSaver
 
 from tests.training.faults.holds import DIRECTORY, reach
 
@@ -19,7 +20,7 @@ def note(what: str, number: int) -> None:
     os.close(file)
 
 
-_encode = writer.encode
+_encode, _save = writer.encode, TrainingSaver._save
 
 
 def _encode_and_reach(content: Any, file: Any) -> None:
@@ -27,4 +28,10 @@ def _encode_and_reach(content: Any, file: Any) -> None:
     reach("save")  # All is written, and nothing of it counts yet.
 
 
+def _save_and_reach(saver: TrainingSaver, *arguments: Any, **more: Any) -> None:
+    _save(saver, *arguments, **more)
+    reach("saved its part")
+
+
 writer.encode = _encode_and_reach
+TrainingSaver._save = _save_and_reach  # type: ignore[method-assign]

@@ -4,7 +4,6 @@ import os
 from typing import Any
 
 import torch
-from ddpjob.training.saver import TrainingSaver
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.group import joining
 from ddpjob_trainer.task import Task
@@ -53,12 +52,7 @@ class Held(Task):
         return {"distance": (output - target).abs().sum()}
 
 
-_save, _leave_together = TrainingSaver._save, joining._leave_together
-
-
-def _save_and_reach(saver: TrainingSaver, *arguments: Any, **more: Any) -> None:
-    _save(saver, *arguments, **more)
-    reach("saved its part")
+_leave_together = joining._leave_together
 
 
 def _reach_and_leave() -> None:
@@ -67,5 +61,4 @@ def _reach_and_leave() -> None:
     reach("end")
 
 
-TrainingSaver._save = _save_and_reach  # type: ignore[method-assign]
 joining._leave_together = _reach_and_leave

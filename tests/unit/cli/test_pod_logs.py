@@ -79,6 +79,16 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
 
 
+@pytest.mark.parametrize(("nodes", "node"), [(2, 2), (2, -1), (1, 1)])
+def test_a_node_that_the_job_does_not_have_is_told_with_those_that_it_has(nodes: int, node: int) -> None:
+    job = a_failed_job()
+    job["status"]["nodes"] = nodes  # It may have fewer than its spec asks for.
+    jobs: Any = SimpleNamespace(get=lambda _: job)
+    words = f"^digits has no node {node}: its nodes are numbered 0 to {nodes - 1}$"
+    with pytest.raises(BadInputError, match=words):
+        logs(jobs, "digits", Which(node=node), follow=False)
+
+
 @pytest.mark.parametrize(
     ("spec", "whose"),
     [

@@ -448,6 +448,7 @@ def test_what_is_known_of_a_pod_group(seen: PodGroupObject, expected: PodGroup) 
     assert pod_group_of(seen) == expected
 
 
+@pytest.mark.parametrize("deleted", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}], ids=["stays", "goes"])
 @pytest.mark.parametrize(
     ("phase", "waiting"),
     [
@@ -456,11 +457,13 @@ def test_what_is_known_of_a_pod_group(seen: PodGroupObject, expected: PodGroup) 
         ("Unknown", None),
     ],
 )
-def test_what_volcano_says_of_a_group_holds_until_it_is_placed(phase: str, waiting: Waiting | None) -> None:
+def test_what_volcano_says_of_a_group_holds_until_it_is_placed(
+    phase: str, waiting: Waiting | None, deleted: dict[str, str]
+) -> None:
     said = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources"}
     status = {"phase": phase, "conditions": [said | {"message": "pod group is not ready"}]}
-    seen = msgspec.convert({"metadata": {"name": "digits-x"}, "status": status}, PodGroupObject)
-    assert volcano_group_of(seen) == PodGroup("digits-x", waiting=waiting)
+    seen = msgspec.convert({"metadata": {"name": "digits-x", **deleted}, "status": status}, PodGroupObject)
+    assert volcano_group_of(seen) == PodGroup("digits-x", waiting=waiting, deleting=bool(deleted))
 
 
 FOREIGN: dict[str, dict[str, Any]] = {

@@ -71,7 +71,7 @@ def played(play: Callable[[Scene], Awaitable[None]], *named: str, missing: str =
 
     async def whole() -> Scene:
         scene = Scene(*named)
-        scene.there.discard(missing)
+        scene.there -= set(missing.split())
         await scene.namespaces.begin()
         running = asyncio.create_task(scene.namespaces.run())
         await asyncio.sleep(1)
@@ -205,3 +205,30 @@ def test_one_that_is_closed_while_it_is_opened_stays_closed_until_the_next_look(
         assert (scene.namespaces.serves("green"), scene.entered["green"]) == (True, 2)
 
     played(play, "blue", "green", missing="green")
+
+
+def test_where_all_are_closed_no_jobs_are_watched_until_one_is_opened_and_the_next_one_begins_a_new_watch() -> None:
+    async def play(scene: Scene) -> None:
+        ends: list[str] = []
+        choosing = asyncio.create_task(scene.namespaces.choose(lambda: ends.append("first")))
+        await asyncio.sleep(100)
+        assert not choosing.done()
+        scene.there.add("green")
+        assert await asyncio.wait_for(choosing, 12) == ["green"]
+        scene.there.add("blue")
+        await asyncio.sleep(11)
+        assert ends == ["first"]
+        assert await scene.namespaces.choose(lambda: ends.append("second")) == ["blue", "green"]
+        await asyncio.sleep(100)
+        assert ends == ["first"]
+        scene.lacking.add("green")
+        assert await scene.namespaces.choose(lambda: None) == ["blue"], "perhaps that has ended the watch"
+
+    played(play, "green", "blue", missing="green blue")
+
+
+def test_all_are_watched_at_once_where_none_is_named() -> None:
+    async def play(scene: Scene) -> None:
+        assert await scene.namespaces.choose(lambda: None) == []
+
+    played(play)

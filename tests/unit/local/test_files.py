@@ -18,7 +18,8 @@ from ddpjob_operator.local import files
 from ddpjob_operator.local.files import Lock, read_json, write_json
 
 HOLDS = "import sys, time; from ddpjob_operator.local.files import Lock; from pathlib import Path\n"
-HOLDS += "lock = Lock(Path(sys.argv[1])); lock.acquire(); print(flush=True); time.sleep(60)"
+HOLDS += "first, lock, other = open(sys.executable), Lock(Path(sys.argv[1])), open(sys.executable)\n"
+HOLDS += "lock.acquire(); print(flush=True); time.sleep(60)"
 ODD: dict[str, Callable[[Path], None]] = {
     "a pipe": os.mkfifo,
     "a directory": Path.mkdir,

@@ -39,3 +39,19 @@ def test_a_job_that_is_suspended_stays_so_and_that_is_told() -> None:
 def test_of_fields_that_say_what_is_so_here_anyway_nothing_is_told() -> None:
     assert [*differences(a_spec())] == []
     assert [*differences(a_spec(suspend=False, cleanPodPolicy="Running", disruption="Allow"))] == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "kept"),
+    [
+        ({"path": "/runs", "volume": {"emptyDir": {}}}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}),
+        ({"path": "/runs"}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}),
+        ({"path": "/runs", "volume": {"hostPath": {"path": "/x"}}}, {"hostPath": {"path": "/x"}}),
+    ],
+    ids=["one that a cluster deletes with its pods", "none", "one that stays"],
+)
+def test_checkpoints_are_kept_in_a_volume_that_outlives_the_processes(checkpoint: Any, kept: Any) -> None:
+    found = spec_for_this_machine(a_spec(checkpoint=checkpoint)).checkpoint
+    assert found is not None
+    assert (found.path, found.volume) == ("/runs", kept)
+    assert spec_for_this_machine(a_spec()).checkpoint is None

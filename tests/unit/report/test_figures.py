@@ -173,6 +173,7 @@ def test_of_each_rank_the_median_is_shown_and_where_nine_in_ten_of_its_times_lie
     assert [(one.get_xdata()[0], one.get_ydata()[0]) for one in axes.lines] == [(7, 0), (50, 1)]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["2", "10"], "by number, not by letter"
     assert axes.get_xlim()[0] == 0, "a place is as far from the edge as its rank is slow"
+    assert axes.get_ylim() == (1.5, -0.5), "the first rank is at the top"
 
 
 def test_a_rank_that_was_timed_once_has_a_point(run: Run) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.reporting import local_copy
+from ddpjob_rank.reporting import copy_handover
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 
 from tests.support.copy_holder import holding
@@ -46,13 +46,13 @@ def open_files() -> int:
 def test_messages_without_a_meaning_change_nothing_and_leave_no_file_open(path: Path) -> None:
     copy = in_memory(), in_memory()
     before = open_files()
-    assert local_copy.keep("s3://b/x/step-1", *copy)
+    assert copy_handover.keep("s3://b/x/step-1", *copy)
     words = [b"", b"keep", b"keep x y", b"keep  y", b"ask 1", b"ask one y", b"drop 1 ", b"keep -1 y", b"\xff" * 99]
     for _ in range(100):
         word, count = random.choice(words), random.randrange(4)
         if word != b"drop 1 " or count:
             send(path, word, *[copy[0]] * count)
-    answer = local_copy.ask()
+    answer = copy_handover.ask()
     assert answer
     assert answer[0] == "s3://b/x/step-1"
     assert os.fstat(answer[1]).st_ino == os.fstat(copy[0]).st_ino
@@ -63,8 +63,8 @@ def test_files_that_are_replaced_are_closed(holder: CopyHolder) -> None:
     copy = in_memory(), in_memory()
     before = open_files()
     for _ in range(20):
-        assert local_copy.keep("s3://b/x/step-1", *copy)
-    assert local_copy.ask()
+        assert copy_handover.keep("s3://b/x/step-1", *copy)
+    assert copy_handover.ask()
     assert holder.holds
     assert open_files() == before + 4, "two are the supervisor's, and two are the answer's"
 
@@ -72,12 +72,12 @@ def test_files_that_are_replaced_are_closed(holder: CopyHolder) -> None:
 def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_long(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_copy, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(copy_handover, "ANSWER_SECONDS", 0.1)
     copy, until = (in_memory(), in_memory()), time.monotonic() + patience(60)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind(str(path))
-        assert local_copy.ask() is None
-        while local_copy.keep("s3://b/x/step-1", *copy):
+        assert copy_handover.ask() is None
+        while copy_handover.keep("s3://b/x/step-1", *copy):
             assert time.monotonic() < until, "its queue is never full"
-    assert not local_copy.keep("s3://b/x/step-1", *copy), "it is gone"
-    assert local_copy.ask() is None
+    assert not copy_handover.keep("s3://b/x/step-1", *copy), "it is gone"
+    assert copy_handover.ask() is None

@@ -4,7 +4,6 @@ import pytest
 from ddpjob_supervisor.watch import frames
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
-ANSWERING = f'  File "{SITE}/ddpjob_rank/running/answering.py", line 60 in _answer\n'
 
 
 def stack(*calls: tuple[str, int, str], head: str = "Current thread 0x00007f") -> str:
@@ -24,7 +23,11 @@ QUEUE = ("/usr/lib/python3.12/selectors.py", 415, "select")
 OUR_LOOP = (f"{SITE}/ddpjob_trainer/train.py", 77, "train_step")
 OUR_START = (f"{SITE}/ddpjob_rank/running/rank.py", 42, "become")
 RUNPY = ("<frozen runpy>", 88, "_run_code")
-ANSWERED = f"Current thread 0x00007e (most recent call first):\n{ANSWERING}\n"
+ANSWERED = stack(
+    (f"{SITE}/ddpjob_rank/running/answering.py", 60, "_answer"),
+    ("/usr/lib/python3.12/threading.py", 1075, "_bootstrap_inner"),
+    head="Current thread 0x00007e",
+)
 
 
 @pytest.mark.parametrize(

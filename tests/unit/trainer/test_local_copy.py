@@ -1,5 +1,6 @@
 """The copy of the newest checkpoint that a supervisor keeps: who gets it, when, and how large it may be."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from ddpjob.group.shared_file import SharedFile
 from ddpjob_rank.errors import CheckpointMissedError, StorageUnavailableError, SupersededError
 from ddpjob_rank.machine import memory
 from ddpjob_rank.manifests.manifest import Manifest, encoded
-from ddpjob_rank.reporting import local_copy as messages
+from ddpjob_rank.reporting import copy_handover as messages
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
@@ -173,6 +174,51 @@ def test_a_copy_that_cannot_be_decoded_is_not_used(node: Node) -> None:
     assert (len(decoded), found.state) == (2, b"1/10")
 
 
+def test_a_checkpoint_is_not_copied_if_a_newer_one_was_passed_over(node: Node) -> None:
+    node.write_elsewhere(1, 10)
+    node.write_elsewhere(2, 20)
+    node.begin(3)
+
+    def decode(file: Path) -> bytes:
+        decoded.append(file)
+        if len(decoded) == 1:
+            raise ValueError("of a newer version")
+        return file.read_bytes()
+
+    decoded = list[Path]()
+    found = node.opened().newest(decode, start_over=True)
+    assert found
+    assert found.manifest.step == 10
+    assert taken() is None
+
+
+@pytest.mark.parametrize("function", ["memfd_create", "write"])
+def test_a_copy_that_cannot_be_made_costs_no_checkpoint(node: Node, function: str) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    storage = node.write(1, 10)
+    with node.patch.context() as patch:
+        patch.setattr(os, function, fail)
+        storage.write(manifest(1, 20), state(b"1/20"))
+    node.begin(2)
+    assert node.resumed().manifest.step == 20
+    assert taken(), "it is copied as it is read"
+
+
+def test_a_state_that_cannot_be_written_leaves_no_copy_in_memory(node: Node) -> None:
+    storage = node.opened()
+    before = files_in_memory()
+
+    def encode(file: Sink) -> None:
+        file.write(b"half")
+        raise ValueError("this cannot be encoded")
+
+    with pytest.raises(ValueError, match="this cannot be encoded"):
+        storage.write(manifest(1, 10), encode)
+    assert files_in_memory() == before
+
+
 def test_a_commit_invalidates_the_older_copy_before_there_is_a_new_one(node: Node) -> None:
     storage = node.write(1, 10)
     with node.patch.context() as patch:
@@ -256,8 +302,9 @@ def test_a_limit_of_0_ends_copies_without_a_word(node: Node, capsys: pytest.Capt
 def test_the_former_copy_stays_until_the_new_one_is_kept_if_there_is_room_for_both(
     node: Node, free: int, *, both: bool
 ) -> None:
-    node.patch.setattr(memory, "free", lambda: free - (2 * MIB if node.holder.holds else 0))
+    node.patch.setattr(memory, "free", lambda: free)
     storage, stays = node.write(1, 10, bytes(2 * MIB)), list[bool]()
+    node.patch.setattr(memory, "free", lambda: free - 2 * MIB)
 
     def encode(file: Sink) -> None:
         file.write(bytes(2 * MIB))
@@ -286,6 +333,7 @@ def test_a_forked_child_such_as_a_worker_of_a_loader_does_not_hold_the_copies(no
         else:
             os._exit(files_in_memory())
 
+    assert taken()
     storage.write(manifest(1, 20), encode)
     assert held == [2], "those of the holder, which is a thread of this process here"
 

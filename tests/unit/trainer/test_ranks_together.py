@@ -1,5 +1,6 @@
 """Two ranks of one training, in one process: whose states become one checkpoint."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,20 @@ def test_a_rank_that_has_run_out_of_batches_saves_at_the_end_of_its_epoch(
     assert [[own["position"] for own in state["ranks"]] for state in states] == [[2, END], [END, END]]
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["both at the end", "rank 0 within the epoch"])
+def test_a_rank_without_a_batch_left_has_its_state_after_the_last_batch_in_a_save_within_the_epoch(
+    ranks: tuple[Rank, Rank], tmp_path: Path, *, ends: bool
+) -> None:
+    first, second = ranks
+    second.reach(END, 1, ends=True, decision=Wish.SAVE, within=lambda: {"position": "after the last batch"})
+    first.reach(END if ends else 2, 2, ends=ends, decision=Wish.SAVE)
+    first.saver.finish()
+    (checkpoint,) = tmp_path.iterdir()
+    state = decode(checkpoint / "state.pt")["ranks"][1]
+    assert state["position"] == (END if ends else "after the last batch")
+    assert "random" in state
+
+
 @pytest.mark.parametrize("ranks", [2], indirect=True)
 def test_a_save_that_is_due_at_the_last_batch_of_some_ranks_has_their_states_of_the_epochs_end(
     ranks: tuple[Rank, Rank], tmp_path: Path
@@ -121,6 +136,7 @@ def test_a_save_that_is_due_at_the_last_batch_of_some_ranks_has_their_states_of_
     assert [own["position"] for own in decode(checkpoint / "state.pt")["ranks"]] == [2, END]
 
 
+@pytest.mark.parametrize("ranks", [100], indirect=True)
 def test_if_rank_0_runs_out_of_batches_first_all_ranks_save_the_end_of_the_epoch(
     ranks: tuple[Rank, Rank], tmp_path: Path
 ) -> None:
@@ -170,13 +186,14 @@ def test_ranks_that_make_different_numbers_of_steps_agree_from_then_on(
 def test_at_a_stop_a_missing_rank_is_waited_for_as_long_as_its_grace_period_allows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sent = SentContents(2)
+    sent, begun = SentContents(2), time.monotonic()
     first, second = (Rank(rank, tmp_path, sent, None, stop_seconds=0.0) for rank in range(2))
     for rank in (second, first):
         rank.reach(1, 1, decision=Wish.SAVE)
     first.saver.finish()
     with pytest.raises(PeerLostError, match="step 2 is not saved: rank 1 has sent nothing"):
         first.reach(2, 2, decision=Wish.STOP)
+    assert time.monotonic() - begun < saver.RANKS_SECONDS / 2
     newest = f"the newest checkpoint is that of step 1, {tmp_path}/step-00000001"
     assert f"warning: stopped on request after step 2, which is not saved: {newest}\n" in capsys.readouterr().err
 

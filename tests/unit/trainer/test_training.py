@@ -24,6 +24,7 @@ from ddpjob.training.named import Named
 from ddpjob.training.resumed import restore
 from ddpjob.training.saver import Saved
 from ddpjob_rank.errors import ConfigError, DivergedError, StorageError
+from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting import request
 from ddpjob_rank.reporting.agreement import Wish
 from torch import nn
@@ -481,6 +482,37 @@ def test_what_has_changed_in_the_data_is_told_at_a_resumption(
     assert [line for line in capsys.readouterr().out.splitlines() if " changed from " in line] == [
         f"resumed: {change}" for change in changes
     ]
+
+
+def test_the_number_of_the_last_step_is_right_although_the_batch_size_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals: list[int] = []
+    report = reporting.report
+
+    def note(*, total: int | None = None, **values: Any) -> None:
+        totals.extend([] if total is None else [total])
+        report(total=total, **values)
+
+    monkeypatch.setattr(reporting, "report", note)
+    settings: dict[str, Any] = {"model": nn.Linear(1, 1), "directory": tmp_path, "every_steps": 3}
+    training = Training(loader=DataLoader(range(8), batch_size=2), **settings)  # type: ignore[arg-type]
+    for _ in training.epochs(3):
+        for _ in training.batches():
+            training.step()
+            wait(training)
+            if training.global_step == 4:
+                break
+        else:
+            continue
+        break
+    assert totals.pop() == 12
+    training = Training(loader=DataLoader(range(8), batch_size=1), **settings)  # type: ignore[arg-type]
+    for _ in training.epochs(3):
+        for _ in training.batches():
+            training.step()
+    assert training.global_step == 3 + 2 + 16
+    assert totals == [24, 21, 21, 21]
 
 
 def test_another_number_of_processes_is_among_the_changes(tmp_path: Path) -> None:

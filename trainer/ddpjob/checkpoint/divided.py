@@ -1,18 +1,30 @@
 """Finds out what state is divided among ranks, and takes the tensors out of it."""
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from . import shard_files as shards
 from .plain_values import MAPPINGS, SEQUENCES, HeldState, Sharded, with_items, with_values
+
+if TYPE_CHECKING:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+
+def is_zero(thing: Any) -> "TypeGuard[ZeroRedundancyOptimizer]":
+    """Whether a thing is a ZeroRedundancyOptimizer.
+
+    Does not import its package, because the package of torch 2.11 gives a warning of its own.
+    """
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    return module is not None and isinstance(thing, module.ZeroRedundancyOptimizer)
 
 
 def is_divided(name: str, thing: Any) -> bool:
@@ -26,7 +38,7 @@ def is_divided(name: str, thing: Any) -> bool:
             f"{name} is wrapped by FullyShardedDataParallel, whose state can only be read by all ranks together, "
             "while none of them trains: use torch.distributed.fsdp.fully_shard"
         )
-    if isinstance(thing, ZeroRedundancyOptimizer):
+    if is_zero(thing):
         return True
     parameters = parameters_of(thing) if isinstance(thing, Optimizer) else []
     return any(isinstance(tensor, DTensor) for tensor in (*parameters, *_tensors(thing.state_dict())))
@@ -47,7 +59,7 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 def state_of(thing: Any) -> Any:
     """The state of a thing, in the form of its `state_dict()`. No rank waits for another rank."""
-    if not isinstance(thing, ZeroRedundancyOptimizer):
+    if not is_zero(thing):
         return thing.state_dict()
     # Its own state_dict() needs consolidate_state_dict(), which sends everything to one rank.
     numbers = {parameter: number for number, parameter in enumerate(parameters_of(thing))}

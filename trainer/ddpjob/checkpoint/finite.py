@@ -21,10 +21,12 @@ NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
 def finite_parameters(model: nn.Module) -> frozenset[str]:
     """The names of the trainable parameters that are finite now, as far as this rank has them.
 
-    Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are.
+    Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are. If all
+    parameters are frozen, as those of a moving average, all count as trainable.
     """
-    parameters = ((name, value) for name, value in model.named_parameters() if value.requires_grad)
-    return frozenset(name for name, value in parameters if is_finite(local(value).cpu()))
+    parameters = dict(model.named_parameters())
+    trained = {name: value for name, value in parameters.items() if value.requires_grad} or parameters
+    return frozenset(name for name, value in trained.items() if is_finite(local(value).cpu()))
 
 
 def check_parameters(weights: Mapping[str, Any], names: Iterable[str], model: str = "the model") -> None:

@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from ddpjob_rank.manifests.manifest import read_manifest
 from torch import Tensor
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor import empty as empty_dtensor
 from torch.optim import Optimizer
 
 from . import shard_files as shards
-from .divided import parameters_of
+from .divided import is_zero, parameters_of
 from .encoding import SHARED, TENSORS, StateDict
 from .plain_values import MAPPINGS, SEQUENCES, Sharded, with_items, with_values
 from .shard_files import Index, Placed
@@ -61,7 +60,7 @@ class _Fitting:
 
     def fill(self, value: Any, thing: Any) -> Any:
         """The state of a thing."""
-        if isinstance(thing, ZeroRedundancyOptimizer):
+        if is_zero(thing):
             numbers = {parameter: number for number, parameter in enumerate(parameters_of(thing))}
             ours = {numbers[parameter] for parameter in parameters_of(thing.optim)}
             value = {**value, "state": {key: part for key, part in value["state"].items() if key in ours}}

@@ -15,13 +15,15 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.machine import memory
 from ddpjob_rank.manifests.manifest import MANIFEST_BYTES, Manifest, decoded, encoded
 from ddpjob_rank.manifests.unusable import UnusableError
-from ddpjob_rank.reporting import local_copy
+from ddpjob_rank.reporting import copy_handover
 
 from ddpjob.group.shared_file import SharedFile
 
 SHARE = 4
 """Copies may use the memory that is free when a copy is made, divided by this number. While a checkpoint is written,
 there may be two: the former copy and the new one."""
+
+FIELD = "spec.checkpoint.localCopySizeLimit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class LocalCopies:
 
     def find(self) -> LocalCopy | None:
         """The copy that the supervisor has; None if there is none, or it must not be used."""
-        answer = local_copy.ask() if local_copy.available() else None
+        answer = copy_handover.ask() if copy_handover.available() else None
         if answer is None:
             return None
         location, state, self._held = answer[0], SharedFile(answer[1]), SharedFile(answer[2])
@@ -73,8 +75,9 @@ class LocalCopies:
 
     def begin(self) -> None:
         """Begins to copy a state while it is written."""
-        self._new = SharedFile.in_memory() if local_copy.available() else None
-        self._limit = self._limit_now()
+        self._new, self._limit = None, self._limit_now()
+        with suppress(OSError):
+            self._new = SharedFile.in_memory() if copy_handover.available() else None
 
     def add(self, portion: memoryview) -> None:
         """Appends a portion of the state, unless the copy becomes too large."""
@@ -97,16 +100,17 @@ class LocalCopies:
         if state is None:
             self._drop()
             return
-        state.seal()
-        described = SharedFile.in_memory()
-        described.write(memoryview(encoded(manifest)))
-        if local_copy.keep(location, state.descriptor, described.descriptor):
-            self._held, self._held_bytes = described, state.size
+        with suppress(OSError):  # Without a copy, the checkpoint is saved nevertheless.
+            state.seal()
+            described = SharedFile.in_memory()
+            described.write(memoryview(encoded(manifest)))
+            if copy_handover.keep(location, state.descriptor, described.descriptor):
+                self._held, self._held_bytes = described, state.size
 
     def keep_read(self, location: str, manifest: Manifest, state: SharedFile) -> None:
         """Hands the supervisor the state of a committed checkpoint that was read into memory."""
         self._limit = self._limit_now(state.size)
-        self._new = state if local_copy.available() and self._has_room(state.size) else None
+        self._new = state if copy_handover.available() and self._has_room(state.size) else None
         self.keep(location, manifest)
 
     def _limit_now(self, made: int = 0) -> int:
@@ -121,13 +125,17 @@ class LocalCopies:
             if size + self._held_bytes > self._limit:
                 self._drop()
             return True
-        set_by = Env.CHECKPOINT_LOCAL_COPY_BYTES
-        if not self._told and (self._limit or set_by not in os.environ):
+        given = Env.CHECKPOINT_LOCAL_COPY_BYTES in os.environ
+        if not self._told and (self._limit or not given):
             self._told = True
-            share = f"the limit in {set_by}" if set_by in os.environ else "a quarter of this node's free memory"
+            share = (
+                f"the limit that {FIELD} sets"
+                if given
+                else f"a quarter of the free memory ({FIELD} sets another limit)"
+            )
             say(
-                f"no local copy of the checkpoint is kept: it needs more than {self._limit >> 20} MiB, {share}."
-                " A restart in place has to wait for the store"
+                f"no local copy of the checkpoint is kept: it needs more than {self._limit >> 20} MiB, {share}. A"
+                " restart in place has to wait for the store"
             )
         return False
 
@@ -144,7 +152,7 @@ class LocalCopies:
     def _drop(self) -> None:
         if self._held is not None:
             self._held.empty()
-            local_copy.drop()
+            copy_handover.drop()
             self._held, self._held_bytes = None, 0
 
 

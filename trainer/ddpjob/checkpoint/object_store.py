@@ -34,7 +34,7 @@ from ddpjob_rank.errors import (
 )
 from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, Writer, decoded, encoded
 from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
-from ddpjob_rank.reporting.local_copy import available
+from ddpjob_rank.reporting.copy_handover import available
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,

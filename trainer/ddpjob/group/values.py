@@ -42,7 +42,7 @@ def decode(content: bytes) -> Any:
     rest = _Rest(content, end)
     try:
         return _from_json(json.loads(content[SIZE_BYTES:end]), rest)
-    except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+    except (LookupError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
         raise ValueError(f"not a valid value from a process: {error}") from error
 
 

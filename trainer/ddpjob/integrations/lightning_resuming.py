@@ -24,9 +24,9 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loops.fetchers import _PrefetchDataFetcher
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.migration import migrate_checkpoint
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddpjob import random_state
+from ddpjob.checkpoint.divided import is_zero
 from ddpjob.checkpoint.encoding import StateDict
 from ddpjob.training.buckets import arrange, orders
 from ddpjob.training.connecting import opened
@@ -131,7 +131,7 @@ class _Fit:
         if self._saved:
             self._saver.restore_random(self._saved)
         self._state.loaded = {}
-        if any(isinstance(each, ZeroRedundancyOptimizer) for each in self._trainer.optimizers):
+        if any(map(is_zero, self._trainer.optimizers)):
             self._saves = False  # Its state is gathered by a collective, but only rank 0 would save.
             return
         try:

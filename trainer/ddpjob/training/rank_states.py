@@ -2,12 +2,14 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from ddpjob_rank.console import listed
 from ddpjob_rank.errors import PeerLostError, StorageError
 from ddpjob_rank.reporting.agreement import Agreement
+from ddpjob_rank.reporting.agreement_leader import Survey
 from ddpjob_rank.reporting.agreement_server import NotSentError
 from ddpjob_rank.reporting.agreement_warnings import MOST_NAMED, ranks
 
@@ -29,14 +31,14 @@ class RankUnsavableError(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StatePlace:
     """Where a rank has taken its own state."""
 
     position: int
     epoch: int
     ends: bool
 
-    def fits(self, other: "Place") -> bool:
+    def fits(self, other: "StatePlace") -> bool:
         """Whether another rank's state belongs to a save of rank 0 at this place.
 
         A rank that has run out of batches waits at the end of its epoch. Rank 0 must not: there it has the model of
@@ -45,17 +47,19 @@ class Place:
         return self.position == other.position or (self.epoch == other.epoch and other.ends)
 
 
-def own_content(place: Place, own: StateDict) -> bytes:
+def own_content(place: StatePlace, own: StateDict) -> bytes:
     """A rank's own state, for rank 0."""
     return to_bytes({"place": astuple(place), "own": plain(own)})
 
 
-def no_content(place: Place, problem: str) -> bytes:
+def no_content(place: StatePlace, problem: str) -> bytes:
     """Lets rank 0 know that this rank's own state cannot be saved."""
     return to_bytes({"place": astuple(place), "unsavable": problem})
 
 
-def gather(agreement: Agreement, size: int, *, name: str, place: Place, step: int, seconds: float) -> list[StateDict]:
+def gather(
+    agreement: Agreement, size: int, *, name: str, place: StatePlace, step: int, seconds: float
+) -> list[StateDict]:
     """On rank 0: waits until all ranks have sent their own states under this name, and returns these by rank.
 
     Raises:
@@ -70,13 +74,13 @@ def gather(agreement: Agreement, size: int, *, name: str, place: Place, step: in
             f"step {step} is not saved: {ranks(unsavable, 'has')} a state that cannot be saved:"
             f" {states[unsavable[0]]['unsavable']}"
         )
-    if apart := [rank for rank, state in enumerate(states) if not place.fits(Place(*state["place"]))]:
+    if apart := [rank for rank, state in enumerate(states) if not place.fits(StatePlace(*state["place"]))]:
         raise StepsDifferError(f"step {step} is not saved: {ranks(apart, 'is')} at another step than rank 0")
     return [state["own"] for state in states]
 
 
-def _contents(agreement: Agreement, name: str, place: Place, step: int, seconds: float) -> dict[int, bytes]:
-    until = time.monotonic() + seconds
+def _contents(agreement: Agreement, name: str, place: StatePlace, step: int, seconds: float) -> dict[int, bytes]:
+    until, has_passed = time.monotonic() + seconds, False
     while True:
         try:
             return agreement.gathered(name, 1.0)
@@ -84,13 +88,16 @@ def _contents(agreement: Agreement, name: str, place: Place, step: int, seconds:
             if error.final or not threading.main_thread().is_alive():
                 raise PeerLostError(f"step {step} is not saved: {error}") from error
             survey = agreement.survey(SURVEY_SECONDS)
-            now = time.monotonic()
-            if any(survey.get(rank, (-1, 0))[0] > place.position for rank in error.missing):
-                until = min(until, now + PASSED_SECONDS)
-            if now >= until:
-                known = [rank for rank in (0, *error.missing) if rank in survey]
-                steps = listed([f"rank {rank} has made {survey[rank][1]} steps" for rank in known], MOST_NAMED)
-                raise StepsDifferError(
-                    f"step {step} is not saved: {error} for it{steps and f' ({steps})'}. Call {agreement.function}"
-                    " equally often on all ranks"
-                ) from error
+            if not has_passed and any(survey[rank][0] > place.position for rank in error.missing if rank in survey):
+                has_passed, until = True, min(until, time.monotonic() + PASSED_SECONDS)
+            if time.monotonic() >= until:
+                what = f"step {step} is not saved: {error} for it{_steps(survey, error.missing)}"
+                calls = f"{agreement.function} equally often on all ranks"
+                cure = f"Call {calls}" if has_passed else f"Find out where it hangs, or call {calls}"
+                raise StepsDifferError(f"{what}. {cure}") from error
+
+
+def _steps(survey: Survey, missing: Sequence[int]) -> str:
+    known = [rank for rank in (0, *missing) if rank in survey]
+    steps = listed([f"rank {rank} has made {survey[rank][1]} steps" for rank in known], MOST_NAMED)
+    return f" ({steps})" if steps else ""

@@ -48,7 +48,7 @@ from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.data.tracker import PositionError
 from ddpjob.group.collectives import broadcast_file
 
-from .rank_states import Place, RankUnsavableError, StepsDifferError, gather, no_content, own_content
+from .rank_states import RankUnsavableError, StatePlace, StepsDifferError, gather, no_content, own_content
 from .save_settings import AUTO, SaveSettings
 
 RANKS_SECONDS = 60.0
@@ -261,6 +261,7 @@ class TrainingSaver:
         ends: bool = False,
         last: bool = False,
         postpones: Callable[[], bool] = lambda: False,
+        within: Callable[[], StateDict] | None = None,
     ) -> Wish:
         """Saves if a save is due at this position; returns what all ranks do here.
 
@@ -273,6 +274,8 @@ class TrainingSaver:
             last: Whether training ends here. Then this step is saved even if none is due.
             postpones: Returns whether a save has to wait for the next call. Called only to save. A stop does not
                 wait.
+            within: At the end of an epoch: like `own`, but as it was after the last batch. It belongs to a save of
+                ranks that still had batches then.
 
         Raises:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
@@ -300,8 +303,13 @@ class TrainingSaver:
         # meet at the end of the epoch: there, rank 0 gets all states if it saves.
         if due or (ends and (names or (self._saved_in_epoch and not self._writer))):
             names.append(f"at-{position}")
+
+        def own_for(name: str) -> StateDict:
+            return within() if within and name != f"at-{position}" else own()
+
         if names and self.saved_position != position:
-            self._save(names, Place(position, where.epoch, ends), where, shared, own, waits=self._stops or last)
+            place = StatePlace(position, where.epoch, ends)
+            self._save(names, place, where, shared, own_for, waits=self._stops or last)
         self._saved_in_epoch = not ends and (self._saved_in_epoch or bool(names))
         if self._stops:
             self._finish_stop()
@@ -386,8 +394,8 @@ class TrainingSaver:
         """
         self.finish()
         if self.saves and self._durable != where.step:
-            place = Place(where.step, where.epoch, ends=True)
-            self._save([f"last-{where.step}"], place, where, shared, own, waits=True)
+            place = StatePlace(where.step, where.epoch, ends=True)
+            self._save([f"last-{where.step}"], place, where, shared, lambda _: own(), waits=True)
             self.finish()
 
     def _find(self, storage: CheckpointStorage[Any]) -> Found[StateDict] | None:
@@ -446,16 +454,16 @@ class TrainingSaver:
     def _save(
         self,
         names: list[str],
-        place: Place,
+        place: StatePlace,
         where: Where,
         shared: Callable[[], StateDict],
-        own: Callable[[], StateDict],
+        own: Callable[[str], StateDict],
         *,
         waits: bool,
     ) -> None:
         """Begins to save. If the previous save is still being written, waits for it or skips this one.
 
-        `names` are those of this save: all that the other ranks may have for it, the best first.
+        `names` are those of this save: all that the other ranks may have for it. `own` returns the state for a name.
         """
         began = time.monotonic()
         self.saved_position = place.position
@@ -474,17 +482,17 @@ class TrainingSaver:
     def _begin(
         self,
         names: list[str],
-        place: Place,
+        place: StatePlace,
         where: Where,
         shared: Callable[[], StateDict],
-        own: Callable[[], StateDict],
+        own: Callable[[str], StateDict],
         *,
         waits: bool,
     ) -> None:
         manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
         if isinstance(self._writer, ShardedSaver):
             self._settle(wait=True)  # No rank may skip a save in which others take part.
-            self._writer.begin(manifest, shared(), own() | {"random": random_state.capture()}, place.position)
+            self._writer.begin(manifest, shared(), _with_random(own(names[-1])), place.position)
             return
         self._send(names, place, own)
         if not self._writer:
@@ -506,17 +514,16 @@ class TrainingSaver:
         self._writer.begin(manifest, plain(shared()), gathered)
         self.begun_step = where.step
 
-    def _send(self, names: list[str], place: Place, own: Callable[[], StateDict]) -> None:
+    def _send(self, names: list[str], place: StatePlace, own: Callable[[str], StateDict]) -> None:
         """Sends this rank's own state to rank 0, or why it cannot be saved."""
-        problem: NotPlainError | PositionError | None = None
         try:
-            content = own_content(place, own() | {"random": random_state.capture()})
+            contents = [own_content(place, _with_random(own(name))) for name in names]
         except (NotPlainError, PositionError) as error:
-            content, problem = no_content(place, str(error)), error
-        for name in names:
+            for name in names:
+                self._agreement.send(name, no_content(place, str(error)))
+            raise
+        for name, content in zip(names, contents, strict=True):
             self._agreement.send(name, content)
-        if problem:
-            raise problem
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
@@ -561,6 +568,10 @@ class TrainingSaver:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)
             reporting.report(checkpoint=written.manifest.step)
             self._saved(written)
+
+
+def _with_random(own: StateDict) -> StateDict:
+    return {"random": random_state.capture()} | own
 
 
 def _newest(step: int, location: str) -> str:

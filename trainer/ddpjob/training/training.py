@@ -123,6 +123,8 @@ class Training:
         self._warned = False
         self._random_of_epoch: StateDict | None = None
         """The random generators as they were at the beginning of the epoch; None between two epochs."""
+        self._after_batches: StateDict = {}
+        """This rank's own state after the last batch of the epoch, as far as it may change until the epoch's end."""
         self._resumed_random = deque[StateDict]()
         """States of the generators to restore: when the epoch begins, and when its batches go on."""
         self.resumed: Resumed | None = None
@@ -212,6 +214,7 @@ class Training:
             self._after_step()
             if not self._total:
                 self._report_total(batches_per_step)
+        self._end_batches()
         if not batches_per_step and self._in_epoch and self._saver.world.leads:
             say(
                 f"no batch of epoch {self._epoch} is left, because the checkpoint was saved after its last batch: the"
@@ -275,6 +278,16 @@ class Training:
             "data_of": self._data_of,
         }
 
+    def _end_batches(self) -> None:
+        """Keeps what may change until the end of the epoch, but belongs to a save of ranks that have batches left."""
+        if self._saver.saves and not self._saver.world.alone:
+            self._after_batches = {
+                "epoch": self._epoch,
+                "steps_of_epoch": self._in_epoch,
+                "random_of_epoch": self._random_of_epoch,
+                "random": random_state.capture(),
+            }
+
     def _report_total(self, batches_per_step: int) -> None:
         """Reports the number of the last step, if the number of batches per epoch is known."""
         self._total = -1
@@ -313,8 +326,13 @@ class Training:
         if not self._in_epoch:
             self._warn_without_steps(f"in epoch {self._epoch}")
         self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
+        self._total = 0  # It is reported anew in the next epoch: a resumed one may have had another batch size.
+        if last:
+            reporting.report(total=self._step)
         self._look_at_loss()
-        if self._reached(self._epoch << EPOCH_BITS, epoch=self._epoch, ends=True, last=last):
+        after, self._after_batches = self._after_batches, {}
+        end = self._epoch << EPOCH_BITS
+        if self._reached(end, epoch=self._epoch, ends=True, last=last, within=lambda: self._own() | after):
             raise SystemExit(ExitCode.SAVED_AND_STOPPED)
 
     def _reached(self, position: int, *, epoch: int, last: bool = False, **how: Any) -> bool:

@@ -183,6 +183,8 @@ class Agreement:
 
     def survey(self, seconds: float) -> Survey:
         """On rank 0: asks all ranks how far they are. Nothing is known of ranks that are missing in the result."""
+        if not self._loop:
+            return {}
         found = Future[Survey]()
         self._post(lambda: self._leader.survey(found))
         with suppress(TimeoutError):

@@ -6,6 +6,7 @@ Only to that attempt: if rank 0 was on another node in between, or did not ask, 
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from ddpjob_rank.console import warn
-from ddpjob_rank.reporting import local_copy
+from ddpjob_rank.reporting import copy_handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class HeldCopy:
 
 
 class CopyHolder:
-    """Holds at most one copy, and answers the messages that `ddpjob_rank.reporting.local_copy` sends."""
+    """Holds at most one copy, and answers the messages that `ddpjob_rank.reporting.copy_handover` sends."""
 
     def __init__(self, path: Path) -> None:
         """`path` is the path of the socket, in a directory that no other user may enter."""
@@ -35,7 +36,8 @@ class CopyHolder:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         try:
-            self._socket.bind(str(path))
+            if sys.platform == "linux":  # Only Linux has files in memory.
+                self._socket.bind(str(path))
         except OSError as error:
             warn(f"no checkpoint is copied into this node's memory: {path}: {error}")
 
@@ -62,20 +64,20 @@ class CopyHolder:
     def _read(self) -> None:
         with suppress(BlockingIOError):
             while True:
-                said, files = local_copy.received(self._socket)
+                said, files = copy_handover.received(self._socket)
                 if not self._handles(said, files):
                     _close(files)
 
     def _handles(self, said: bytes, files: tuple[int, ...]) -> bool:
         """Handles a message; returns whether the files are kept."""
         match said.split(b" ", 2), files:
-            case [local_copy.KEEP, attempt, location], (_, _) if attempt.isdigit():
+            case [copy_handover.KEEP, attempt, location], (_, _) if attempt.isdigit():
                 self.drop()
                 self._held = HeldCopy(int(attempt), location, files)
                 return True
-            case [local_copy.ASK, attempt, _], (reply,) if attempt.isdigit():
+            case [copy_handover.ASK, attempt, _], (reply,) if attempt.isdigit():
                 self._give(int(attempt), reply)
-            case [local_copy.DROP, *_], ():
+            case [copy_handover.DROP, *_], ():
                 self.drop()
         return False
 

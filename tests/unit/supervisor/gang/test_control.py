@@ -152,6 +152,16 @@ def test_another_supervisor_says_where_rank_0_is_and_what_it_knows() -> None:
     asyncio.run(test())
 
 
+def test_who_announces_itself_to_rank_0_is_refused_and_rank_0_goes_on() -> None:
+    async def test() -> None:
+        async with a_port() as address:
+            refused = Refused("its first message is not valid here", for_good=False)
+            assert await answer(address, Announce("uid", 2, ":29502")) == refused
+            assert isinstance(await answer(address, HELLO), Welcome)
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize("later", [False, True], ids=["as first words", "as a member"])
 def test_whoever_is_not_understood_is_warned_of_once(capsys: pytest.CaptureFixture[str], *, later: bool) -> None:
     async def test() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pytest
 from ddpjob_rank.machine import interface
+from ddpjob_rank.reporting import copy_handover
 from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record, encode
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
@@ -116,10 +117,11 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         fit = asyncio.create_task(asyncio.sleep(0))
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
-            beside = (heartbeats, Strays(sleepers), CopyHolder(tmp_path / "0.copy"))
-            node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, os.environ, tmp_path, *beside)
-            follower = Follower(node)
-            await scene(follower, sleepers)
+            with CopyHolder(tmp_path / "0.copy") as copy:
+                beside = (os.environ, tmp_path, heartbeats, Strays(sleepers), copy)
+                node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, *beside)
+                follower = Follower(node)
+                await scene(follower, sleepers)
             if follower._running is not None:
                 follower._running.task.cancel()
                 await asyncio.wait([follower._running.task])
@@ -683,6 +685,26 @@ def test_without_an_order_they_are_those_of_its_number_again(
 
     follow(scene, node=1, nodes=4)
     assert "attempt 2: node" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("start", "stays"),
+    [(Start(1, 0, {}), True), (Start(1, 0, {}, order=(1, 0)), False), (Start(1, 0, {}, check=True), True)],
+)
+def test_a_copy_of_a_checkpoint_stays_while_rank_0_is_on_this_node(
+    follow: Follow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Start, *, stays: bool
+) -> None:
+    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(tmp_path / "0"))
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        copy = follower._node.copy
+        assert copy_handover.keep("s3://b/step-1", os.memfd_create("state"), os.memfd_create("manifest"))
+        copy._read()
+        assert copy.holds
+        follower._handle(start)
+        assert copy.holds is stays
+
+    follow(scene, nodes=2)
 
 
 def test_a_report_names_the_node_where_the_rank_does_not_show_it(follow: Follow, tmp_path: Path) -> None:
