@@ -467,15 +467,14 @@ class TrainingSaver:
         """
         began = time.monotonic()
         self.saved_position = place.position
-        with self._activity("saving"):
-            try:
-                self._begin(names, place, where, shared, own, waits=waits)
-            except NotPlainError as error:
-                warn(f"step {where.step} is not saved: {error}. {PLAIN}")
-            except PositionError as error:
-                if isinstance(self._writer, ShardedSaver):  # The other ranks are waiting for this one.
-                    raise
-                warn(f"step {where.step} is not saved: {error}")
+        try:
+            self._begin(names, place, where, shared, own, waits=waits)
+        except NotPlainError as error:
+            warn(f"step {where.step} is not saved: {error}. {PLAIN}")
+        except PositionError as error:
+            if isinstance(self._writer, ShardedSaver):  # The other ranks are waiting for this one.
+                raise
+            warn(f"step {where.step} is not saved: {error}")
         self._saved_at = time.monotonic()
         self._cost = self._saved_at - began
 
@@ -491,9 +490,11 @@ class TrainingSaver:
     ) -> None:
         manifest = replace(self._manifest, step=where.step, epoch=where.epoch, samples=where.samples)
         if isinstance(self._writer, ShardedSaver):
-            self._settle(wait=True)  # No rank may skip a save in which others take part.
-            self._writer.begin(manifest, shared(), _with_random(own(names[-1])), place.position)
+            with self._activity("saving"):
+                self._settle(wait=True)  # No rank may skip a save in which others take part.
+                self._writer.begin(manifest, shared(), _with_random(own(names[-1])), place.position)
             return
+        # Not as part of the activity: a rank that hangs meanwhile is missed as soon as in a step.
         self._send(names, place, own)
         if not self._writer:
             return
@@ -501,7 +502,6 @@ class TrainingSaver:
             self._missed = True
             self._skip(where.step)
             return
-        self._settle(wait=True)
         gathered = partial(
             gather,
             self._agreement,
@@ -511,7 +511,9 @@ class TrainingSaver:
             step=where.step,
             seconds=self._settings.stop_seconds if self._stops else RANKS_SECONDS,
         )
-        self._writer.begin(manifest, plain(shared()), gathered)
+        with self._activity("saving"):
+            self._settle(wait=True)
+            self._writer.begin(manifest, plain(shared()), gathered)
         self.begun_step = where.step
 
     def _send(self, names: list[str], place: StatePlace, own: Callable[[str], StateDict]) -> None:
