@@ -2,6 +2,7 @@
 
 import queue
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from io import BytesIO
@@ -21,13 +22,15 @@ from ddpjob_rank.world import World
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.optim import Adam, Optimizer
 
 from tests.support.waiting import wait_for
 from tests.training.forking import FORKS
+
+with warnings.catch_warnings(action="ignore"):  # Of torch 2.11.
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
 Things = dict[str, Any]
 

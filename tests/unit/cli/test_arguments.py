@@ -11,6 +11,12 @@ from ddpjob_operator.cli.help import PLACES
 from tests.unit.client.api import JOBS, a_cluster, a_job, a_list, refused
 
 
+def test_the_overview_has_its_own_options_and_each_command_once() -> None:
+    words = [line.split()[0] for line in parser().format_help().splitlines() if line.startswith("  ")]
+    assert [word for word in words if word.startswith("-")] == ["-h,", "--version"]
+    assert sorted(word for word in words if word in MEANINGS) == sorted(MEANINGS)
+
+
 @pytest.mark.parametrize(
     ("command", "lacks"),
     [

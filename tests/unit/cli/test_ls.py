@@ -106,3 +106,9 @@ def test_a_log_that_is_no_file_is_not_waited_for(runs: Path, capsys: pytest.Capt
     os.mkfifo(log)
     ls(Runs(runs))
     assert len(capsys.readouterr().out.splitlines()) == 6
+
+
+def test_a_run_that_never_started_comes_last(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (a_run(runs, "never", 0, state="Pending").secrets / "secret").unlink()
+    ls(Runs(runs), "json")
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)][-2:] == ["e-older-still", "never"]

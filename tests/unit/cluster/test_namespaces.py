@@ -211,7 +211,7 @@ def test_where_all_are_closed_no_jobs_are_watched_until_one_is_opened_and_the_ne
     async def play(scene: Scene) -> None:
         ends: list[str] = []
         choosing = asyncio.create_task(scene.namespaces.choose(lambda: ends.append("first")))
-        await asyncio.sleep(100)
+        await asyncio.sleep(20)
         assert not choosing.done()
         scene.there.add("green")
         assert await asyncio.wait_for(choosing, 12) == ["green"]
@@ -219,7 +219,7 @@ def test_where_all_are_closed_no_jobs_are_watched_until_one_is_opened_and_the_ne
         await asyncio.sleep(11)
         assert ends == ["first"]
         assert await scene.namespaces.choose(lambda: ends.append("second")) == ["blue", "green"]
-        await asyncio.sleep(100)
+        await asyncio.sleep(20)
         assert ends == ["first"]
         scene.lacking.add("green")
         assert await scene.namespaces.choose(lambda: None) == ["blue"], "perhaps that has ended the watch"
