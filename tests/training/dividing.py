@@ -14,8 +14,8 @@ import torch.distributed as dist
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.divided import is_divided, state_of
 from ddpjob.checkpoint.encoding import RANKS, decode
-from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.reading import FILES, find_newest
+from ddpjob.checkpoint.shard_fitting import fitted
 from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
 from ddpjob_rank.world import World

@@ -20,9 +20,9 @@ from ddpjob.checkpoint import shard_files as shards
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.divided import is_divided, state_of
 from ddpjob.checkpoint.encoding import SHARED, TENSORS, decode
-from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.plain_values import plain
 from ddpjob.checkpoint.reading import FILES, STATE, find_newest
+from ddpjob.checkpoint.shard_fitting import fitted
 from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob.checkpoint.weights import export
 from ddpjob.training.checkpoints import Checkpoints

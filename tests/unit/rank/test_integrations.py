@@ -29,7 +29,7 @@ def integration(monkeypatch: pytest.MonkeyPatch, library: str, module: str, base
     ours = f"ddpjob.integrations.{library}"
     monkeypatch.delitem(sys.modules, ours, raising=False)
     made = importlib.import_module(ours)
-    monkeypatch.delitem(sys.modules, ours)
+    del sys.modules[ours]  # Not by monkeypatch, which would put it back after the test.
     return made
 
 

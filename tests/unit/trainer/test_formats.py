@@ -10,8 +10,8 @@ import pytest
 import torch
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.encoding import StateDict, decode
-from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.reading import Found
+from ddpjob.checkpoint.shard_fitting import fitted
 from ddpjob_rank.manifests.manifest import READ
 
 FORMATS = Path(__file__).with_name("formats")

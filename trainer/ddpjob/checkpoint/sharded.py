@@ -1,4 +1,4 @@
-"""Saves state that is divided among ranks. `fitting` restores it.
+"""Saves state that is divided among ranks. `shard_fitting` restores it.
 
 Such state are the DTensors of fully_shard and tensor parallelism, and the states of ZeroRedundancyOptimizer.
 

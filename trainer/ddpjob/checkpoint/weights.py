@@ -14,9 +14,9 @@ from torch import Tensor
 
 from .content import sync
 from .encoding import SHARED, TENSORS, StateDict
-from .fitting import fitted
 from .opening import read_newest
 from .reading import Found
+from .shard_fitting import fitted
 
 NAMED_THINGS = 8
 """The most names that a message lists."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpjob_rank.console import warn
+from ddpjob_rank.console import say, warn
 
 from .named import Named
 from .saver import Saved, TrainingSaver
@@ -40,18 +40,20 @@ def restore(named: Named, saved: Saved, saver: TrainingSaver, data: Mapping[str,
         ConfigError: A state does not fit its object.
     """
     named.arrange(saved.ranks[0].get("buckets") or {})
-    changes = named.load(saver.shared_state(saved, named.objects))
+    missing = named.load(saver.shared_state(saved, named.objects))
     former = saved.ranks[0].get("data_of", {})
-    changes += [
+    changed = [
         f"the {fact} changed from {former[fact]} to {value}"
         for fact, value in (data or {}).items()
         if former.get(fact, value) != value
     ]
     if saver.world.leads:
-        for change in changes:
-            warn(f"resumed: {change}")
+        for sentence in missing:
+            warn(f"resumed: {sentence}")
+        for sentence in changed:
+            say(f"resumed: {sentence}")
     epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
     ranks = len(saved.ranks), saver.world.world_size
     if ranks[0] != ranks[1]:  # It is printed where the random generators are seeded.
-        changes += ["the number of processes changed from {} to {}".format(*ranks)]
-    return Resumed(saved.step, epoch, saved.location, tuple(changes))
+        changed += ["the number of processes changed from {} to {}".format(*ranks)]
+    return Resumed(saved.step, epoch, saved.location, (*missing, *changed))

@@ -38,11 +38,11 @@ from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
 from ddpjob.checkpoint.encoding import PLAIN, TENSORS, StateDict, decode
-from ddpjob.checkpoint.fitting import fitted
 from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
+from ddpjob.checkpoint.shard_fitting import fitted
 from ddpjob.checkpoint.sharded import ShardedSaver
 from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.data.tracker import PositionError
