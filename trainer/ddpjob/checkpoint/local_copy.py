@@ -59,7 +59,7 @@ class LocalCopies:
         location, state, self._held = answer[0], SharedFile(answer[1]), SharedFile(answer[2])
         self._held_bytes = state.size
         described = next(self._held.portions(MANIFEST_BYTES), b"")
-        if not described or not location.startswith(f"{self._storage}/"):
+        if not described or location.rpartition("/")[0] != self._storage:
             return None
         try:
             manifest, checksum = decoded(described), sha256()
