@@ -89,7 +89,7 @@ def test_an_object_of_a_users_class_in_a_state_is_refused_with_its_place() -> No
         "the optimizer's state_dict() cannot be saved: ['param_groups'][0]['mode'] is of type builtins.type. "
     )
     with pytest.raises(ConfigError, match=where):
-        state.check(learner)
+        state.shared(learner)
 
 
 def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:

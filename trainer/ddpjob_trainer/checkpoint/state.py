@@ -21,27 +21,24 @@ RATES = ("lr", "initial_lr")
 
 
 def shared(learner: Learner) -> StateDict:
-    """The state that is the same on all ranks. Its tensors are not copies: training changes them."""
-    return {
+    """The state that is the same on all ranks. Its tensors are not copies: training changes them.
+
+    Raises:
+        ConfigError: It has a value that could not be read back without running code from the checkpoint.
+    """
+    state = {
         "model": learner.model.state_dict(),
         "optimizer": learner.optimizer.state_dict(),
         "scheduler": learner.scheduler.state_dict() if learner.scheduler else None,
         "scaler": learner.scaler.state_dict() if learner.scaler else None,
         "average": _average(learner.average) if learner.average else None,
     }
-
-
-def check(learner: Learner) -> None:
-    """Checks before the first step that the shared state can be saved.
-
-    Raises:
-        ConfigError: It has a value that could not be read back without running code from the checkpoint.
-    """
     try:
-        plain(shared(learner))
+        plain(state)
     except NotPlainError as error:
         part = error.keys.pop()
         raise ConfigError(f"the {part}'s state_dict() cannot be saved: {error}. {PLAIN}") from error
+    return state
 
 
 def of_rank(learner: Learner) -> StateDict:
