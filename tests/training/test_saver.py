@@ -238,3 +238,22 @@ def test_a_run_does_not_end_as_saved_if_the_store_did_not_take_the_last_checkpoi
         in_store.saver.settle()
     with pytest.raises(CheckpointMissedError, match="the server answers 503"):
         in_store.end(7)
+
+
+def test_an_earlier_save_that_is_missed_does_not_keep_the_last_step_from_being_saved(
+    in_store: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        away(patch)
+        in_store.reach(7)
+        wait_for_the_writer(in_store)
+    in_store.end(8)
+    assert "saved step=8 epoch=1 checkpoint=memory://digits/step-00000008-" in capsys.readouterr().out
+
+
+def test_a_state_that_becomes_unsavable_ends_a_run_which_would_otherwise_end_as_saved(tmp_path: Path) -> None:
+    run = Run(at(tmp_path))
+    run.save(1)
+    run.learner.optimizer.param_groups[0]["mode"] = Run
+    with pytest.raises(ConfigError, match=r"the optimizer's state_dict\(\) cannot be saved: \['param_groups'\]"):
+        run.reach(2)

@@ -562,6 +562,33 @@ def test_a_loop_without_a_loader_saves_and_stops_where_it_asks_for_a_stop(
     assert "epoch 1 begins again, and the samples seen in it are seen twice" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stops", [True, False], ids=["at a stop", "once the previous save has ended"])
+def test_without_a_loader_a_save_that_was_skipped_is_made_up_for_where_it_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stops: bool
+) -> None:
+    may_write, write = threading.Event(), CheckpointDirectory.write
+
+    def wait_and_write(*arguments: Any) -> Path:
+        may_write.wait()
+        return write(*arguments)
+
+    monkeypatch.setattr(CheckpointDirectory, "write", wait_and_write)
+    training = Training(model=nn.Linear(1, 1), directory=tmp_path, every_steps=1)
+    epochs = training.epochs(1)
+    next(epochs)
+    for _ in range(2):
+        training.step()
+        assert not ddpjob.stop_requested()
+    may_write.set()
+    if stops:
+        signal.raise_signal(signal.SIGTERM)
+    else:
+        wait(training)
+    assert ddpjob.stop_requested() == stops, "for example in an evaluation"
+    wait(training)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
 def test_without_a_loader_a_stop_that_nobody_asks_for_waits_for_the_end_of_the_epoch(tmp_path: Path) -> None:
     training = Training(model=nn.Linear(1, 1), directory=tmp_path)
     epochs = training.epochs(3)

@@ -307,7 +307,8 @@ class TrainingSaver:
         def own_for(name: str) -> StateDict:
             return within() if within and name != f"at-{position}" else own()
 
-        if names and self.saved_position != position:
+        # A program may call this again at the same position, after a save there was skipped.
+        if names and (self.saved_position != position or self.begun_step < where.step):
             place = StatePlace(position, where.epoch, ends)
             self._save(names, place, where, shared, own_for, waits=self._stops or last)
         self._saved_in_epoch = not ends and (self._saved_in_epoch or bool(names))
@@ -392,7 +393,9 @@ class TrainingSaver:
 
         The arguments and the errors are those of `reached`.
         """
-        self.finish()
+        with self._activity("saving"):
+            # A save of an earlier step may fail. If state is divided, all ranks have to save again, or none.
+            self._settle(wait=True, tolerant=0 <= self.begun_step < where.step)
         if self.saves and self._durable != where.step:
             place = StatePlace(where.step, where.epoch, ends=True)
             self._save([f"last-{where.step}"], place, where, shared, lambda _: own(), waits=True)
