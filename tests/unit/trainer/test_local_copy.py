@@ -128,7 +128,10 @@ def test_a_checkpoint_that_was_read_from_the_store_is_copied_too(node: Node) -> 
     assert node.step_without_store() == 10
 
 
-@pytest.mark.parametrize(("later", "url", "step"), [(1, URL, 10), (2, URL, 10), (3, URL, None), (2, f"{URL}2", None), (2, "memory://jobs", None)])
+@pytest.mark.parametrize(
+    ("later", "url", "step"),
+    [(1, URL, 10), (2, URL, 10), (3, URL, None), (2, f"{URL}2", None), (2, "memory://jobs", None)],
+)
 def test_only_the_next_attempt_gets_a_copy_and_only_of_its_own_storage(
     node: Node, later: int, url: str, step: int | None
 ) -> None:
