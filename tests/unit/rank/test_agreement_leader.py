@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
+import pytest
+from ddpjob_rank.reporting import agreement_rules as rules
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 from ddpjob_rank.reporting.agreement_leader import Leader
 from hypothesis import given
@@ -110,3 +112,30 @@ def test_either_all_ranks_act_at_a_position_or_none_whatever_the_order_of_messag
     assert {rank: gang.acts[rank] for rank in gang.ranks} == dict.fromkeys(gang.ranks, expected)
     assert all(acts == expected[: len(acts)] for acts in gang.acts.values()), "those that were killed, until then"
     assert gang.warnings == []
+
+
+def test_a_stop_that_comes_while_a_save_waits_for_a_rank_has_its_whole_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(rules.PATIENCE_SECONDS, Wish.STOP, 0.2)
+
+    async def stop_late() -> Gang:
+        gang = Gang(2)
+        leading = asyncio.ensure_future(gang.leader.lead())
+        gang.save(0)
+        gang.deliver_up(0)
+        await asyncio.sleep(0.3)
+        gang.stop(0)
+        gang.deliver_up(0)
+        await asyncio.sleep(0.05)
+        while not all(gang.acts.values()) and not gang.warnings:
+            for rank in gang.ranks:
+                gang.deliver_up(rank)
+                gang.deliver_down(rank)
+                await settled()
+                gang.step(rank)
+        leading.cancel()
+        return gang
+
+    gang = asyncio.run(stop_late())
+    assert (gang.warnings, [acts[0][1] for acts in gang.acts.values()]) == ([], [Wish.STOP, Wish.STOP])

@@ -84,10 +84,11 @@ class Leader:
 
     async def _fulfil(self) -> None:
         """Lets all ranks agree when to fulfil the greatest wish, or gives it up."""
-        begun, ahead = time.monotonic(), 1
+        begun, ahead = dict[Wish, float](), 1
 
         def seconds_left() -> float:  # A greater wish may come meanwhile.
-            return begun + rules.PATIENCE_SECONDS[self._wished] - time.monotonic()
+            now = time.monotonic()
+            return begun.setdefault(self._wished, now) + rules.PATIENCE_SECONDS[self._wished] - now
 
         while True:
             await self._until(lambda: not self._absent(), seconds_left)
