@@ -893,6 +893,8 @@ def test_an_accelerator_that_cannot_be_saved_is_refused(accelerator: Accelerator
     with pytest.raises(ConfigError, match=r"has no model yet: call accelerator.prepare\(…\) first"):
         Training(accelerator=accelerator, directory=tmp_path)
     accelerate(accelerator)
+    with pytest.raises(ConfigError, match="several Accelerators have objects of the same names, such as model"):
+        Training(generator=accelerator, discriminator=accelerator, directory=tmp_path)
     accelerator.state.distributed_type = DistributedType.DEEPSPEED
     with pytest.raises(
         ConfigError, match=r"DEEPSPEED divides the state in its own way: save with accelerator.save_st"

@@ -65,6 +65,11 @@ class Named:
         self._modules: dict[str, nn.Module] = {}
         self._sound: dict[str, frozenset[str]] = {}
         self._accelerators = [value for value in objects.values() if is_accelerator(value)]
+        if len(self._accelerators) > 1:
+            raise ConfigError(
+                "several Accelerators have objects of the same names, such as model: pass the objects themselves,"
+                " each by its own name"
+            )
         for name, value in dict(_flat(objects)).items():
             if not isinstance(value, Stateful):
                 raise ConfigError(_stateless(name, value, arguments))
