@@ -382,6 +382,27 @@ def test_nobody_waits_for_the_contents_of_a_rank_that_has_ended(
     assert told.value.final
 
 
+def test_a_content_that_is_arriving_is_told_from_one_that_is_not(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, content = gang(2), random.randbytes(1000)
+    made.until_connected()
+    made.ranks[0].send("state", b"")
+    sent, place = made.ranks[0]._sent, json.loads(next(iter(made.store.values.values())))
+    assert sent
+    with socket.create_connection(("127.0.0.1", place["port"])) as sender:
+        sender.sendall(f"{place['token']} 1 state 1000".encode().ljust(agreement_wire.GREETING_BYTES) + content[:10])
+        wait_for("its first bytes", lambda: 1 in sent._arriving)
+        for seconds in (patience(SOON), 0.0):
+            monkeypatch.setattr(agreement_rules, "ARRIVING_SECONDS", seconds)
+            with pytest.raises(agreement_server.NotSentError, match=r"^rank 1 has sent nothing$") as told:
+                made.ranks[0].gathered("state", 0.0)
+            assert told.value.arriving == (seconds > 0)
+        sender.sendall(content[10:])
+        assert made.ranks[0].gathered("state", patience(SOON)) == {0: b"", 1: content}
+    assert not sent._arriving
+
+
 def test_bytes_that_do_not_arrive_are_sent_again(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "LONGEST_PAUSE_SECONDS", 0.05)
     made = gang(2)

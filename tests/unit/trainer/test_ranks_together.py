@@ -12,7 +12,7 @@ from ddpjob.training.save_settings import SaveSettings
 from ddpjob.training.saver import TrainingSaver, Where
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.reporting.agreement import Wish
-from ddpjob_rank.reporting.agreement_server import SentContents
+from ddpjob_rank.reporting.agreement_server import NotSentError, SentContents
 from ddpjob_rank.world import World
 
 from tests.support.waiting import wait_for
@@ -181,6 +181,26 @@ def test_ranks_that_make_different_numbers_of_steps_agree_from_then_on(
         rank.reach(END + 3, 5, decision=Wish.SAVE)
     first.saver.finish()
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+def test_a_state_that_is_arriving_is_waited_for_however_long_it_takes(
+    ranks: tuple[Rank, Rank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_states, "PASSED_SECONDS", 0.0)
+    first, second = ranks
+    gathered, tries = first.part.gathered, iter([True, True])
+    first.part.known = {1: (3, 3)}
+
+    def arrive(name: str, _seconds: float) -> dict[int, bytes]:
+        if next(tries, False):
+            raise NotSentError([1], "sent nothing", arriving=True)
+        return gathered(name, 0.0)  # type: ignore[no-any-return]
+
+    first.part.gathered = arrive
+    for rank in (second, first):
+        rank.reach(2, 2, decision=Wish.SAVE)
+    first.saver.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
 
 
 def test_at_a_stop_a_missing_rank_is_waited_for_as_long_as_its_grace_period_allows(

@@ -17,7 +17,7 @@ from ddpjob.checkpoint.encoding import StateDict, from_bytes, to_bytes
 from ddpjob.checkpoint.plain_values import plain
 
 PASSED_SECONDS = 10.0
-"""How long the state of a rank may take that has made further steps since."""
+"""How long the state of a rank may take that has made further steps since, unless it is arriving."""
 
 SURVEY_SECONDS = 3.0
 
@@ -87,6 +87,9 @@ def _contents(agreement: Agreement, name: str, place: StatePlace, step: int, sec
         except NotSentError as error:
             if error.final or not threading.main_thread().is_alive():
                 raise PeerLostError(f"step {step} is not saved: {error}") from error
+            if error.arriving:  # A large state, such as that of PowerSGD, takes as long as the network needs.
+                until = max(until, time.monotonic() + PASSED_SECONDS)
+                continue
             survey = agreement.survey(SURVEY_SECONDS)
             if not has_passed and any(survey[rank][0] > place.position for rank in error.missing if rank in survey):
                 has_passed, until = True, min(until, time.monotonic() + PASSED_SECONDS)

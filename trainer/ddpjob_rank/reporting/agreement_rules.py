@@ -37,6 +37,9 @@ CONTENT_BYTES = 1 << 36
 LAST_WORDS_SECONDS = 2.0
 """How much later than the end of its connection a rank's last content may arrive."""
 
+ARRIVING_SECONDS = 5.0
+"""A content of which no more bytes have come for this time does not count as arriving."""
+
 CONTENTS_KEPT, KEPT_BYTES = 4, 256 << 20
 """How many contents of a rank are kept in any case, and how many bytes of all ranks together beyond that. A rank that
 waits for no other rank may be many saves ahead of rank 0."""

@@ -27,9 +27,11 @@ NAMES_KEPT = 10_000
 class NotSentError(TimeoutError):
     """Some ranks have not sent their contents. The message names them."""
 
-    def __init__(self, missing: Sequence[int], what: str, *, final: bool = False) -> None:
+    def __init__(self, missing: Sequence[int], what: str, *, final: bool = False, arriving: bool = False) -> None:
         super().__init__(f"{ranks(missing, 'has')} {what}")
         self.missing = missing
+        self.arriving = arriving
+        """Whether a content of each of these ranks is arriving: this one, or one before it."""
         self.final = final
         """Whether these contents will never come."""
 
@@ -44,6 +46,8 @@ class SentContents:
         """The contents of each rank, by name, the oldest first."""
         self._dropped = [deque[str](maxlen=NAMES_KEPT) for _ in range(size)]
         self._awaited = ""
+        self._arriving: dict[int, float] = {}
+        """When the last bytes have come from each rank of whose present content some are missing."""
         self._left: dict[int, float] = {}
         """When each rank that has ended did so, on the monotonic clock."""
 
@@ -53,9 +57,14 @@ class SentContents:
             self._left[rank] = time.monotonic()
             self._changed.notify_all()
 
+    def arrive(self, rank: int) -> None:
+        """Notes that some bytes of a content have come."""
+        self._arriving[rank] = time.monotonic()
+
     def put(self, rank: int, name: str, content: bytes) -> None:
         """Keeps a content. If the rank has sent too much that nobody has gathered, drops the oldest."""
         with self._changed:
+            self._arriving.pop(rank, None)
             kept = self._contents[rank]
             kept[name] = content
             others = [known for known in kept if known != self._awaited]
@@ -81,11 +90,13 @@ class SentContents:
             until = time.monotonic() - rules.LAST_WORDS_SECONDS
             ended = [rank for rank in missing if self._left.get(rank, math.inf) < until]
             dropped = [rank for rank in missing if name in self._dropped[rank]]
+            since = time.monotonic() - rules.ARRIVING_SECONDS
+            arriving = all(self._arriving.get(rank, -math.inf) > since for rank in missing)
         if dropped:
             raise NotSentError(dropped, "come too far ahead of rank 0, which could not keep all states", final=True)
         if ended:
             raise NotSentError(ended, "ended, and sent nothing", final=True)
-        raise NotSentError(missing, "sent nothing")
+        raise NotSentError(missing, "sent nothing", arriving=arriving)
 
     def _take(self, rank: int, name: str) -> bytes:
         kept, self._dropped[rank] = self._contents[rank], deque(maxlen=NAMES_KEPT)
@@ -127,7 +138,7 @@ async def _serve_rank(
     if content:
         name, size = content
         if 0 <= int(size) <= rules.CONTENT_BYTES:
-            sent.put(rank, name, bytes(await wire.content(connection, int(size))))
+            sent.put(rank, name, bytes(await wire.content(connection, int(size), partial(sent.arrive, rank))))
             await asyncio.get_running_loop().sock_sendall(connection, wire.WELCOME)
         return
     tell = partial(wire.tell, connection)

@@ -11,7 +11,7 @@ buffered for a peer that reads nothing.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
@@ -77,8 +77,8 @@ async def greeted(connection: socket.socket) -> list[str]:
         return (await content(connection, GREETING_BYTES)).decode("ascii").split()
 
 
-async def content(connection: socket.socket, size: int) -> bytearray:
-    """The next `size` bytes.
+async def content(connection: socket.socket, size: int, arrives: Callable[[], object] = lambda: None) -> bytearray:
+    """The next `size` bytes. Calls `arrives` whenever some of them have come.
 
     Raises:
         OSError: The connection has ended before that.
@@ -91,6 +91,7 @@ async def content(connection: socket.socket, size: int) -> bytearray:
             if not count:
                 raise ConnectionError("the connection has ended")
             start += count
+            arrives()
     return received
 
 
