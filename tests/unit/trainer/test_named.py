@@ -121,6 +121,24 @@ def test_modules_are_told_the_version_of_their_state(wrap: Callable[[nn.Module],
     assert fresh.versions == [2]
 
 
+@pytest.mark.parametrize(("saved", "present"), [(SGD, AdamW), (AdamW, SGD)])
+def test_the_state_of_another_optimizer_is_refused(saved: Any, present: Any) -> None:
+    model = nn.Linear(1, 1)
+    state = {"optimizer": saved(model.parameters(), lr=0.1).state_dict()}
+    with pytest.raises(ConfigError, match="does not fit this optimizer: it is that of another optimizer, which has"):
+        Named({"optimizer": present(model.parameters(), lr=0.1)}).load(state)
+
+
+def test_an_optimizer_that_lacks_or_has_more_settings_is_the_same_one() -> None:
+    model = nn.Linear(1, 1)
+    state = AdamW(model.parameters()).state_dict()
+    del state["param_groups"][0]["foreach"]
+    scheduled = AdamW(model.parameters())
+    StepLR(scheduled, 1)
+    for optimizer in (AdamW(model.parameters()), scheduled):
+        assert Named({"optimizer": optimizer}).load({"optimizer": state}) == []
+
+
 def test_a_model_that_does_not_fit_is_refused_with_the_first_three_differences_and_their_number(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from ddpjob_rank.console import counted, with_article
+from ddpjob_rank.console import counted, listed, with_article
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -157,6 +157,21 @@ def arguments_of(owner: type) -> list[str]:
     return inspect.getfullargspec(owner).kwonlyargs
 
 
+def check_settings(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Checks that a state is not that of another class of optimizer, which `load_state_dict` does not notice.
+
+    If only one of the two has settings that the other lacks, they may be versions of the same class.
+
+    Raises:
+        ValueError: Each has settings that the other lacks, such as `momentum` and `betas`.
+    """
+    ours = {key for group in optimizer.param_groups for key in group}
+    theirs = {key for group in state.get("param_groups", ()) for key in group}
+    if theirs and ours - theirs and theirs - ours:
+        lacks, has = (listed(sorted(names), NAMED_DIFFERENCES) for names in (ours - theirs, theirs - ours))
+        raise ValueError(f"it is that of another optimizer, which has {has}, but not {lacks}")
+
+
 def _stateless(name: str, value: object, arguments: Collection[str]) -> str:
     meant = difflib.get_close_matches(name, arguments, 1)
     hint = f"did you mean {meant[0]}?" if meant else "so its state cannot be saved and restored"
@@ -199,6 +214,8 @@ def _load(name: str, value: Stateful, state: StateDict) -> None:
             _check_fits(name, value.state_dict(), state)
             value.load_state_dict(state)
         else:
+            if isinstance(value, Optimizer):
+                check_settings(value, state)
             # Most objects keep the tensors that they are given, which would keep the whole checkpoint in memory.
             value.load_state_dict(pytree.tree_map_only(Tensor, torch.clone, state))
             if isinstance(value, Optimizer):  # Otherwise PyTorch may warn that its schedule is ahead of it.

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
+from ddpjob.training.named import check_settings
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
@@ -66,6 +67,7 @@ def load(learner: Learner, state: StateDict, steps: int) -> list[str]:
     begun = [{name: group[name] for name in RATES if name in group} for group in learner.optimizer.param_groups]
     try:
         learner.model.load_state_dict(state["model"])
+        check_settings(learner.optimizer, state["optimizer"])
         learner.optimizer.load_state_dict(state["optimizer"])
         _own(learner.optimizer)
     except (RuntimeError, ValueError, KeyError) as error:
