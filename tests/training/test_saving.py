@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import signal
 import time
 from pathlib import Path
@@ -25,9 +24,6 @@ def saved(run: Run) -> list[int]:
     return [int(line[1].removeprefix("step=")) for line in lines]
 
 
-SKIPPED = re.compile(r"warning: step \d+ is not saved, because the previous save is still being written")
-
-
 def there(directory: Path) -> list[int]:
     return sorted(int(path.name.removeprefix("step-")) for path in directory.glob("step-*"))
 
@@ -44,9 +40,7 @@ def test_a_checkpoint_is_one_steps_state_though_training_went_on_while_it_was_wr
 ) -> None:
     often = ["--checkpoint-dir", tmp_path / "saved", "--checkpoint-every-steps", 4, "--checkpoint-keep", 100]
     run = runs.train(size, "--workload", f"{TASKS}:Counts", "--global-batch-size", 40, *often)
-    assert saved(run) == there(tmp_path / "saved")
-    assert saved(run)[0] == 4
-    assert saved(run)[-1] == 25
+    assert saved(run) == there(tmp_path / "saved") == [4, 8, 12, 16, 20, 24, 25]
     assert {step: weights(tmp_path / f"saved/step-{step:08}") for step in saved(run)} == {
         step: {-float(step)} for step in saved(run)
     }
@@ -68,7 +62,7 @@ def test_whenever_it_is_killed_while_it_writes_a_whole_checkpoint_is_there_and_n
             resumed = int(run.value("resumed", "step"))
             assert resumed >= last, run.story()
             assert run.steps()[0] == resumed + 1
-        assert "warning" not in SKIPPED.sub("", run.errors()), run.story()
+        assert "warning" not in run.errors(), run.story()
         last = saved(run)[-1]
     newest = tmp_path / f"step-{there(tmp_path)[-1]:08}"
     manifest = json.loads((newest / "manifest.json").read_text())

@@ -38,6 +38,8 @@ class SaveSettings:
     """Mean seconds between failures of this job, for the automatic interval; None if unknown."""
     stop_seconds: float = GRACE_SECONDS * STOP_SHARE
     """How long rank 0 waits for the other ranks' states if the job is to stop."""
+    waits: bool = False
+    """Whether a save waits until the previous one is written. Otherwise it is skipped, and made up for afterwards."""
     start_over: bool = False
     """Whether to begin at step 0 if no checkpoint can be used."""
     retry_seconds: float = PATIENCE_SECONDS

@@ -501,7 +501,7 @@ class TrainingSaver:
         self._send(names, place, own)
         if not self._writer:
             return
-        if self._writer.busy and not waits:
+        if self._writer.busy and not waits and not self._settings.waits:
             self._missed = True
             self._skip(where.step)
             return

@@ -105,6 +105,7 @@ def _settings(config: TrainConfig, checkpoint: CheckpointConfig | None) -> SaveS
         every_seconds=checkpoint.every_seconds,
         keep=checkpoint.keep,
         mean_time_to_failure=checkpoint.mean_time_to_failure,
+        waits=True,  # Its saves are at the steps that were asked for.
         start_over=checkpoint.start_over,
         # The others wait in a collective. If it timed out, one of them would seem to be the rank that failed.
         retry_seconds=min(PATIENCE_SECONDS, config.group.collective_seconds * PATIENCE_SHARE),
