@@ -134,12 +134,8 @@ class TrainingSaver:
         self._settings = settings
         self._agreement = agreement
         self._group = group
-        self._check_finite, self._check_found, self._saved, self._activity = (
-            check_finite,
-            check_found,
-            saved,
-            activity,
-        )
+        self._check_finite, self._check_found = check_finite, check_found
+        self._saved, self._activity = saved, activity
         self._storage: CheckpointStorage[Any] | None = None
         self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
@@ -304,8 +300,8 @@ class TrainingSaver:
         if due or (ends and (names or (self._saved_in_epoch and not self._writer))):
             names.append(f"at-{position}")
 
-        def own_for(name: str) -> StateDict:
-            return within() if within and name != f"at-{position}" else own()
+        def own_for(name: str) -> Callable[[], StateDict]:
+            return within if within and name != f"at-{position}" else own
 
         # A program may call this again at the same position, after a save there was skipped.
         if names and (self.saved_position != position or self.begun_step < where.step):
@@ -398,7 +394,7 @@ class TrainingSaver:
             self._settle(wait=True, tolerant=0 <= self.begun_step < where.step)
         if self.saves and self._durable != where.step:
             place = StatePlace(where.step, where.epoch, ends=True)
-            self._save([f"last-{where.step}"], place, where, shared, lambda _: own(), waits=True)
+            self._save([f"last-{where.step}"], place, where, shared, lambda _: own, waits=True)
             self.finish()
 
     def _find(self, storage: CheckpointStorage[Any]) -> Found[StateDict] | None:
@@ -460,13 +456,14 @@ class TrainingSaver:
         place: StatePlace,
         where: Where,
         shared: Callable[[], StateDict],
-        own: Callable[[str], StateDict],
+        own: Callable[[str], Callable[[], StateDict]],
         *,
         waits: bool,
     ) -> None:
         """Begins to save. If the previous save is still being written, waits for it or skips this one.
 
-        `names` are those of this save: all that the other ranks may have for it. `own` returns the state for a name.
+        `names` are those of this save: all that the other ranks may have for it. `own` returns what makes the
+        state for a name.
         """
         began = time.monotonic()
         self.saved_position = place.position
@@ -487,7 +484,7 @@ class TrainingSaver:
         place: StatePlace,
         where: Where,
         shared: Callable[[], StateDict],
-        own: Callable[[str], StateDict],
+        own: Callable[[str], Callable[[], StateDict]],
         *,
         waits: bool,
     ) -> None:
@@ -495,7 +492,7 @@ class TrainingSaver:
         if isinstance(self._writer, ShardedSaver):
             with self._activity("saving"):
                 self._settle(wait=True)  # No rank may skip a save in which others take part.
-                self._writer.begin(manifest, shared(), _with_random(own(names[-1])), place.position)
+                self._writer.begin(manifest, shared(), _with_random(own(names[-1])()), place.position)
             return
         # Not as part of the activity: a rank that hangs meanwhile is missed as soon as in a step.
         self._send(names, place, own)
@@ -519,16 +516,18 @@ class TrainingSaver:
             self._writer.begin(manifest, plain(shared()), gathered)
         self.begun_step = where.step
 
-    def _send(self, names: list[str], place: StatePlace, own: Callable[[str], StateDict]) -> None:
+    def _send(self, names: list[str], place: StatePlace, own: Callable[[str], Callable[[], StateDict]]) -> None:
         """Sends this rank's own state to rank 0, or why it cannot be saved."""
+        makers = {name: own(name) for name in names}
         try:
-            contents = [own_content(place, _with_random(own(name))) for name in names]
+            # Most names stand for the same state, which may be as large as the gradients.
+            contents = {make: own_content(place, _with_random(make())) for make in dict.fromkeys(makers.values())}
         except (NotPlainError, PositionError) as error:
             for name in names:
                 self._agreement.send(name, no_content(place, str(error)))
             raise
-        for name, content in zip(names, contents, strict=True):
-            self._agreement.send(name, content)
+        for name, make in makers.items():
+            self._agreement.send(name, contents[make])
 
     def _skip(self, step: int) -> None:
         if not self._skipped:

@@ -20,7 +20,6 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig
 from ddpjob_trainer.data.data_identity import UNKNOWN, DataIdentity
 from ddpjob_trainer.model.learner import Learner
-from ddpjob_trainer.options import CheckpointConfig
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.recording.recorder import Recorder
 
@@ -79,7 +78,7 @@ def open_saver(
         )
 
     return TrainingSaver(
-        _settings(config, checkpoint),
+        _settings(config),
         world,
         agreement,
         check_finite=check_finite,
@@ -94,7 +93,8 @@ def open_saver(
     )
 
 
-def _settings(config: TrainConfig, checkpoint: CheckpointConfig | None) -> SaveSettings:
+def _settings(config: TrainConfig) -> SaveSettings:
+    checkpoint = config.checkpoint
     known = SaveSettings(uid=config.uid, attempt=config.attempt, stop_seconds=stop_seconds(os.environ))
     if checkpoint is None:
         return known
