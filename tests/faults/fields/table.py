@@ -400,7 +400,7 @@ FIELDS: dict[str, Field] = {
         job=_saved(),
         least="/a",
         greatest=LONG_PATH,
-        wrong=tuple((path, "should match '^/+[^/:][^:]*$'") for path in ("runs", "/a:b", "/")),
+        wrong=tuple((path, "should match '^(/+[^/:][^:]*$|") for path in ("runs", "/a:b", "/")),
         refused=NEEDED,
     ),
     "checkpoint.everySteps": _new_variable(
