@@ -10,6 +10,7 @@ import pytest
 from ddpjob.checkpoint import writer
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
+from ddpjob.training import save_schedule
 from ddpjob.training import saver as training_saver
 from ddpjob.training.saver import TrainingSaver, Where
 from ddpjob_rank.errors import CheckpointMissedError, ConfigError, SupersededError
@@ -174,7 +175,7 @@ def test_left_to_itself_a_run_saves_soon_and_then_as_often_as_its_saves_and_fail
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    for module in (training_saver, writer):
+    for module in (training_saver, save_schedule, writer):
         monkeypatch.setattr(module, "time", clock)
 
     def take(_: Snapshots, state: StateDict) -> StateDict:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from ddpjob import Checkpoints
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
-from ddpjob.training import saver
+from ddpjob.training import save_schedule, saver
 from ddpjob_rank.errors import ConfigError, StorageError
 from ddpjob_rank.reporting.agreement import Wish
 from torch import nn
@@ -34,7 +34,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(saver, "time", clock)
+    for module in (saver, save_schedule):
+        monkeypatch.setattr(module, "time", clock)
     return clock
 
 

@@ -1,5 +1,6 @@
 """Losses are read only where that waits for nothing."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,18 +22,39 @@ def mesh() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("loss", "known"),
     [
-        (0.5, (3, 0.5)),
-        (torch.tensor([[0.5]], requires_grad=True), (3, 0.5)),
+        (0.5, 0.5),
+        (torch.tensor([[0.5]], requires_grad=True), 0.5),
         (torch.tensor([0.5, 0.5]), None),
         (torch.empty((), device="meta"), None),
     ],
     ids=["a number", "a tensor on the CPU", "several numbers", "on a device that would be waited for"],
 )
-def test_a_loss_is_known_at_once_or_left_out(loss: Any, known: tuple[int, float] | None) -> None:
+def test_a_loss_is_known_at_once_or_left_out(loss: Any, known: float | None) -> None:
     assert Losses().note(3, loss) == known
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        (torch.rand(32), "it has 32 numbers, not one. Pass their mean: training.step(loss.mean())"),
+        ("x", "it is of type str, not a number"),
+        ([0.5], "it is of type list, not a number"),
+    ],
+)
+def test_why_a_loss_is_left_out_is_said_once(loss: Any, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    losses = Losses()
+    assert [losses.note(step, loss) for step in (1, 2)] == [None, None]
+    assert capsys.readouterr().err.count(f"training.step(loss): the loss is left out, because {why}\n") == 1
+
+
+def test_the_first_loss_that_is_not_finite_is_kept() -> None:
+    losses = Losses()
+    for step, loss in enumerate((0.5, math.inf, math.nan, 0.5)):
+        losses.note(step, torch.tensor(loss))
+    assert losses.nonfinite == (1, math.inf)
 
 
 def test_of_a_loss_that_is_divided_only_this_ranks_part_is_read(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loss = DTensor.from_local(torch.tensor(0.5), mesh, [Partial()])
     monkeypatch.setattr(DTensor, "detach", pytest.fail)  # Whatever reads a DTensor may take a collective.
-    assert Losses().note(3, loss) == (3, 0.5)
+    assert Losses().note(3, loss) == 0.5

@@ -27,14 +27,25 @@ class Part:
     decision = Wish.NOTHING
     function = "training.step()"
     steps = 0
+    apart = False
+    """Whether the rank follows its own wishes."""
 
     def __init__(self, rank: int, sent: SentContents) -> None:
         self._rank, self._sent = rank, sent
+        self.followed: list[int] = []
+        self._orders = 0
         self.known: dict[int, tuple[int, int]] = {}
         self.gathered = sent.gathered
 
     def reached(self, _position: int) -> Wish:
+        if self.decision:
+            self._orders += 1
+            self.followed = [] if self.apart else [self._orders]
         return self.decision
+
+    def miss(self) -> None:
+        """Misses the decision about an order that the other ranks follow."""
+        self._orders += 1
 
     def wish(self, _wish: Wish) -> None:
         pass
@@ -107,6 +118,21 @@ def test_a_rank_that_has_run_out_of_batches_saves_at_the_end_of_its_epoch(
     checkpoints = sorted(tmp_path.iterdir())
     states = [decode(checkpoint / "state.pt") for checkpoint in checkpoints]
     assert [[own["position"] for own in state["ranks"]] for state in states] == [[2, END], [END, END]]
+
+
+def test_after_a_rank_has_missed_a_decision_the_ranks_meet_again_in_the_next_save(
+    ranks: tuple[Rank, Rank], tmp_path: Path
+) -> None:
+    first, second = ranks
+    first.reach(1, 1, decision=Wish.SAVE)
+    second.part.miss()
+    second.reach(1, 1)
+    with pytest.raises(PeerLostError, match="step 1 is not saved: rank 1 has sent nothing"):
+        first.saver.finish()
+    for rank in (second, first):
+        rank.reach(2, 2, decision=Wish.SAVE)
+    first.saver.finish()
+    assert [checkpoint.name for checkpoint in tmp_path.iterdir()] == ["step-00000002"]
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["both at the end", "rank 0 within the epoch"])
@@ -236,6 +262,7 @@ def test_a_rank_whose_state_cannot_be_saved_fails_the_save_at_once_and_says_why(
 
 def test_ranks_that_stop_each_by_itself_save_no_mixed_state(ranks: tuple[Rank, Rank], tmp_path: Path) -> None:
     first, second = ranks
+    first.part.apart = second.part.apart = True
     second.reach(2, 2, decision=Wish.STOP)
     with pytest.raises(PeerLostError, match="step 3 is not saved: rank 1 is at another step"):
         first.reach(3, 3, decision=Wish.STOP)

@@ -70,6 +70,11 @@ class BackgroundSaves:
         self._proved = False
 
     @property
+    def begun(self) -> bool:
+        """Whether a save was begun that `finished` has not returned yet."""
+        return self._writing is not None
+
+    @property
     def busy(self) -> bool:
         """Whether a save is being written."""
         return self._writing is not None and not self._writing.done()

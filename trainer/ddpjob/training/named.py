@@ -88,7 +88,7 @@ class Named:
     @property
     def accumulating(self) -> bool:
         """Whether gradients are being accumulated, so that no step ends here. Only an Accelerator tells."""
-        return any(not accelerator.sync_gradients for accelerator in self._accelerators)
+        return bool(self._accelerators) and not all(each.sync_gradients for each in self._accelerators)
 
     def state(self) -> StateDict:
         """The state of each object. The tensors are not copies: training changes them."""

@@ -38,7 +38,6 @@ from ddpjob import random_state
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.checkpoint_storage import CheckpointStorage
 from ddpjob.checkpoint.encoding import PLAIN, TENSORS, StateDict, decode
-from ddpjob.checkpoint.interval import best_interval, expected_time_to_failure
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
@@ -49,7 +48,8 @@ from ddpjob.data.tracker import PositionError
 from ddpjob.group.collectives import broadcast_file
 
 from .rank_states import RankUnsavableError, StatePlace, StepsDifferError, gather, no_content, own_content
-from .save_settings import AUTO, SaveSettings
+from .save_schedule import SaveSchedule
+from .save_settings import SaveSettings
 
 RANKS_SECONDS = 60.0
 """How long rank 0 waits for the other ranks' states before it gives up a save."""
@@ -137,21 +137,10 @@ class TrainingSaver:
         self._check_finite, self._check_found = check_finite, check_found
         self._saved, self._activity = saved, activity
         self._storage: CheckpointStorage[Any] | None = None
-        self._writer: Writer | ShardedSaver | None = None
         if settings.directory is not None and world.leads:
             self._storage = open_storage(settings.directory, settings.keep)
-        if self._storage and not divided:
-            self._writer = Writer(self._storage, check_finite)
-        if settings.directory is not None and divided:
-            if is_url(settings.directory):
-                raise ConfigError(
-                    f"{shown(settings.directory)}: the state of {listed([*divided], 3)} is divided among the ranks,"
-                    " which needs a directory that all nodes share"
-                )
-            files = self._storage if isinstance(self._storage, CheckpointDirectory) else None
-            self._writer = ShardedSaver(
-                Path(settings.directory), files, world, divided, group=group, check_finite=check_finite
-            )
+        self._writer = self._open_writer(divided)
+        self._schedule = SaveSchedule(settings, world, agreement, gathers=self._writer is not None)
         self._manifest = Manifest(
             **{"globalBatchSize": 0, **facts},
             step=0,
@@ -163,24 +152,28 @@ class TrainingSaver:
             run=new_run(),
         )
         """The manifest that all saves share, except for the position."""
-        self._step = 0
-        """The step of the last call of `reached`."""
-        self._agreed = 0
-        """How often all ranks have agreed to save or to stop."""
-        self._agrees = False
-        """Whether the ranks agree on saves that are due by number, because they do not make equally many steps."""
-        self._names: list[str] = []
-        """The names of the next save."""
-        self._saved_in_epoch = self._stops = False
+        self._stops = False
+        """Whether the save that is under way is that of a stop."""
         self._durable: int | None = None
         """The step of the last save that is durable."""
         self._newest = "there is no checkpoint"
-        self._replaced = False
-        self._saved_at = time.monotonic()
+        self._replaced = self._skipped = False
         self._failing_since: float | None = None
-        self._cost: float | None = None
-        self._writing = 0.0
-        self._skipped = self._missed = False
+
+    def _open_writer(self, divided: Collection[str]) -> Writer | ShardedSaver | None:
+        """What this rank writes with; None if it does not write."""
+        directory, storage = self._settings.directory, self._storage
+        if not divided or directory is None:
+            return Writer(storage, self._check_finite) if storage else None
+        if is_url(directory):
+            raise ConfigError(
+                f"{shown(directory)}: the state of {listed([*divided], 3)} is divided among the ranks, which needs a"
+                " directory that all nodes share"
+            )
+        files = storage if isinstance(storage, CheckpointDirectory) else None
+        return ShardedSaver(
+            Path(directory), files, self.world, divided, group=self._group, check_finite=self._check_finite
+        )
 
     def find(self) -> Saved | None:
         """Finds the newest checkpoint, and gives its state to all ranks. None if there is none, or no directory.
@@ -207,7 +200,7 @@ class TrainingSaver:
         saved = Saved(found.state if found else decode(content.path), location)
         # A rank that keeps a part of the ranks' states must not keep the whole file open.
         saved.state["ranks"] = pytree.tree_map_only(torch.Tensor, torch.clone, saved.ranks)
-        self._step = self._durable = saved.step
+        self._schedule.step = self._durable = saved.step
         if found:
             self._newest = _newest(saved.step, found.location)
             record("resumed", step=found.manifest.step, epoch=found.manifest.epoch, checkpoint=found.location)
@@ -277,28 +270,14 @@ class TrainingSaver:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
         """
         self.check_open()
-        self._wish()
-        self._agreement.steps = where.step
-        decision = self._agreement.reached(position)
+        ready = self.world.leads and self._writer is not None and not self._writer.busy
+        decision = self._schedule.decide(position, where.step, ready=ready)
         if not self.saves:
             return decision
-        self.settle()
+        if self._writer and self._writer.begun:
+            self.settle()
         self._stops = decision is Wish.STOP
-        if decision is not Wish.NOTHING:
-            self._agreed += 1
-            self._names.append(f"agreed-{self._agreed}")
-        due = self._due(where.step, ends=ends) or last
-        if due and self._agrees and not last:
-            self._agreement.wish(Wish.SAVE)
-            due = False
-        if (self._names or due) and not (self._stops or last) and postpones():
-            self._names += [f"at-{position}"] * due
-            return decision
-        names, self._names, self._step = self._names, [], where.step
-        # Ranks with different numbers of batches may agree at a place where another save is due on some of them. They
-        # meet at the end of the epoch: there, rank 0 gets all states if it saves.
-        if due or (ends and (names or (self._saved_in_epoch and not self._writer))):
-            names.append(f"at-{position}")
+        names = self._schedule.due(decision, position, where.step, ends=ends, last=last, postpones=postpones)
 
         def own_for(name: str) -> Callable[[], StateDict]:
             return within if within and name != f"at-{position}" else own
@@ -307,7 +286,6 @@ class TrainingSaver:
         if names and (self.saved_position != position or self.begun_step < where.step):
             place = StatePlace(position, where.epoch, ends)
             self._save(names, place, where, shared, own_for, waits=self._stops or last)
-        self._saved_in_epoch = not ends and (self._saved_in_epoch or bool(names))
         if self._stops:
             self._finish_stop()
         return decision
@@ -359,14 +337,15 @@ class TrainingSaver:
             self.finish()
         except TrainerError:
             if self.world.leads:
-                warn(f"stopped on request after step {self._step}, which is not saved: {self._newest}")
+                warn(f"stopped on request after step {self._schedule.step}, which is not saved: {self._newest}")
             raise
 
     def last_words(self) -> str:
         """Where the last save is, as the end of a sentence."""
         if not self.saves:
             return "; nothing is saved"
-        return f", which is {'saved' if self._durable == self._step else 'not saved'} in {self._settings.directory}"
+        saved = "saved" if self._durable == self._schedule.step else "not saved"
+        return f", which is {saved} in {self._settings.directory}"
 
     def finish(self) -> None:
         """Waits until the save that is under way is durable.
@@ -424,32 +403,6 @@ class TrainingSaver:
             raise BrokenError(str(error)) from error
         return saved
 
-    def _due(self, step: int, *, ends: bool) -> bool:
-        every = self._settings.every_steps
-        if every is not None:
-            return step // every > self._step // every  # The program may have made several steps between two calls.
-        return ends and self._settings.every_seconds is None
-
-    def _wish(self) -> None:
-        """Wishes to save if the interval in seconds has passed, or a wish was missed because a save was written.
-
-        Only on rank 0, so that a single clock decides.
-        """
-        every = self._settings.every_seconds
-        if not self._writer or self._writer.busy or self._names:
-            return
-        if self._missed:
-            self._missed = False
-            self._agreement.wish(Wish.SAVE)
-        if every is None:
-            return
-        if every == AUTO:
-            nodes = self.world.world_size // self.world.local_world_size
-            expected = self._settings.mean_time_to_failure or expected_time_to_failure(nodes)
-            every = best_interval(expected, self._cost, self._writing)
-        if time.monotonic() - self._saved_at >= every:
-            self._agreement.wish(Wish.SAVE)
-
     def _save(
         self,
         names: list[str],
@@ -475,8 +428,7 @@ class TrainingSaver:
             if isinstance(self._writer, ShardedSaver):  # The other ranks are waiting for this one.
                 raise
             warn(f"step {where.step} is not saved: {error}")
-        self._saved_at = time.monotonic()
-        self._cost = self._saved_at - began
+        self._schedule.begun(time.monotonic() - began)
 
     def _begin(
         self,
@@ -499,7 +451,7 @@ class TrainingSaver:
         if not self._writer:
             return
         if self._writer.busy and not waits and not self._settings.waits:
-            self._missed = True
+            self._schedule.make_up()
             self._skip(where.step)
             return
         gathered = partial(
@@ -555,8 +507,9 @@ class TrainingSaver:
             then = "the ranks agree on when to save from now on" if agree else "tries again when the next save is due"
             if self.world.leads:  # If state is divided, all ranks have this error.
                 warn(f"{error}. Training goes on, and {then}")
-            self._missed = self._missed or (agree and not self._agrees)
-            self._agrees = self._agrees or agree
+            if agree and not self._schedule.agrees:
+                self._schedule.agrees = True
+                self._schedule.make_up()
             return
         except DivergedError as error:
             if self._settings.on_nonfinite == "stop":
@@ -566,7 +519,8 @@ class TrainingSaver:
             return
         if not written:
             return
-        self._failing_since, self._writing, self._durable = None, written.seconds, written.manifest.step
+        self._failing_since, self._durable = None, written.manifest.step
+        self._schedule.written(written.seconds)
         self._newest = _newest(written.manifest.step, written.location)
         if self.world.leads:
             record("saved", step=written.manifest.step, epoch=written.manifest.epoch, checkpoint=written.location)

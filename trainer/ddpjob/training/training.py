@@ -1,6 +1,5 @@
 """`Training`: what turns a training script into one that resumes."""
 
-import math
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -115,7 +114,6 @@ class Training:
         self._epochs: int | None = None
         self._loops = 0
         """How many loops over epochs have begun."""
-        self._loss: SupportsFloat | None = None
         self._begun = -1
         """The last epoch in which `batches` was called."""
         self._stopped = False
@@ -235,9 +233,8 @@ class Training:
             return
         self._step += 1
         self._in_epoch += 1
-        if loss is not None:
-            self._loss = loss
-        reporting.report(step=self._step, epoch=self._epoch + 1)
+        known = self._losses.arrived() if loss is None else self._losses.note(self._step, loss)
+        reporting.report(step=self._step, epoch=self._epoch + 1, loss=known)
         if metrics:
             reporting.measure(metrics)
 
@@ -297,11 +294,11 @@ class Training:
             reporting.report(total=max(self._total, self._step))
 
     def _after_step(self) -> None:
-        """Looks at what `step` has noted since the last batch, and saves or stops.
+        """Saves or stops, if the program has called `step` since the last batch.
 
         What is due at the last batch is saved at the end of the epoch, so that what follows the inner loop runs once.
         """
-        self._look_at_loss()
+        self._check_loss()
         position = (self._epoch << EPOCH_BITS) + self._in_epoch
         if self._reached(position, epoch=self._epoch + 1, postpones=lambda: self._loader.last):
             raise SystemExit(ExitCode.SAVED_AND_STOPPED)
@@ -309,7 +306,7 @@ class Training:
     def _between_steps(self) -> None:
         """Does the same without a loader, when the program calls `ddpjob.stop_requested` in an epoch."""
         if self._random_of_epoch is not None and not self._stopped:
-            self._look_at_loss()
+            self._check_loss()
             position = (self._epoch << EPOCH_BITS) + self._in_epoch
             self._stopped = self._reached(position, epoch=self._epoch + 1)
 
@@ -329,7 +326,9 @@ class Training:
         self._total = 0  # It is reported anew in the next epoch: a resumed one may have had another batch size.
         if last:
             reporting.report(total=self._step)
-        self._look_at_loss()
+        if (loss := self._losses.arrived()) is not None:
+            reporting.report(loss=loss)
+        self._check_loss()
         after, self._after_batches = self._after_batches, {}
         end = self._epoch << EPOCH_BITS
         if self._reached(end, epoch=self._epoch, ends=True, last=last, within=lambda: self._own() | after):
@@ -348,14 +347,9 @@ class Training:
                 say(f"stopped on request after step {self._step}{self._saver.last_words()}")
         return stops
 
-    def _look_at_loss(self) -> None:
-        known = self._losses.arrived() if self._loss is None else self._losses.note(self._step, self._loss)
-        self._loss = None
-        if known is None:
-            return
-        step, loss = known
-        reporting.report(loss=loss)
-        if self._stops_if_nonfinite and not math.isfinite(loss):
+    def _check_loss(self) -> None:
+        if self._stops_if_nonfinite and (found := self._losses.nonfinite):
+            step, loss = found
             raise DivergedError(
                 f"training has diverged: the loss of step {step} is {loss}. Lower the learning rate, or pass"
                 ' on_nonfinite="ignore" if the program handles such losses itself'

@@ -104,6 +104,9 @@ class Agreement:
         self.function = function
         self.steps = 0
         """How many steps this rank has made, for `survey`."""
+        self.followed: list[int] = []
+        """The numbers of the orders that this rank followed when `reached` last returned a wish; none if that was its
+        own."""
         self._position = -1
         self._due: float = math.inf
         """The least position at which there is something to do."""
@@ -350,14 +353,15 @@ class Agreement:
             for order in due:
                 self._orders.pop(order.number, None)
             self._reckon()
-        acts = max((order.wish for order in due if order.counts), default=Wish.NOTHING)
+        counting = [order for order in due if order.counts]
+        self.followed = [order.number for order in counting]
+        acts = max((order.wish for order in counting), default=Wish.NOTHING)
         if self._apart:
             acts = max(acts, self._own())
         for wish in range(acts + 1):
             self._wished[wish] = None
-        for order in due:
-            if order.counts:
-                self._post(partial(self._report, order))
+        for order in counting:
+            self._post(partial(self._report, order))
         return acts
 
     def _report(self, order: _Order) -> None:
