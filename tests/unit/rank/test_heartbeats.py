@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,11 +19,12 @@ import msgspec
 import pytest
 from ddpjob_rank.reporting import heartbeat, steps_seen, teller
 from ddpjob_rank.reporting import report as reporting
-from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, decode, encode
+from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, decode
 from ddpjob_rank.reporting.pace import Pace
 from ddpjob_supervisor.watch.beat import Beat, BeatFields, Checkpoint
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
+from tests.support.heartbeats import slot_of
 from tests.support.waiting import patience
 from tests.unit.rank.told import a_rank, beat_of, told_at
 
@@ -35,7 +37,7 @@ CALL_BOUND = 3.0
 
 
 def written(file: bytes, number: int, record: Record) -> bytes:
-    slot, content = SLOTS[number % 2], encode(number, record, b"")
+    slot, content = SLOTS[number % 2], slot_of(number, record)
     return file[:slot] + content + file[slot + len(content) :]
 
 
@@ -56,7 +58,7 @@ def test_the_newest_record_counts() -> None:
 
 def test_a_writer_that_is_killed_anywhere_in_a_write_leaves_the_record_before() -> None:
     before = written(written(EMPTY, 6, Record(step=6)), 7, Record(step=7, activity="saving"))
-    slot, content = SLOTS[0], encode(8, Record(step=8, loss=0.25, activity="training"), b'{"accuracy":0.5}')
+    slot, content = SLOTS[0], slot_of(8, Record(step=8, loss=0.25, activity="training"), b'{"accuracy":0.5}')
     for cut in range(len(content)):
         torn = before[:slot] + content[:cut] + before[slot + cut :]
         found = decode(torn)
@@ -133,6 +135,35 @@ def test_without_a_supervisor_nothing_happens(monkeypatch: pytest.MonkeyPatch) -
     ddpjob.report(step=1, loss="no number")  # type: ignore[arg-type]
     with ddpjob.activity("saving"):
         pass
+
+
+REPORTS: dict[str, Callable[[int], object]] = {
+    "report_step": lambda step: reporting.report_step(step, step // 3, float(step)),
+    "a loss that is not a number": lambda step: reporting.report_step(step, 1, math.nan),
+    "report": lambda step: ddpjob.report(
+        step=step, total=9, samples=step, checkpoint=step, resumed=step, accuracy=step
+    ),
+    "activity": lambda step: ddpjob.report(activity=f"activity {step}"),
+    "evaluation": lambda _: ddpjob.report(activity="evaluation"),
+    "parts": lambda step: reporting.report_parts({"data": float(step)}),
+    "announces_activities": lambda _: reporting.announces_activities(),
+    "reports_steps": lambda _: reporting.reports_steps(),
+    "starts_over": lambda _: reporting.starts_over(),
+    "count_step": lambda _: reporting.count_step(),
+    "see_bar": lambda step: reporting.see_bar(step, 3, 1, 0.5),
+}
+
+
+@pytest.mark.parametrize("first", REPORTS)
+def test_in_any_order_of_reports_the_file_tells_all_that_was_reported(here: Here, first: str) -> None:
+    reporting.report_step(1, 1, None)
+    for step, name in enumerate([first, *random.choices(list(REPORTS), k=50)], start=2):
+        REPORTS[name](step)
+        reporting.report_step(step, 1, None)
+        assert reporting._current
+        told, reported = decode(here.heartbeats.path(0).read_bytes()), reporting._current.record
+        assert told
+        assert (slot_of(1, told), told.metrics) == (slot_of(1, reported), reported.metrics), f"after {name}"
 
 
 def test_before_anything_is_told_there_is_no_beat(here: Here) -> None:

@@ -359,7 +359,7 @@ def test_where_other_ranks_cannot_go_on_the_epoch_begins_again_and_that_is_said_
 def test_a_sampler_that_shares_its_generator_with_the_model_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     class Lazy(Buckets):
         def __iter__(self) -> Iterator[list[int]]:
-            return ([random.randrange(SAMPLES)] for _ in range(5))
+            return ([random.randrange(SAMPLES) for _ in range(8)] for _ in range(5))
 
     def make() -> Iterable[Any]:
         return DataLoader(Drawing(), batch_sampler=Lazy(random.shuffle))

@@ -1,5 +1,6 @@
 """Decides when a training saves, and under which names the states of its ranks meet."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -35,14 +36,14 @@ class SaveSchedule:
         self._saved_at = time.monotonic()
         self._cost: float | None = None
         self._writing = 0.0
-        self._interval = self._new_interval()
+        self._wishes_at = self._time_of_next()
 
     def decide(self, position: int, step: int, *, ready: bool) -> Wish:
         """Returns what all ranks do at this position.
 
         `ready`: whether this rank may wish to save, if it is time. A rank that does not write never is.
         """
-        if ready and not self._names and (self._missed or self._interval_has_passed()):
+        if ready and not self._names and (self._missed or time.monotonic() >= self._wishes_at):
             self._missed = False
             self._agreement.wish(Wish.SAVE)
         self._agreement.steps = step
@@ -62,7 +63,6 @@ class SaveSchedule:
 
         The arguments are those of `TrainingSaver.reached`, and what `decide` has returned.
         """
-        here = f"at-{position}"
         if decision is not Wish.NOTHING:
             self._names += [f"agreed-{order}" for order in self._agreement.followed] or [self._own_name()]
         due = last or self._counted(step, ends=ends)
@@ -70,25 +70,25 @@ class SaveSchedule:
             self._agreement.wish(Wish.SAVE)
             due = False
         if (self._names or due) and not last and decision is not Wish.STOP and postpones():
-            self._names += [here] * due
+            self._names += [f"at-{position}"] * due
             return []
         names, self._names, self.step = self._names, [], step
         # Ranks with different numbers of batches may agree at a place where another save is due on some of them. They
         # meet at the end of the epoch: there, rank 0 gets all states if it saves.
         if due or (ends and (names or (self._saved_in_epoch and not self._gathers))):
-            names.append(here)
+            names.append(f"at-{position}")
         self._saved_in_epoch = not ends and (self._saved_in_epoch or bool(names))
         return names
 
     def begun(self, seconds: float) -> None:
         """Notes that a save has begun, for which training has waited so many seconds."""
         self._saved_at, self._cost = time.monotonic(), seconds
-        self._interval = self._new_interval()
+        self._wishes_at = self._time_of_next()
 
     def written(self, seconds: float) -> None:
         """Notes how many seconds it took to write a save."""
         self._writing = seconds
-        self._interval = self._new_interval()
+        self._wishes_at = self._time_of_next()
 
     def make_up(self) -> None:
         """Saves as soon as all ranks agree, because the last save was skipped or has failed."""
@@ -105,13 +105,13 @@ class SaveSchedule:
             return step // every > self.step // every  # The program may have made several steps between two calls.
         return ends and self._settings.every_seconds is None
 
-    def _interval_has_passed(self) -> bool:
-        return self._interval is not None and time.monotonic() - self._saved_at >= self._interval
-
-    def _new_interval(self) -> float | None:
+    def _time_of_next(self) -> float:
+        """When this rank wishes the next save; infinity if the program does not save after a number of seconds."""
         every = self._settings.every_seconds
-        if every != AUTO:
-            return every
-        nodes = self._world.world_size // self._world.local_world_size
-        expected = self._settings.mean_time_to_failure or expected_time_to_failure(nodes)
-        return best_interval(expected, self._cost, self._writing)
+        if every is None:
+            return math.inf
+        if every == AUTO:
+            nodes = self._world.world_size // self._world.local_world_size
+            expected = self._settings.mean_time_to_failure or expected_time_to_failure(nodes)
+            every = best_interval(expected, self._cost, self._writing)
+        return self._saved_at + every

@@ -270,14 +270,18 @@ class TrainingSaver:
             StorageFullError, StorageError, SupersededError, ConfigError, DivergedError: A save has failed for good.
         """
         self.check_open()
-        ready = self.world.leads and self._writer is not None and not self._writer.busy
+        writer = self._writer
+        busy = writer is not None and writer.begun and writer.busy
+        ready = self._storage is not None and not busy
         decision = self._schedule.decide(position, where.step, ready=ready)
         if not self.saves:
             return decision
-        if self._writer and self._writer.begun:
+        if writer and writer.begun:
             self.settle()
         self._stops = decision is Wish.STOP
         names = self._schedule.due(decision, position, where.step, ends=ends, last=last, postpones=postpones)
+        if not names and not self._stops:
+            return decision
 
         def own_for(name: str) -> Callable[[], StateDict]:
             return within if within and name != f"at-{position}" else own

@@ -234,7 +234,7 @@ class Training:
         self._step += 1
         self._in_epoch += 1
         known = self._losses.arrived() if loss is None else self._losses.note(self._step, loss)
-        reporting.report(step=self._step, epoch=self._epoch + 1, loss=known)
+        reporting.report_step(self._step, self._epoch + 1, known)
         if metrics:
             reporting.measure(metrics)
 

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-SIGNATURE = b"DDPJHB\0\x04"
+SIGNATURE = b"DDPJHB\0\x05"
 """The first bytes of the file; the last of them is the version."""
 
 FILE_BYTES = 4096
@@ -44,12 +44,18 @@ class Record:
 
     activity: str = "starting"
     metrics: dict[str, float] = field(default_factory=dict)
-    rank: float = math.nan
-    attempt: float = math.nan
     step: float = math.nan
     """The number of the last finished step."""
     step_at: float = math.nan
     """When that step finished, on the monotonic clock, which all processes of a machine share."""
+    step_seconds: float = math.nan
+    """The recent mean time of a step."""
+    epoch: float = math.nan
+    loss: float = math.nan
+    loss_is_nan: float = math.nan
+    """1 if the loss is NaN, because training has diverged; otherwise NaN."""
+    rank: float = math.nan
+    attempt: float = math.nan
     first_step: float = math.nan
     """The number of the first step that finished in this attempt."""
     begins: float = math.nan
@@ -60,16 +66,11 @@ class Record:
     """When the program last reported its activity, by the same clock. It may report one that goes on again."""
     announces: float = math.nan
     """1 if the program has announced, at least once, an activity that takes long between two steps."""
-    epoch: float = math.nan
     total_steps: float = math.nan
-    loss: float = math.nan
-    loss_is_nan: float = math.nan
-    """1 if the loss is NaN, because training has diverged; otherwise NaN."""
     samples: float = math.nan
     """The number of samples per step, across all processes."""
-    step_seconds: float = math.nan
-    """The recent mean time of a step. The next five fields are the mean times of its parts, if they are known."""
     data: float = math.nan
+    """The recent mean times of a step's parts, if they are known."""
     forward: float = math.nan
     backward: float = math.nan
     communication: float = math.nan
@@ -80,22 +81,34 @@ class Record:
     """Seconds since the epoch."""
 
 
-_NUMBERS = Record.__slots__[2:]
-_numbers = attrgetter(*_NUMBERS)
-_CHECKSUM = struct.Struct("<I")
-_CONTENT = struct.Struct(f"<QHH{len(_NUMBERS)}d")
-"""The slot's number, the lengths of the activity and of the metrics (which follow this struct), and the record's
-numbers. The latter are all doubles, which hold every whole number up to 2**53 exactly."""
+_STEP_NUMBERS, _OTHER_NUMBERS = Record.__slots__[2:8], Record.__slots__[8:]
+"""Which numbers change in each step, and which do not. The others are encoded only when they have changed, because
+their memory would have to come into the processor's caches again after each step."""
 
-TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT.size
+_others = attrgetter(*_OTHER_NUMBERS)
+_CHECKSUM = struct.Struct("<I")
+_STEP = struct.Struct(f"<Q{len(_STEP_NUMBERS)}d")
+"""The slot's number, and the numbers of the step. All numbers of a record are doubles, which hold every whole number
+up to 2**53 exactly."""
+_OTHERS = struct.Struct(f"<HH{len(_OTHER_NUMBERS)}d")
+"""The lengths of the activity and of the metrics, which follow this struct, and the other numbers."""
+_CONTENT_BYTES = _STEP.size + _OTHERS.size
+
+TEXT_BYTES = SLOTS[1] - SLOTS[0] - _CHECKSUM.size - _CONTENT_BYTES
 """The space in a slot for the activity and the metrics together."""
 
 
-def encode(number: int, record: Record, metrics: bytes) -> bytes:
-    """Encodes a record as a slot. The metrics are already encoded, because they change less often than the rest."""
+def encode(number: int, record: Record, others: bytes) -> bytes:
+    """Encodes a record as a slot. `others` is what `encode_others` returns for it."""
+    step = record.step, record.step_at, record.step_seconds, record.epoch, record.loss, record.loss_is_nan
+    content = _STEP.pack(number, *step) + others
+    return zlib.crc32(content).to_bytes(_CHECKSUM.size, "little") + content
+
+
+def encode_others(record: Record, metrics: bytes) -> bytes:
+    """Encodes those fields of a record that do not change in each step. The metrics are already encoded."""
     activity = record.activity.encode(errors="replace")
-    content = _CONTENT.pack(number, len(activity), len(metrics), *_numbers(record)) + activity + metrics
-    return _CHECKSUM.pack(zlib.crc32(content)) + content
+    return _OTHERS.pack(len(activity), len(metrics), *_others(record)) + activity + metrics
 
 
 def encode_metrics(metrics: dict[str, float]) -> bytes:
@@ -111,10 +124,14 @@ def decode(file: bytes) -> Record | None:
     newest = max((content for content in contents if content), default=None, key=_number)
     if newest is None:
         return None
-    _, activity, metrics, *numbers = _CONTENT.unpack_from(newest)
-    text = newest[_CONTENT.size :]
+    _, *step = _STEP.unpack_from(newest)
+    activity, metrics, *others = _OTHERS.unpack_from(newest, _STEP.size)
+    text = newest[_CONTENT_BYTES:]
     return Record(
-        text[:activity].decode(errors="replace"), json.loads(text[activity : activity + metrics] or b"{}"), *numbers
+        text[:activity].decode(errors="replace"),
+        json.loads(text[activity : activity + metrics] or b"{}"),
+        *step,
+        *others,
     )
 
 
@@ -126,8 +143,8 @@ def newest_number(file: bytes) -> int:
 def _content(file: bytes, slot: int) -> bytes | None:
     """The content of a slot; None if the slot is not intact."""
     begin = slot + _CHECKSUM.size
-    _, activity, metrics, *_ = _CONTENT.unpack_from(file, begin)
-    content = file[begin : begin + _CONTENT.size + activity + metrics]
+    activity, metrics, *_ = _OTHERS.unpack_from(file, begin + _STEP.size)
+    content = file[begin : begin + _CONTENT_BYTES + activity + metrics]
     (checksum,) = _CHECKSUM.unpack_from(file, slot)
     return content if checksum == zlib.crc32(content) else None
 

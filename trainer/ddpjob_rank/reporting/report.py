@@ -89,6 +89,17 @@ def report(
     teller.write(now)
 
 
+def report_step(step: int, epoch: int, loss: float | None) -> None:
+    """Like `report` with these arguments, but quicker. Call `reports_steps` before."""
+    if teller := _current or _look():
+        record, now = teller.record, time.monotonic()
+        record.epoch = epoch
+        if loss is not None:
+            record.loss, record.loss_is_nan = loss, 1 if loss != loss else math.nan  # noqa: PLR0124  (NaN)
+        teller.finish(step, now)
+        teller.write(now, step_only=True)
+
+
 @contextmanager
 def activity(name: str) -> Iterator[None]:
     """Reports an activity, `name`, for the duration of a block: `saving`, `evaluation`, or another word.
@@ -143,7 +154,7 @@ def starts_over() -> None:
 def announces_activities() -> None:
     """Declares that this program reports an activity whenever it does something long between two steps."""
     if teller := _current or _look():
-        teller.record.announces = 1
+        teller.announce()
 
 
 def count_step(before: int | None = None) -> None:

@@ -10,7 +10,17 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 
-from .heartbeat import FILE_BYTES, SIGNATURE, SLOTS, TEXT_BYTES, Record, encode, encode_metrics, newest_number
+from .heartbeat import (
+    FILE_BYTES,
+    SIGNATURE,
+    SLOTS,
+    TEXT_BYTES,
+    Record,
+    encode,
+    encode_metrics,
+    encode_others,
+    newest_number,
+)
 from .pace import Pace
 
 STARTING, TRAINING, SAVING, EVALUATION, ENDING = "starting", "training", "saving", "evaluation", "ending"
@@ -43,6 +53,8 @@ class Teller:
         self.origin = 0.0
         """The number of steps that were finished before the first counted step."""
         self._metrics = b""
+        self._others = b""
+        """The encoded fields that do not change in each step; empty if they have to be encoded anew."""
         self._measured = False
         """Whether metrics have changed since they were last encoded."""
         self._memory_due = 0.0
@@ -54,8 +66,9 @@ class Teller:
             self._pace.step(step - record.step, now)
         else:
             self._do(TRAINING, now)  # It is unknown when this step began, so the pace does not count it.
+            self._others = b""
         if math.isnan(record.step):
-            record.first_step = step
+            record.first_step, self._others = step, b""
         record.step, record.step_at, record.step_seconds = step, now, self._pace.mean
 
     def begin(self, activity: str, now: float, *, heard: bool = False) -> None:
@@ -66,11 +79,15 @@ class Teller:
         if activity == TRAINING and math.isnan(self.record.step):
             activity = STARTING
         if activity == EVALUATION and not heard:
-            self.record.announces = 1
+            self.announce()
         activity = activity.encode(errors="replace")[:ACTIVITY_BYTES].decode(errors="ignore")
         self.record.activity_at = now
         if activity != self.record.activity:
             self._do(activity, now)
+
+    def announce(self) -> None:
+        """Notes that the program announces what takes long between two steps."""
+        self.record.announces, self._others = 1, b""
 
     def measure(self, name: str, value: float | None) -> None:
         """Sets a metric of the program, or removes it if the value is None."""
@@ -80,17 +97,25 @@ class Teller:
             self.record.metrics[name] = value
         self._measured = True
 
-    def write(self, now: float) -> None:
-        """Writes the whole record into the file, so that a reader sees either all of it or nothing."""
+    def write(self, now: float, *, step_only: bool = False) -> None:
+        """Writes the whole record into the file, so that a reader sees either all of it or nothing.
+
+        `step_only`: since the last call, only `finish` was called, and the epoch and the loss were set.
+        """
+        if not (step_only and self._others) or now >= self._memory_due:
+            self._others = self._encode_others(now)
+        self._number += 1
+        slot = SLOTS[self._number % 2]
+        content = encode(self._number, self.record, self._others)
+        self._page[slot : slot + len(content)] = content
+
+    def _encode_others(self, now: float) -> bytes:
         if now >= self._memory_due:
             self._memory_due = now + MEMORY_SECONDS
             self.record.memory_bytes = _memory_bytes()
         if self._measured:
             self._measured, self._metrics = False, _fitting(self.record.metrics)
-        self._number += 1
-        slot = SLOTS[self._number % 2]
-        content = encode(self._number, self.record, self._metrics)
-        self._page[slot : slot + len(content)] = content
+        return encode_others(self.record, self._metrics)
 
     def _do(self, activity: str, now: float) -> None:
         if self.record.activity == TRAINING:

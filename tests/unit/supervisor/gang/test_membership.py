@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 from ddpjob_rank.machine import interface
 from ddpjob_rank.reporting import copy_handover
-from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record, encode
+from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
 from ddpjob_supervisor.gang.exit_verdict import Membership, Verdict, of_ranks
@@ -50,6 +50,7 @@ from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
+from tests.support.heartbeats import slot_of
 from tests.support.waiting import patience
 from tests.unit.supervisor.gpu.driver import Driver
 
@@ -149,7 +150,7 @@ def test_of_a_rank_that_has_ended_it_says_so(follow: Follow) -> None:
 def test_nothing_of_the_last_attempt_is_told_of_the_next(follow: Follow) -> None:
     async def scene(follower: Follower, _: Sleepers) -> None:
         follower._handle(Start(1, 0, {}))
-        told = encode(1, Record(rank=0, attempt=1, step=7), b"")
+        told = slot_of(1, Record(rank=0, attempt=1, step=7))
         path, slot = follower._node.heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         assert [beat["step"] for beat in follower.beats()] == [7]
@@ -493,7 +494,7 @@ def test_while_ranks_run_a_gpu_that_is_slowed_down_is_told_once_and_shown_with_i
     async def scene(follower: Follower, _: Sleepers) -> None:
         await first_attempt(follower)
         for process in range(2):
-            told = encode(1, Record(rank=process, attempt=1, step=7), b"")
+            told = slot_of(1, Record(rank=process, attempt=1, step=7))
             path, slot = follower._node.heartbeats.path(process), SLOTS[1]
             path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         watching = asyncio.create_task(follower._watch_gpus())
@@ -511,7 +512,7 @@ def test_a_rank_that_is_stopped_is_reported_so(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         await first_attempt(follower)
         for process in range(2):
-            told = encode(1, Record(rank=process, attempt=1, step=7, step_at=0.0), b"")
+            told = slot_of(1, Record(rank=process, attempt=1, step=7, step_at=0.0))
             path, slot = follower._node.heartbeats.path(process), SLOTS[1]
             path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         sleepers.processes[1].send_signal(signal.SIGSTOP)
@@ -563,7 +564,7 @@ def test_a_pod_that_is_to_end_names_the_rank_that_failed_first_be_it_its_own(
 def test_the_last_steps_are_told_before_the_end(follow: Follow) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator = await first_attempt(follower)
-        told = encode(1, Record(rank=0, attempt=1, step=400), b"")
+        told = slot_of(1, Record(rank=0, attempt=1, step=400))
         path, slot = follower._node.heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         for rank in sleepers.ranks:
@@ -627,7 +628,7 @@ def test_how_far_a_failed_rank_had_got_is_told_with_its_end(
 ) -> None:
     async def scene(follower: Follower, sleepers: Sleepers) -> None:
         coordinator = await first_attempt(follower)
-        told = encode(1, Record(**{"rank": 0, "attempt": 1, "step": 400, "counted": 0, **record}), b"")
+        told = slot_of(1, Record(**{"rank": 0, "attempt": 1, "step": 400, "counted": 0, **record}))
         path, slot = follower._node.heartbeats.path(0), SLOTS[1]
         path.write_bytes(EMPTY[:slot] + told + EMPTY[slot + len(told) :])
         for rank in sleepers.ranks:
