@@ -205,7 +205,7 @@ class _Paths:
         }
         needed = list(places.values())
         contract = {variable["name"]: variable.get("value", "") for variable in container["env"]}
-        places[contract[Env.TERMINATION_LOG]] = pod_directory / TERMINATION_LOG
+        places[_expanded(contract[Env.TERMINATION_LOG], contract.get)] = pod_directory / TERMINATION_LOG
         return cls(places, needed)
 
     def rewritten(self, text: str, what: str) -> str:

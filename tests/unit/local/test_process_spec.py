@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER
+from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, CreatePod
 from ddpjob_operator.local import RunDirectory, process_spec
 from ddpjob_operator.local.process_spec import Machine, Ports, ProcessSpec, translate
 
+from tests.unit.engine.builders import a_job
+
 PORTS = Ports(master=1, status=2, control=3)
 RANK_0 = "digits-0-abcde.digits.default.svc:29502"
+CLAIM = {"persistentVolumeClaim": {"claimName": "saved"}}
 LIVING = "127.0.0.1:29502,127.0.0.3:29502"
 
 
@@ -171,3 +174,18 @@ def test_what_is_not_run_or_not_used_on_this_machine_is_told_and_what_nobody_mis
         "envFrom of the trainer container is not used on this machine",
         "volume settings (configMap) is an empty directory on this machine",
     ]
+
+
+@pytest.mark.parametrize("command", [["python"], ["ddpjob-supervise", "--dir=$(DDPJOB_CHECKPOINT_DIR)"]])
+@pytest.mark.parametrize("path", ["/saved/$(NODE_RANK)", "/saved/a$$b", "/saved/$"])
+def test_the_program_gets_the_directory_that_is_mounted_although_kubernetes_expands_variables(
+    path: str, command: list[str], tmp_path: Path
+) -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": command}]}}
+    actions = a_job(checkpoint={"path": path, "volume": CLAIM}, template=template).decision.actions
+    (pod,) = (action.build() for action in actions if isinstance(action, CreatePod))
+    assert path in {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+    machine = Machine(tmp_path, PORTS, threads=1, environment={})
+    process = translate(pod, RunDirectory(tmp_path / "run"), tmp_path / "pod", machine)
+    assert process.env["DDPJOB_CHECKPOINT_DIR"] == str(tmp_path / "run" / "volumes" / "saved")
+    assert process.argv[1:] in ([], [f"--dir={tmp_path}/run/volumes/saved"])

@@ -15,6 +15,7 @@ from ddpjob_operator.api.contract import (
     TERMINATION_LOG_PATH,
     Env,
 )
+from ddpjob_operator.api.entrypoint import literal
 from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
@@ -55,7 +56,7 @@ def by_name(env: Sequence[Manifest]) -> Iterator[Manifest]:
     """Yields the variables as a supervisor sees them, with packed variables under their own names."""
     for variable in env:
         if variable["name"] == Env.SUPERVISOR:
-            yield from _listed(json.loads(variable["value"]))
+            yield from ({"name": name, "value": value} for name, value in json.loads(variable["value"]).items())
         else:
             yield variable
 
@@ -77,7 +78,9 @@ def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]
 
 
 def _listed(values: Mapping[str, object]) -> list[Manifest]:
-    return [{"name": name, "value": str(value)} for name, value in values.items() if value is not None]
+    """The variables as a container lists them, escaped: Kubernetes expands `$(NAME)` here, but not in a mountPath."""
+    known = {name: str(value) for name, value in values.items() if value is not None}
+    return [{"name": name, "value": value} for name, value in zip(known, literal([*known.values()]), strict=True)]
 
 
 def _world(job: DDPJob, node: int) -> dict[str, object]:
