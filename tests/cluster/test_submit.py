@@ -19,6 +19,8 @@ from tests.support.waiting import patience
 
 from .test_cli import User
 
+OPTIONS = ("--source", ".", "--nodes", "2", "--gpus-per-node", "8", "--env-from", "tokens")
+TO_A_SECRET = "Values that only the job should know belong in a Secret: --env-from SECRET"
 SCRIPT = "import model\n"
 
 
@@ -68,7 +70,7 @@ def bind(engineer: Engineer, role: dict[str, Any]) -> None:
 
 def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job_runs_it(engineer: Engineer) -> None:
     bind(engineer, named(render())["ClusterRole", "ddpjob-edit"])
-    words = ("train.py", "--source", ".", "--nodes", "2", "--gpus-per-node", "8", "--", "--lr", "0.1")
+    words = ("train.py", *OPTIONS, "--", "--lr", "0.1")
     assert engineer.submit("--dry-run", *words)[0] == 0, engineer.printed
     code, printed = engineer.submit("--dry-run", "-o", "yaml", *words)
     assert (code, engineer.codes(), engineer.job("train")) == (0, {}, None), printed
@@ -79,7 +81,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert said.splitlines()[:4] == [
         "packed 2 files, 13 bytes: model.py, train.py",
         "not packed, because it may hold secrets (1): .env",
-        "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
+        f"To send one anyway: --include FILE. {TO_A_SECRET}",
         f"train: 2 nodes x 8 processes, submitted to namespace {engineer.namespace} of context plant",
     ]
     ((name, first),) = engineer.codes().items()
@@ -88,7 +90,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert would_be["spec"]["template"] == job["spec"]["template"]
     trainer = job["spec"]["template"]["spec"]["containers"][0]
     assert (trainer["command"], trainer["args"]) == (["ddpjob-supervise", "train.py"], ["--lr", "0.1"])
-    assert "image" not in trainer
+    assert (trainer["envFrom"], "image" in trainer) == ([{"secretRef": {"name": "tokens"}}], False)
     (owner,) = first["metadata"]["ownerReferences"]
     assert (owner["uid"], first["immutable"]) == (job["metadata"]["uid"], True)
     assert not owner.get("blockOwnerDeletion"), "for which a strict cluster asks a right that users do not have"

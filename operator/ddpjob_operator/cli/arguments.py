@@ -63,8 +63,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     ours = mistakes.with_our_flags(words)
     arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
+    target = arguments.target if arguments.command in RUNS_A_PROGRAM else None
+    if getattr(arguments, "resume", None) is not None and (unknown or ours != words):
+        _refuse(mistakes.not_with_resume(words, ours, unknown, target))
     if unknown:
-        target = arguments.target if arguments.command in RUNS_A_PROGRAM else None
         _refuse(mistakes.unknown_arguments(ours, unknown, target, program))
     if ours != words:
         _refuse(mistakes.foreign_flags(words, ours, program))
@@ -222,6 +224,14 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program = command.add_argument_group("program")
     _how(program)
+    program.add_argument(
+        "--env-from",
+        action="append",
+        default=[],
+        metavar="SECRET",
+        help="a Secret whose keys become variables for the ranks, such as the credentials of an object store (can be"
+        " repeated)",
+    )
     program.add_argument("--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
     program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs per node (default: none)")
     _processes(program, "one per GPU, else 1")

@@ -40,6 +40,7 @@ LEFT_OUT = {
     "-c": "the only logs are those of the container trainer",
     "--container": "the only logs are those of the container trainer",
     "--all": "name each of them",
+    "--env-from": "on this machine ranks have the variables of your shell",
     "--force": "nothing here needs it",
     "-r": "nothing here needs it",
     "-rf": "nothing here needs it",
@@ -84,6 +85,8 @@ PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun
 """Programs that a user may name where ddpjob expects a script."""
 
 FILES = (".yaml", ".yml", ".json")
+
+AS_STARTED = "cannot be given with --resume, which continues a run as it was started"
 
 
 def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> str:
@@ -163,6 +166,12 @@ def unknown_arguments(
     ours = [word for word in words if word not in {script, *own}]
     right = _line(*ours, script, "--", *own, *after)
     return f"unrecognized arguments: {' '.join(own)}; put the script's own arguments after --, as in: {right}"
+
+
+def not_with_resume(words: Sequence[str], ours: Sequence[str], unknown: Sequence[str], target: str | None) -> str:
+    """The message for unrecognized arguments beside --resume. `target` may be the value of an unknown flag."""
+    wrong = (word for word in words if word not in ours or word in {*unknown, target})
+    return f"{' '.join(wrong)} {AS_STARTED}"
 
 
 def foreign_flags(words: Sequence[str], ours: Sequence[str], program: Sequence[str] | None) -> str:

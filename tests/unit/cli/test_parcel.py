@@ -72,10 +72,16 @@ def test_what_may_hold_secrets_is_counted_and_named_and_listed_whole_on_demand()
     brief = submitted("src/train.py --source src --env HF_TOKEN=x --env OMP_NUM_THREADS=1").told
     assert brief[1:] == (
         "not packed, because they may hold secrets (7): 0.key, 1.key, 2.key, 3.key, 4.key and 2 more",
-        "To send one anyway: --include FILE. Values that only the job should know belong in a Secret",
+        (
+            "To send one anyway: --include FILE. Values that only the job should know belong in a Secret:"
+            " --env-from SECRET"
+        ),
         "not packed: out (a link that leads out of the folder)",
         "To list all of them: --dry-run",
-        "everyone who may see the job can read HF_TOKEN; put secret values into a Secret",
+        (
+            "everyone who may see the job can read HF_TOKEN; put secret values into a Secret, and name it with"
+            " --env-from"
+        ),
     )
     whole = submitted("src/train.py --source src --dry-run --include src/3.key").told
     assert "3.key" in whole[0]

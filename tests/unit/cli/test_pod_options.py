@@ -24,6 +24,9 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a volume of nothing": ({"volumes": [":/data"]}, "--volume :/data: must be CLAIM:/path"),
     "an image without a place": ({"image_volumes": ["code:1"]}, "--image-volume code:1: must be IMAGE:/path"),
     "two volumes at one place": ({"volumes": ["a:/data", "b:/data"]}, "two volumes cannot be mounted at /data"),
+    "a Secret of kubectl's": ({"secrets": ["secret/store"]}, "--env-from secret/store: must be the name of a Secret"),
+    "a Secret without a name": ({"secrets": ["store", ""]}, "--env-from : must be the name of a Secret"),
+    "a Secret with a capital letter": ({"secrets": ["Store"]}, "--env-from Store: must be the name of a Secret"),
     "a queue that is no label": ({"queue": "no label!"}, "--queue no label!: must be the name of a queue"),
 }
 
@@ -101,6 +104,15 @@ def test_without_a_search_path_of_the_users_own_that_of_the_image_is_not_hidden_
     (install,), (trainer,) = pod["initContainers"], pod["containers"]
     assert not {"env", "resources"} & install.keys()
     assert trainer["env"] == [{"name": "PYTHONPATH", "value": "/ddpjob/packages/site"}]
+
+
+def test_the_trainer_and_what_installs_its_packages_get_the_variables_of_secrets() -> None:
+    wanted = PodOptions(secrets=["store", "tokens", "store"], code="ddpjob-code-1", packages=["einops"])
+    pod = with_pod_options(document(), wanted)["spec"]["template"]["spec"]
+    unpack, install = pod["initContainers"]
+    (trainer,) = pod["containers"]
+    assert trainer["envFrom"] == [{"secretRef": {"name": "store"}}, {"secretRef": {"name": "tokens"}}]
+    assert (install["envFrom"], "envFrom" in unpack) == (trainer["envFrom"], False)
 
 
 @pytest.mark.parametrize(

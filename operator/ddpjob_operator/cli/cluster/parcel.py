@@ -71,6 +71,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         memory=given.memory,
         volumes=given.volume,
         image_volumes=given.image_volume,
+        secrets=given.env_from,
         queue=given.queue,
         code=code["metadata"]["name"] if code else None,
         works_in_code=program_here is not None,
@@ -125,7 +126,10 @@ def _packed(source: Source, *, whole: bool) -> Iterator[str]:
     if secret:
         named = _named(secret, FIRST, whole=whole)
         yield f"not packed, because {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
-        yield "To send one anyway: --include FILE. Values that only the job should know belong in a Secret"
+        yield (
+            "To send one anyway: --include FILE. Values that only the job should know belong in a Secret:"
+            " --env-from SECRET"
+        )
     if others:
         yield f"not packed: {_named(others, FIRST, whole=whole)}"
     if not whole and max(len(secret), len(others)) > FIRST:
@@ -140,7 +144,10 @@ def _named(names: Sequence[str], most: int, *, whole: bool) -> str:
 def _readable(env: Sequence[str]) -> Iterator[str]:
     """A warning about variables whose names look secret: everyone who may read the job can read their values."""
     if exposed := [name for name in (variable.partition("=")[0] for variable in env) if SECRET_NAME.search(name)]:
-        yield f"everyone who may see the job can read {', '.join(exposed)}; put secret values into a Secret"
+        yield (
+            f"everyone who may see the job can read {', '.join(exposed)}; put secret values into a Secret, and name"
+            " it with --env-from"
+        )
 
 
 def _beside(given: argparse.Namespace) -> Iterator[str]:

@@ -17,6 +17,7 @@ from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
 QUANTITY = re.compile(r"(\d+|\d*\.\d+)(m|k|[KMGTPE]i?)?")
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+SECRET = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 GPU = "nvidia.com/gpu"
 
 CODE_DIRECTORY = "/ddpjob/code"
@@ -60,6 +61,8 @@ class PodOptions:
     """Each has the form `CLAIM:/path`."""
     image_volumes: Sequence[str] = ()
     """Each has the form `IMAGE:/path`."""
+    secrets: Sequence[str] = ()
+    """The names of Secrets whose keys are variables of the trainer."""
     queue: str | None = None
     code: str | None = None
     """Name of the ConfigMap with the code."""
@@ -95,6 +98,7 @@ def with_pod_options(document: Json, wanted: PodOptions) -> Json:
     volumes, mounts = [*_volumes(wanted)], [*_mounts(wanted)]
     _check_places([mount["mountPath"] for mount in mounts])
     trainer = trainer | _set(
+        envFrom=_secrets(wanted) or None,
         resources=_resources(wanted),
         workingDir=CODE_DIRECTORY if wanted.code and wanted.works_in_code else None,
         volumeMounts=mounts or None,
@@ -122,6 +126,13 @@ def _labels(wanted: PodOptions) -> Json:
     if not LABEL.fullmatch(wanted.queue):
         raise BadInputError(f"--queue {wanted.queue}: must be the name of a queue")
     return {"labels": {QUEUE_LABEL: wanted.queue}}
+
+
+def _secrets(wanted: PodOptions) -> list[Json]:
+    for name in wanted.secrets:
+        if not SECRET.fullmatch(name):
+            raise BadInputError(f"--env-from {name}: must be the name of a Secret, such as checkpoint-store")
+    return [{"secretRef": {"name": name}} for name in dict.fromkeys(wanted.secrets)]
 
 
 def _resources(wanted: PodOptions) -> Json | None:
@@ -208,6 +219,7 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
         **_set(
             workingDir=trainer.get("workingDir"),
             env=(_with_path(own) if any(variable["name"] == PATH for variable in own) else own) or None,
+            envFrom=trainer.get("envFrom"),
         ),
         **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",

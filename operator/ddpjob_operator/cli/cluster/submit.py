@@ -31,6 +31,7 @@ POLL_SECONDS = 0.2
 OF_A_PROGRAM = (
     *("module", "env", "max_restarts", "start_method", "nodes", "gpus_per_node", "procs_per_node", "name"),
     *(
+        "env_from",
         "source",
         "include",
         "pip",
