@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import Runs
+from ddpjob_operator.local import NoRunError, Runs
 from ddpjob_operator.text import visible
 
 from .checkpoint import checkpoint
@@ -27,7 +27,7 @@ from .run import run
 from .screen import drop_output, is_of_output
 from .status import stacks, status, watch
 from .stop import stop
-from .target import on_cluster, runs_of
+from .target import if_on_cluster, on_cluster, runs_of
 from .validate import validate
 from .version import version
 
@@ -107,7 +107,10 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
 
         return call(arguments)
     runs = runs_of(arguments)
-    return HERE.get(arguments.command, _refuse)(arguments, runs)
+    try:
+        return HERE.get(arguments.command, _refuse)(arguments, runs)
+    except NoRunError as error:
+        raise BadInputError(f"{error}{if_on_cluster(arguments)}") from None
 
 
 def _status(arguments: argparse.Namespace, runs: Runs) -> int:

@@ -52,12 +52,18 @@ def exit_code(status: DDPJobStatus) -> int:
 
 def how_to_resume(command: str, status: DDPJobStatus) -> list[str]:
     """Lines that tell the user how to go on with a stopped run; the last line has the command."""
-    unknown = status.attempt and status.checkpoint is None
-    start_over = [
-        "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
-        'The tutorial "Make your script resume" shows how to change that.',
-    ]
-    return [*(start_over if unknown else []), f"Go on with: {command}"]
+    if not status.attempt or status.checkpoint is not None:
+        lost = []
+    elif status.progress is None or status.progress.step is None:  # It may not have begun to train.
+        lost = [
+            "No step and no checkpoint is known: if it has trained, it starts over, unless it finds what it saved."
+        ]
+    else:
+        lost = [
+            "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
+            'The tutorial "Make your script resume" shows how to change that.',
+        ]
+    return [*lost, f"Go on with: {command}"]
 
 
 def about_a_file(error: OSError) -> str:

@@ -38,6 +38,7 @@ from .attached import Attached, check_attach
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
+from .mistakes import AS_STARTED
 from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
@@ -144,10 +145,9 @@ def _former(arguments: argparse.Namespace, runs: Runs) -> Wanted:
     Raises:
         BadInputError: there is no such run, or an option would change it.
     """
-    as_started = "cannot be given with --resume, which continues a run as it was started"
     if arguments.target is not None:
-        raise BadInputError(f"{arguments.target} {as_started}")
-    program.refuse_options(arguments, program.OPTIONS, as_started)
+        raise BadInputError(f"{arguments.target} {AS_STARTED}")
+    program.refuse_options(arguments, program.OPTIONS, AS_STARTED)
     directory = find_run(runs, arguments.resume)
     going = _going_on(directory)
     return Wanted(going, going.to_document(), directory=directory)
@@ -199,6 +199,8 @@ def _run(
     if wanted.directory:
         wanted, directory, lock = _found(wanted, runs)
     backend, reason = choose_backend(wanted.job.spec, gpus)
+    if wanted.directory:  # Its spec holds the backend that was chosen for its first attempt.
+        reason = "as before"
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
     wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)

@@ -22,7 +22,8 @@ from ddpjob_operator.text import visible
 from .invocation import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "checkpoint", "delete"})
-"""Commands that are for a cluster if no run on this machine has the given name, even without a kubeconfig."""
+"""Commands that are for the cluster of this pod if no run here has the given name, even without a kubeconfig."""
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
 T = TypeVar("T")
@@ -55,10 +56,16 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
         return True
     runs = runs_of(arguments)
     if not (arguments.name in names_in_use(runs.directory) if arguments.name else find_runs(runs.directory)):
-        return _has_kubeconfig() or arguments.command in CHANGES
+        return _has_kubeconfig() or (arguments.command in CHANGES and _is_file(SERVICE_ACCOUNT))
     if _has_kubeconfig():
         _check_only_here(arguments)
     return False
+
+
+def if_on_cluster(arguments: argparse.Namespace) -> str:
+    """What to do if the job that is not on this machine is on a cluster, as a sentence after an error."""
+    either = hasattr(arguments, "cluster") and not given(arguments, LOCAL_FLAGS)
+    return ". If the job is on a cluster, set KUBECONFIG, or give --kubeconfig" if either and arguments.name else ""
 
 
 def means_cluster(arguments: argparse.Namespace) -> bool:

@@ -5,7 +5,18 @@ from .lifecycle import end_ranks, open_job, remove_run, stop_job
 from .local_spec import differences, spec_for_this_machine
 from .look import look, status_page
 from .machine import choose_backend, visible_gpus
-from .registry import Runs, all_runs, find_run, find_runs, known_runs, names_in_use, register, registered, unregister
+from .registry import (
+    NoRunError,
+    Runs,
+    all_runs,
+    find_run,
+    find_runs,
+    known_runs,
+    names_in_use,
+    register,
+    registered,
+    unregister,
+)
 from .run_directory import REQUEST_SIGNAL, RUNS, RunDirectory
 from .runner import ASIDE, Runner, check_runs_here
 
@@ -14,6 +25,7 @@ __all__ = [
     "REQUEST_SIGNAL",
     "RUNS",
     "Lock",
+    "NoRunError",
     "RunDirectory",
     "Runner",
     "Runs",

@@ -61,6 +61,10 @@ def registered() -> Iterator[RunDirectory]:
             yield RunDirectory(link.readlink())
 
 
+class NoRunError(BadInputError):
+    """There is no such run on this machine."""
+
+
 def find_runs(runs: Path) -> dict[str, RunDirectory]:
     """The runs under a directory, by name."""
     return {file.parent.name: RunDirectory(file.parent) for file in sorted(runs.glob("*/job.json"))}
@@ -96,7 +100,8 @@ def find_run(runs: Runs, name: str | None) -> RunDirectory:
     """The run `name`, whether under `runs` or, if `runs` was not named, registered. If `name` is None, the only run.
 
     Raises:
-        BadInputError: there is no such run, or there are several such runs; or `runs` was named, and does not exist.
+        NoRunError: there is no such run.
+        BadInputError: there are several such runs; or `runs` was named, and does not exist.
     """
     known = known_runs(runs)
     named = known if name is None else [run for run in known if run.root.name == name]
@@ -105,10 +110,10 @@ def find_run(runs: Runs, name: str | None) -> RunDirectory:
     if len(named) == 1:
         return named[0]
     if not known and (name is None or not runs.named):
-        raise BadInputError(f"no runs under {runs}; start one with: ddpjob run FILE")
+        raise NoRunError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if not named:
         others = f"; there is {_names(known)}" if known else ""
-        raise BadInputError(f"no run named {name} under {runs}{others}")
+        raise NoRunError(f"no run named {name} under {runs}{others}")
     if name is None:
         raise BadInputError(f"which run? {_names(known)}")
     places = ", ".join(sorted(str(run.root.parent) for run in named))

@@ -62,7 +62,12 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) ->
 @pytest.mark.parametrize(
     ("config", "arguments", "code", "message"),
     [
-        (None, ["delete", "x"], 2, "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig"),
+        (
+            None,
+            ["delete", "x", "--cluster"],
+            2,
+            "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig",
+        ),
         (None, ["status", "--kubeconfig", "nowhere"], 2, "no kubeconfig nowhere; name a file that exists"),
         (CONFIG, ["status", "--context", "hare"], 2, "no context named hare in"),
         (CONFIG, ["status", "--context", "hare"], 2, "did you mean here?"),

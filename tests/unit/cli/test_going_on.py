@@ -4,10 +4,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJobStatus
+from ddpjob_operator.cli import run
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.change import suspend
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.phrases import INTERRUPTED, how_to_resume
 from ddpjob_operator.cli.run import _succeeded_already
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.local import Lock, RunDirectory
@@ -31,6 +33,15 @@ def test_what_another_process_has_changed_until_it_let_go_is_heeded(
     assert said.out.splitlines()[-1] == (
         "digits has succeeded already. Start over with: ddpjob run --fresh --resume digits"
     )
+
+
+def test_a_run_that_goes_on_does_not_name_a_field_as_the_reason_for_its_backend(
+    digits: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits.save(a_job(nodes=2, backend="Gloo").running().snapshot.job)  # As the first attempt has stored it.
+    monkeypatch.setattr(run, "_carry_on", lambda *_: True)
+    assert call(parse(["run", "--resume", "digits"])) == INTERRUPTED
+    assert "2 nodes x 1 process, backend gloo (as before), going on from attempt 1\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -61,16 +72,38 @@ def test_a_file_that_was_edited_after_its_job_has_succeeded_is_told_from_one_tha
     assert sorted(names.removesuffix(f". {anew}").split(", ")) == changed.split(", ")
 
 
+STARTS_OVER = [
+    "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
+    'The tutorial "Make your script resume" shows how to change that.',
+]
+UNKNOWN = ["No step and no checkpoint is known: if it has trained, it starts over, unless it finds what it saved."]
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"progress": {"step": 3}}, STARTS_OVER),
+        ({"progress": {"step": 30}, "checkpoint": {"step": 20}}, []),
+        ({"progress": {"activity": "Loading"}}, UNKNOWN),
+        ({}, UNKNOWN),
+        ({"attempt": 0}, []),
+    ],
+)
+def test_who_stops_a_run_is_told_that_it_starts_over_only_if_it_has_trained(
+    known: dict[str, Any], said: list[str]
+) -> None:
+    status = DDPJobStatus.model_validate({"attempt": 1, **known})
+    assert how_to_resume("ddpjob run --resume digits", status) == [*said, "Go on with: ddpjob run --resume digits"]
+
+
 @pytest.mark.parametrize(("saved", "known"), [(None, False), ({"step": 20}, True)])
 def test_who_suspends_a_job_on_a_cluster_is_told_if_no_checkpoint_is_known_of(
     capsys: pytest.CaptureFixture[str], saved: dict[str, int] | None, *, known: bool
 ) -> None:
     volume = {"persistentVolumeClaim": {"claimName": "claim"}}
     document = a_job(nodes=2, checkpoint={"path": "/out", "volume": volume}).running().snapshot.job.to_document()
-    document["status"] |= {"checkpoint": saved} if saved else {}
+    document["status"] |= {"progress": {"step": 30}, **({"checkpoint": saved} if saved else {})}
     jobs = Mock(get=lambda _: document)
     assert suspend(jobs, "digits") == 0
     jobs.suspend.assert_called_once()
-    unknown = "No checkpoint is known: the script starts over, unless the script itself finds what it has saved."
-    how = 'The tutorial "Make your script resume" shows how to change that.'
-    assert (f"{unknown}\n{how}\nGo on with:" in capsys.readouterr().out) is not known
+    assert ("\n".join([*STARTS_OVER, "Go on with:"]) in capsys.readouterr().out) is not known

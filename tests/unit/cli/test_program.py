@@ -234,6 +234,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "run --nodes 2 torchrun --nnodes 2 train.py",
             "after --, as in: ddpjob run --nodes 2 -- torchrun --nnodes 2 train.py",
         ),
+        ("run train.py --env-from s", "leave out --env-from: on this machine ranks have the variables of your shell"),
         ("run -f job.yaml", "-f; leave out -f: name the file without it"),
         ("run train.py --nodes", "argument --nodes: expected one argument; see: ddpjob run --help"),
         ("run train.py --nodes 1e9", "argument --nodes: 1e9 is not a whole number, such as 2"),
@@ -326,6 +327,10 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         ("run --resume train", "no runs under ddpjob-runs; start one with: ddpjob run"),
         ("run train.py --resume train", "train.py cannot be given with --resume"),
         ("run --resume train --nodes 2", "--nodes cannot be given with --resume"),
+        ("run --resume train --every 10", "--every 10 cannot be given with --resume"),
+        ("run --every 10 --resume=train -- --lr 1", "--every 10 cannot be given with --resume"),
+        ("run train.py --resume train --every=10", "train.py --every=10 cannot be given with --resume"),
+        ("run --resume train --nnodes 2", "error: --nnodes cannot be given with --resume"),
         ("init job.yaml", "job.yaml is a YAML file already; check it with: ddpjob validate job.yaml"),
         ("init train.py -o job.yaml", "job.yaml exists already; remove it, or choose another with --output"),
         ("validate wrong.yaml nowhere.yaml", "spec.nodes: 0 is too small"),
@@ -342,13 +347,31 @@ def test_a_mistake_gets_one_message(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("words", ["submit job.yaml", "delete digits", "resume digits", "status --cluster"])
+@pytest.mark.parametrize("words", ["submit job.yaml", "delete digits --cluster", "status --cluster"])
 def test_without_a_cluster_it_is_said_how_to_name_one(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *words.split()) == 2
     said = "no cluster is named: there is no kubeconfig at nowhere (KUBECONFIG)."
     assert capsys.readouterr().err == f"error: {said} Set KUBECONFIG to yours, or give --kubeconfig\n"
+
+
+ANYWHERE = (
+    *("status", "status -w", "status --stacks", "logs", "logs -f", "checkpoint", "suspend", "resume"),
+    *("scale --nodes 2", "delete"),
+)
+"""Calls of the commands for a job that may be on this machine or on a cluster, without its name."""
+
+
+@pytest.mark.parametrize("command", ANYWHERE)
+def test_without_a_cluster_a_name_that_nobody_has_is_first_a_run_that_does_not_exist(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *command.split(), "nothing") == 2
+    here = "no runs under ddpjob-runs; start one with: ddpjob run FILE"
+    assert capsys.readouterr().err == (
+        f"error: {here}. If the job is on a cluster, set KUBECONFIG, or give --kubeconfig\n"
+    )
 
 
 @pytest.mark.parametrize("words", ["run train.py", "run -m package.train"])

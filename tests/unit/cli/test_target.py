@@ -94,14 +94,20 @@ def test_a_cluster_that_does_not_answer_keeps_nobody_from_a_run_of_this_machine(
     assert capsys.readouterr().err.startswith(said)
 
 
-def test_a_change_is_for_a_cluster_unless_there_is_a_run_of_that_name(kubeconfig: Path, tmp_path: Path) -> None:
+def test_in_a_pod_a_change_is_for_its_cluster_unless_there_is_a_run_of_that_name(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not kubeconfig.exists()
-    assert asked("suspend", "digits") is True, "there it is told that no cluster is named"
+    assert asked("suspend", "digits") is False
+    monkeypatch.setattr(target, "SERVICE_ACCOUNT", tmp_path / "token")
+    (tmp_path / "token").touch()
+    assert asked("suspend", "digits") is True
+    assert asked("status", "digits") is False
     run_of("digits", tmp_path)
     assert asked("suspend", "digits") is False
     assert asked("scale", "digits", "--nodes", "3") is False
     assert asked("delete", "digits") is False
-    assert asked("resume", "other") is True
+    assert asked("checkpoint", "other") is True
 
 
 @pytest.mark.parametrize(
