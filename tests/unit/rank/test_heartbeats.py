@@ -321,16 +321,21 @@ class Tensor:
         ({"loss": 3}, ("loss", 3.0), ""),
         ({"loss": math.inf}, ("loss", math.inf), ""),
         ({"loss": OnGpu()}, ("loss", None), "it is on a GPU: pass loss.item() where the value is read anyway"),
-        ({"loss": "low"}, ("loss", None), "report(loss=…): left out, because it is not a number"),
-        ({"loss": 10**400}, ("loss", None), "report(loss=…): left out, because it is not a number"),
-        ({"step": "x"}, ("step", None), "report(step=…): left out, because it is not a whole number"),
-        ({"step": OnGpu()}, ("step", None), "report(step=…): left out"),
-        ({"step": -1}, ("step", None), "report(step=…): left out"),
-        ({"step": 2**60}, ("step", None), "report(step=…): left out"),
-        ({"step": math.nan}, ("step", None), "report(step=…): left out"),
+        ({"loss": "low"}, ("loss", None), "loss=…: left out of the report, because it is not a number"),
+        (
+            {"loss": "0.5"},
+            ("loss", None),
+            "loss=…: left out of the report, because it is not a number: it is a string",
+        ),
+        ({"loss": 10**400}, ("loss", None), "loss=…: left out of the report, because it is not a number"),
+        ({"step": "x"}, ("step", None), "step=…: left out of the report, because it is not a whole number"),
+        ({"step": OnGpu()}, ("step", None), "step=…: left out of the report"),
+        ({"step": -1}, ("step", None), "step=…: left out of the report"),
+        ({"step": 2**60}, ("step", None), "step=…: left out of the report"),
+        ({"step": math.nan}, ("step", None), "step=…: left out of the report"),
         ({"epoch": 2.0}, ("epoch", 2), ""),
-        ({"grades": [1, 2]}, ("metrics", {}), "report(grades=…): left out, because it is not a number"),
-        ({"x" * 3000: 1.0}, ("metrics", {}), "left out, because all metrics must fit into"),
+        ({"grades": [1, 2]}, ("metrics", {}), "grades=…: left out of the report, because it is not a number"),
+        ({"x" * 3000: 1.0}, ("metrics", {}), "left out of the report, because all metrics must fit into"),
         ({"accuracy": -math.inf}, ("metrics", {"accuracy": -math.inf}), ""),
     ],
 )
@@ -344,6 +349,19 @@ def test_what_cannot_be_told_is_left_out_and_that_is_said_once(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == bool(warning), said
     assert warning in "".join(said)
+
+
+@pytest.mark.parametrize("value", ["high", "0.5", [1, 2], None])
+def test_a_metric_of_training_that_is_no_number_is_told_of_once_also_without_a_supervisor(
+    value: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
+    reporting._forget()
+    monkeypatch.setattr(teller, "_warned", set())
+    for _ in range(3):
+        reporting.measure({"accuracy": value, "far": OnGpu(), "f1": 0.5})
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("warning: accuracy=…: left out of the report, because it is not a number: ")
 
 
 def test_a_loss_that_has_diverged_is_told_and_so_are_metrics(here: Here) -> None:

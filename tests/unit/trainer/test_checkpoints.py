@@ -119,12 +119,13 @@ def test_a_request_that_comes_while_a_save_is_written_is_fulfilled_after_it(
     checkpoints.resume()
     write, may_write = CheckpointDirectory.write, threading.Event()
     monkeypatch.setattr(CheckpointDirectory, "write", lambda *args: may_write.wait() and write(*args))
+    begun = []
     for step in (1, 2):
         checkpoints._saver._agreement.wish(Wish.SAVE)
-        checkpoints.save_if_due(step)
+        begun.append(checkpoints.save_if_due(step))
     may_write.set()
     wait_for_the_writer(checkpoints)
-    checkpoints.save_if_due(3)
+    assert [*begun, checkpoints.save_if_due(3)] == [True, False, True]
     checkpoints._saver.finish()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000003"]
 
@@ -168,6 +169,19 @@ def test_without_a_directory_nothing_is_saved_and_resumed(capsys: pytest.Capture
 def test_checkpoints_need_something_to_save() -> None:
     with pytest.raises(ConfigError, match="has nothing to save: pass the objects by name"):
         Checkpoints()
+
+
+@pytest.mark.parametrize("owner", [ddpjob.Checkpoints, ddpjob.Training])
+def test_objects_are_passed_by_name(owner: Any) -> None:
+    model = nn.Linear(1, 1)
+    for named in ({}, {"optimizer": SGD(model.parameters(), lr=0.1)}):
+        with pytest.raises(ConfigError) as refused:
+            owner(model, **named)
+        name = owner.__name__
+        assert str(refused.value) == (
+            f"{name}(…) takes no objects without names: pass the objects by name, as in {name}(model=net,"
+            " optimizer=opt)"
+        )
 
 
 def test_newest_is_the_newest_whole_checkpoint_and_changes_nothing(

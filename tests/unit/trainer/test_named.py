@@ -169,6 +169,30 @@ def test_objects_that_only_one_of_both_has_are_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("saved", "present", "meant"),
+    [
+        ("model", "modle", "model"),
+        ("optimizer", "optimiser", "optimizer"),
+        ("model.generator", "model.genrator", "model.generator"),
+        ("scaler", "scheduler", None),
+        ("model", "ema", None),
+    ],
+)
+def test_an_object_with_a_misspelled_name_is_refused_with_the_name_of_the_checkpoint(
+    saved: str, present: str, meant: str | None
+) -> None:
+    states = {name: nn.Linear(1, 1).state_dict() for name in (saved, "critic")}
+    named = Named({present: nn.Linear(1, 1), "critic": nn.Linear(1, 1)})
+    if meant is None:
+        assert len(named.load(states)) == 2
+        return
+    with pytest.raises(ConfigError, match=f"no state of {present}, but one of {meant}: did you mean {meant}?"):
+        named.load(states)
+    both = Named({present: nn.Linear(1, 1), saved: nn.Linear(1, 1)})
+    assert len(both.load(states)) == 2, "a new object beside the saved one"
+
+
 def test_an_object_without_a_state_is_refused_by_name_and_type() -> None:
     refusal = "model.d is a list, which has no state_dict() and load_state_dict(), so its state cannot be saved and"
     with pytest.raises(ConfigError, match=re.escape(refusal)):

@@ -352,7 +352,7 @@ def test_where_other_ranks_cannot_go_on_the_epoch_begins_again_and_that_is_said_
         other = ResumableLoader(make(3), rank=rank, size=3)
         other.restore(states)
         assert len(list(other.batches(0))) == len(list(make(3)))  # type: ignore[call-overload]
-    assert (said := capfd.readouterr().err).count("epoch 0 begins again") == 1
+    assert (said := capfd.readouterr().err).count("epoch 1 begins again") == 1
     assert reason in said
 
 
@@ -408,7 +408,7 @@ def test_an_iterator_resumes_epochs_only_and_is_named_once(capfd: pytest.Capture
     loader.state()
     assert capfd.readouterr().err.count("the position in range_iterator is unknown") == 1
     assert len(list(cut(loader, make).batches(0))) == 6
-    assert "epoch 0 begins again" in capfd.readouterr().err
+    assert "epoch 1 begins again" in capfd.readouterr().err
 
 
 def test_batches_out_of_order_have_no_position() -> None:
@@ -449,7 +449,7 @@ def test_a_state_that_the_loader_refuses_is_a_mistake_and_says_so() -> None:
 
 
 def test_an_epoch_without_batches_names_the_rank() -> None:
-    with pytest.raises(ConfigError, match=r"the loader of rank 3 .* has no batch in epoch 2"):
+    with pytest.raises(ConfigError, match=r"the loader of rank 3 .* has no batch in epoch 3"):
         list(ResumableLoader([], rank=3, size=4).batches(2))
 
 
@@ -502,7 +502,7 @@ def test_fetching_again_is_said_if_it_takes_long(
     monkeypatch.setattr(replay_tracker, "PATIENCE_SECONDS", -1.0)
     list(cut(loader, DATA["any iterable"]).batches(0))
     assert (
-        capfd.readouterr().out.count("fetching 3 batches of epoch 0 again, because list cannot leave them out") == 1
+        capfd.readouterr().out.count("fetching 3 batches of epoch 1 again, because list cannot leave them out") == 1
     )
 
 
@@ -511,7 +511,7 @@ def test_a_loader_that_has_less_now_goes_on_with_the_next_epoch(capfd: pytest.Ca
     batches = loader.batches(0)
     assert [next(batches), next(batches), next(batches)] == [1, 2, 3]
     assert list(cut(loader, lambda: [1, 2]).batches(0)) == []
-    assert "had seen 3 batches of epoch 0, but its loader (list) has only 2 now" in capfd.readouterr().err
+    assert "had seen 3 batches of epoch 1, but its loader (list) has only 2 now" in capfd.readouterr().err
 
 
 def test_a_position_in_what_a_distributed_sampler_yields_is_small() -> None:

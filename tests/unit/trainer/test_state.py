@@ -92,6 +92,20 @@ def test_an_object_of_a_users_class_in_a_state_is_refused_with_its_place() -> No
         state.shared(learner)
 
 
+def test_the_state_of_another_model_is_refused_with_the_first_three_differences_and_their_number() -> None:
+    saved, learner = a_learner(AdamW), a_learner(AdamW)
+    other = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    with pytest.raises(ConfigError) as refused:
+        state.load(learner, state.shared(replace(saved, model=other)), 1)
+    assert str(refused.value) == (
+        "the checkpoint is from another model than the workload's: weight is missing in the checkpoint; bias is"
+        " missing in the checkpoint; 0.weight is only in the checkpoint; and 3 further differences. Name another"
+        " --checkpoint-dir, or the workload that wrote it"
+    )
+    with pytest.raises(ConfigError, match="is from another optimizer than the workload's: it is that of another"):
+        state.load(learner, state.shared(replace(saved, optimizer=SGD(saved.model.parameters(), lr=0.1))), 1)
+
+
 def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:
     generators, errors = [{"python": 1}, {"python": 2}], [None, {"errors": torch.ones(2)}]
     former = {"model": {"weight": torch.ones(3)}, "scaler": None, "random": generators, "compression": errors}

@@ -223,7 +223,7 @@ def test_a_save_at_the_last_batch_resumes_with_no_batch_left_and_what_follows_th
     assert (script.training.resumed.step, script.training.resumed.epoch) == (BATCHES, 0)
     assert next(script.train()) == (1, BATCHES + 1)
     assert script.scheduler.last_epoch == 1
-    assert "no batch of epoch 0 is left, because the checkpoint was saved after its last" in capsys.readouterr().out
+    assert "no batch of epoch 1 is left, because the checkpoint was saved after its last" in capsys.readouterr().out
 
 
 def test_by_default_the_end_of_each_epoch_is_saved_and_resumed(
@@ -312,7 +312,7 @@ def test_without_calls_of_step_one_warning_says_what_it_is_for(
             if number > 150:
                 training.step()
     told = re.findall("warning: rank 0 has not called (.*): call it after each step", capsys.readouterr().err)
-    assert told == ["training.step(loss) in epoch 0", "training.step(loss) in 100 batches"]
+    assert told == ["training.step(loss) in epoch 1", "training.step(loss) in 100 batches"]
 
 
 def test_a_finished_training_says_that_no_epoch_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -364,7 +364,7 @@ def test_a_training_that_is_replaced_finishes_its_save_first(tmp_path: Path, mon
 def test_an_epoch_goes_through_the_loader_once() -> None:
     script = Script(None)
     stop_at(script, 2)
-    with pytest.raises(ConfigError, match=r"batches\(\) was called before in epoch 0"):
+    with pytest.raises(ConfigError, match=r"batches\(\) was called before in epoch 1"):
         next(script.train())
 
 
@@ -559,7 +559,7 @@ def test_a_loop_without_a_loader_saves_and_stops_where_it_asks_for_a_stop(
     monkeypatch.setattr(request, "_asked", False)
     training = Training(model=nn.Linear(1, 1), **settings)
     assert (training.global_step, list(training.epochs(3))) == (8, [1, 2])
-    assert "epoch 1 begins again, and the samples seen in it are seen twice" in capsys.readouterr().err
+    assert "epoch 2 begins again, and the samples seen in it are seen twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stops", [True, False], ids=["at a stop", "once the previous save has ended"])

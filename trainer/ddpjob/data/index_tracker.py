@@ -121,7 +121,7 @@ class IndexTracker(Tracker):
             self.go_on(states[self._ranks.rank])
         if repeated and self._ranks.rank == 0:
             say(
-                f"epoch {epoch} goes on with {seen.replicas} ranks instead of {each[0].replicas}:"
+                f"epoch {epoch + 1} goes on with {seen.replicas} ranks instead of {each[0].replicas}:"
                 f" {counted(repeated, 'sample')} will be seen twice, so that all ranks have equally many"
             )
         return rest, seen
@@ -143,7 +143,7 @@ class IndexTracker(Tracker):
             self.go_on(own)
         if not same:
             warn(
-                f"rank {self._ranks.rank} goes on in epoch {epoch} with another order of samples, so some may be"
+                f"rank {self._ranks.rank} goes on in epoch {epoch + 1} with another order of samples, so some may be"
                 f" seen twice or not at all: {type(sampler).__name__} yields other indices than before. Either the"
                 " data has changed, or the sampler draws from a generator from which other code draws too"
             )

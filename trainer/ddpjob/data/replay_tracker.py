@@ -55,14 +55,14 @@ class ReplayTracker(Tracker):
             if not told and (seconds := time.monotonic() - begun) > PATIENCE_SECONDS:
                 told = True
                 say(
-                    f"fetching {counted(number, 'batch')} of epoch {epoch} again, because {name} cannot leave them"
-                    f" out: about {seconds / max(1, done) * number:.0f} s; a loader with state_dict(), such as"
+                    f"fetching {counted(number, 'batch')} of epoch {epoch + 1} again, because {name} cannot leave"
+                    f" them out: about {seconds / max(1, done) * number:.0f} s; a loader with state_dict(), such as"
                     " torchdata's StatefulDataLoader, goes on at once"
                 )
             if next(batches, self) is self:
                 warn(
-                    f"rank {self._ranks.rank} had seen {counted(number, 'batch')} of epoch {epoch}, but its loader"
-                    f" ({name}) has only {done} now: it goes on with the next epoch"
+                    f"rank {self._ranks.rank} had seen {counted(number, 'batch')} of epoch {epoch + 1}, but its"
+                    f" loader ({name}) has only {done} now: it goes on with the next epoch"
                 )
                 return
 

@@ -61,8 +61,8 @@ class ResumableLoader:
         self._ended = True
         if whole and not handed.batches:
             raise ConfigError(
-                f"the loader of rank {self._rank} ({self._name}) has no batch in epoch {epoch}: each rank needs one"
-                " in each epoch, and a loader has to start again each time it is iterated"
+                f"the loader of rank {self._rank} ({self._name}) has no batch in epoch {epoch + 1}: each rank needs"
+                " one in each epoch, and a loader has to start again each time it is iterated"
             )
 
     def state(self) -> State:
@@ -102,5 +102,5 @@ class ResumableLoader:
             return tracker.resume(epoch, states)
         except BeginAgain as reason:
             if self._rank == 0:
-                warn(f"epoch {epoch} begins again, and the samples seen in it are seen twice: {reason}")
+                warn(f"epoch {epoch + 1} begins again, and the samples seen in it are seen twice: {reason}")
             return None

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.reporting import request
@@ -11,7 +11,7 @@ from ddpjob_rank.reporting.agreement import Wish
 from ddpjob.checkpoint.encoding import StateDict
 
 from .connecting import opened
-from .named import Named, arguments_of
+from .named import Named, arguments_of, check_by_name
 from .resumed import Resumed, restore
 from .save_settings import AUTO, read_settings
 from .saver import Where
@@ -34,7 +34,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        *,
+        *_unnamed: Never,
         directory: str | os.PathLike[str] | None = None,
         every_steps: int | None = None,
         every_seconds: float | Literal["auto"] | None = None,
@@ -57,8 +57,7 @@ class Checkpoints:
             ConfigError: An argument has an invalid value, or the state of an object cannot be saved.
             StorageError: The directory cannot be used.
         """
-        if not objects:
-            raise ConfigError("Checkpoints(…) has nothing to save: pass the objects by name, as in model=model")
+        check_by_name(Checkpoints, _unnamed, objects)
         settings = read_settings(directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep)
         if settings.every_steps is None and settings.every_seconds is None:
             settings = replace(settings, every_seconds=AUTO)
@@ -87,7 +86,10 @@ class Checkpoints:
         return self.resumed
 
     def save_if_due(self, step: int) -> bool:
-        """Saves if a checkpoint is due after this step; returns whether one was.
+        """Saves if a checkpoint is due after this step; returns whether a save has begun.
+
+        Not every save that is due begins: while the previous one is still being written, rank 0 skips it. The other
+        ranks, which have sent their part then, return True.
 
         All ranks call this after each step. `step` is the number of finished steps, which has to rise. If the job was
         told to stop, this saves, and waits until the checkpoint is durable; after that `ddpjob.stop_requested()`
@@ -103,7 +105,7 @@ class Checkpoints:
         decision = self._saver.reached(step, Where(step, epoch=1), self._named.state, self._own)
         if decision is Wish.STOP:
             request.notice_stop()
-        return self._saver.saved_position == step
+        return self._saver.begun_position == step
 
     def finish(self) -> None:
         """Saves the last step, unless it is saved already, and waits until it is durable.

@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -24,6 +24,9 @@ from .buckets import Orders, arrange, orders
 
 NAMED_DIFFERENCES = 3
 """The most differences that a message names."""
+
+MISSPELLED = 0.8
+"""How much a name of the program resembles one of the checkpoint, from 0 to 1, if one of the two is misspelled."""
 
 WRAPPERS = {DistributedDataParallel: "module", DataParallel: "module"}
 """The wrappers of a model, and the attribute under which each holds the model. torch.compile's is OPTIMIZED."""
@@ -113,15 +116,20 @@ class Named:
         An object without a state in the checkpoint stays as it is.
 
         Raises:
-            ConfigError: A state does not fit its object.
+            ConfigError: A state does not fit its object, or the name of an object is misspelled.
         """
-        remarks = []
+        unused = [name for name in states if name not in self.objects]
+        missing = [name for name in self.objects if name not in states]
+        for name in missing:
+            if meant := difflib.get_close_matches(name, unused, 1, MISSPELLED):
+                raise ConfigError(
+                    f"the checkpoint has no state of {name}, but one of {meant[0]}: did you mean {meant[0]}? If"
+                    f" {name} is another object, give it a name that resembles {meant[0]} less"
+                )
         for name, value in self.objects.items():
             if name in states:
                 _load(name, value, states[name])
-            else:
-                remarks.append(f"the checkpoint has no state of {name}: {name} is not restored")
-        unused = [name for name in states if name not in self.objects]
+        remarks = [f"the checkpoint has no state of {name}: {name} is not restored" for name in missing]
         return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
 
     def buckets(self) -> Orders:
@@ -150,6 +158,18 @@ class UnwrappedModel:
         names = plain_names(self._module, present)
         present.update({name: state[plain_name] for name, plain_name in names.items()})
         self._module.load_state_dict(present)
+
+
+def check_by_name(owner: type, unnamed: Sequence[object], objects: Mapping[str, Any]) -> None:
+    """Checks that a program has passed objects, and each of them by name.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    name = owner.__name__
+    if unnamed or not objects:
+        problem = "takes no objects without names" if unnamed else "has nothing to save"
+        raise ConfigError(f"{name}(…) {problem}: pass the objects by name, as in {name}(model=net, optimizer=opt)")
 
 
 def arguments_of(owner: type) -> list[str]:
@@ -211,7 +231,11 @@ def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def _load(name: str, value: Stateful, state: StateDict) -> None:
     try:
         if isinstance(value, UnwrappedModel):
-            _check_fits(name, value.state_dict(), state)
+            if differs := difference(value.state_dict(), state):
+                raise ConfigError(
+                    f"{name} is not the model of the checkpoint: {differs}. Train the same model, or name another"
+                    " directory"
+                )
             value.load_state_dict(state)
         else:
             if isinstance(value, Optimizer):
@@ -227,11 +251,10 @@ def _load(name: str, value: Stateful, state: StateDict) -> None:
         ) from error
 
 
-def _check_fits(name: str, present: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Compares the names and shapes of a model with those of a checkpoint.
+def difference(present: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
+    """How the names and shapes of a model differ from those of a checkpoint; empty if they do not.
 
-    Raises:
-        ConfigError: They differ.
+    Only the first differences are named, and the others counted.
     """
     differences = [f"{key} is missing in the checkpoint" for key in present if key not in saved]
     differences += [f"{key} is only in the checkpoint" for key in saved if key not in present]
@@ -240,13 +263,9 @@ def _check_fits(name: str, present: Mapping[str, Any], saved: Mapping[str, Any])
         for key, item in present.items()
         if key in saved and _shape(item) != _shape(saved[key])
     ]
-    if differences:
-        more = len(differences) - NAMED_DIFFERENCES
-        rest = f"; and {counted(more, 'further difference')}" if more > 0 else ""
-        raise ConfigError(
-            f"{name} is not the model of the checkpoint: {'; '.join(differences[:NAMED_DIFFERENCES])}{rest}."
-            " Train the same model, or name another directory"
-        )
+    more = len(differences) - NAMED_DIFFERENCES
+    rest = [f"and {counted(more, 'further difference')}"] if more > 0 else []
+    return "; ".join(differences[:NAMED_DIFFERENCES] + rest)
 
 
 def _shape(value: object) -> tuple[int, ...] | None:

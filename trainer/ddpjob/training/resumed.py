@@ -23,7 +23,7 @@ class Resumed:
     step: int
     """The number of steps that were finished before."""
     epoch: int
-    """The epoch in which training resumes, from 0."""
+    """The epoch in which training resumes, from 0. Log lines, messages and the status count from 1."""
     path: str
     """The path or URL of the checkpoint. Ranks other than 0 receive replicated state from rank 0, and have none."""
     changes: tuple[str, ...] = ()

@@ -129,6 +129,8 @@ class TrainingSaver:
         self.saves = settings.directory is not None
         self.saved_position: int | None = None
         """The position of the last save; None if this process has not saved yet."""
+        self.begun_position: int | None = None
+        """The position of the last save that this process has begun, and not skipped; None if there was none."""
         self.begun_step = -1
         """On rank 0, the step of the last save for which all ranks' states were awaited; -1 if there was none."""
         self._settings = settings
@@ -449,10 +451,12 @@ class TrainingSaver:
             with self._activity("saving"):
                 self._settle(wait=True)  # No rank may skip a save in which others take part.
                 self._writer.begin(manifest, shared(), _with_random(own(names[-1])()), place.position)
+            self.begun_position = place.position
             return
         # Not as part of the activity: a rank that hangs meanwhile is missed as soon as in a step.
         self._send(names, place, own)
         if not self._writer:
+            self.begun_position = place.position
             return
         if self._writer.busy and not waits and not self._settings.waits:
             self._schedule.make_up()
@@ -470,7 +474,7 @@ class TrainingSaver:
         with self._activity("saving"):
             self._settle(wait=True)
             self._writer.begin(manifest, plain(shared()), gathered)
-        self.begun_step = where.step
+        self.begun_step, self.begun_position = where.step, place.position
 
     def _send(self, names: list[str], place: StatePlace, own: Callable[[str], Callable[[], StateDict]]) -> None:
         """Sends this rank's own state to rank 0, or why it cannot be saved."""

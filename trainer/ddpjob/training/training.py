@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Literal, SupportsFloat
+from typing import Any, Literal, Never, SupportsFloat
 
 from ddpjob_rank.console import say, warn
 from ddpjob_rank.errors import ConfigError, DivergedError
@@ -20,7 +20,7 @@ from ddpjob.data.resumable_loader import ResumableLoader
 
 from .connecting import opened
 from .losses import Losses
-from .named import Named, arguments_of
+from .named import Named, arguments_of, check_by_name
 from .resumed import Resumed, restore
 from .save_settings import read_settings
 from .saver import Saved, Where
@@ -69,7 +69,7 @@ class Training:
 
     def __init__(
         self,
-        *,
+        *_unnamed: Never,
         loader: Any = None,
         directory: str | os.PathLike[str] | None = None,
         every_steps: int | None = None,
@@ -98,8 +98,7 @@ class Training:
             CheckpointUnusableError, StorageError: There are checkpoints, but they cannot be used, or cannot be read
                 now.
         """
-        if not objects:
-            raise ConfigError("Training(…) has nothing to save: pass the objects by name, as in model=model")
+        check_by_name(Training, _unnamed, objects)
         settings = read_settings(
             directory, every_steps=every_steps, every_seconds=every_seconds, keep=keep, on_nonfinite=on_nonfinite
         )
@@ -138,11 +137,13 @@ class Training:
 
     @property
     def epoch(self) -> int:
-        """The present epoch, from 0."""
+        """The present epoch, from 0, as range(total) counts. Log lines, messages and the status count from 1."""
         return self._epoch
 
     def epochs(self, total: int) -> Iterator[int]:
         """Yields the numbers of the epochs that are left. Without a resumption, these are those of range(total).
+
+        They begin with 0, as usual in Python. Log lines, messages and the status count epochs from 1.
 
         After a resumption, the first epoch is the one that was interrupted. When control returns, the epoch is
         finished, and saved if a save is due. If the job was told to stop, this ends the program after the save.
@@ -194,7 +195,7 @@ class Training:
             raise ConfigError("batches() needs a loader: pass loader=… to Training")
         if self._begun == self._epoch:
             raise ConfigError(
-                f"batches() was called before in epoch {self._epoch}: call it once in each epoch, in a loop over"
+                f"batches() was called before in epoch {self._epoch + 1}: call it once in each epoch, in a loop over"
                 " epochs(…). If such a loop was interrupted, create the Training again"
             )
         self._begun, batches_per_step = self._epoch, 0
@@ -215,8 +216,8 @@ class Training:
         self._end_batches()
         if not batches_per_step and self._in_epoch and self._saver.world.leads:
             say(
-                f"no batch of epoch {self._epoch} is left, because the checkpoint was saved after its last batch: the"
-                " loop over batches() ends at once"
+                f"no batch of epoch {self._epoch + 1} is left, because the checkpoint was saved after its last batch:"
+                " the loop over batches() ends at once"
             )
 
     def step(self, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
@@ -254,8 +255,8 @@ class Training:
         self._in_epoch = first.get("steps_of_epoch", 0)
         if self._in_epoch and not self._has_loader and self._saver.world.leads:
             warn(
-                f"epoch {self._epoch} begins again, and the samples seen in it are seen twice: the position in the"
-                " data is unknown, because the program iterates over its data itself. Pass it as loader=…"
+                f"epoch {self._epoch + 1} begins again, and the samples seen in it are seen twice: the position in"
+                " the data is unknown, because the program iterates over its data itself. Pass it as loader=…"
             )
         if self._has_loader and first.get("data") is not None:
             self._loader.restore([each["data"] for each in saved.ranks])
@@ -316,12 +317,13 @@ class Training:
         self._warned = True
         warn(
             f"rank {self._saver.world.rank} has not called training.step(loss) {when}: call it after each step of the"
-            " optimizer. Without it, training is not saved within an epoch, and a stop waits for the end of the epoch"
+            " optimizer. Without it, steps are not counted, training is not saved within an epoch, and a stop waits"
+            " for the end of the epoch"
         )
 
     def _finish_epoch(self, *, last: bool) -> None:
         if not self._in_epoch:
-            self._warn_without_steps(f"in epoch {self._epoch}")
+            self._warn_without_steps(f"in epoch {self._epoch + 1}")
         self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
         self._total = 0  # It is reported anew in the next epoch: a resumed one may have had another batch size.
         if last:

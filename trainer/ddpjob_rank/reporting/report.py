@@ -122,10 +122,14 @@ def activity(name: str) -> Iterator[None]:
 
 
 def measure(metrics: Mapping[str, SupportsFloat]) -> None:
-    """Reports numbers by name, as `report` does."""
-    if teller := _current or _look():
-        for name, value in metrics.items():
+    """Reports numbers by name, as `report` does. Without a supervisor it still warns of what is not a number."""
+    teller = _current or _look()
+    for name, value in metrics.items():
+        if teller:
             teller.measure(name, _number(name, value))
+        elif is_at_hand(value):
+            _number(name, value)
+    if teller:
         teller.write(time.monotonic())
 
 
@@ -271,7 +275,7 @@ def _whole(name: str, value: int) -> int | None:
         number = -1
     if 0 <= number <= LARGEST:
         return number
-    warn_once(name, f"report({name}=…): left out, because it is not a whole number from 0 to 2**53")
+    warn_once(name, f"{name}=…: left out of the report, because it is not a whole number from 0 to 2**53")
     return None
 
 
@@ -285,12 +289,16 @@ def _number(name: str, value: SupportsFloat) -> float | None:
     if not is_at_hand(value):
         warn_once(
             name,
-            f"report({name}=…): left out, because it is on a GPU: pass {name}.item() where the value is read anyway",
+            f"{name}=…: left out of the report, because it is on a GPU: pass {name}.item() where the value is read"
+            " anyway",
         )
         return None
+    problem = "it is a string"
     try:
-        # float() of a tensor that requires a gradient prints a warning; item() does not.
-        return float(value.item() if hasattr(value, "item") else value)
+        if not isinstance(value, str):  # float() would accept "0.5".
+            # float() of a tensor that requires a gradient prints a warning; item() does not.
+            return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        warn_once(name, f"report({name}=…): left out, because it is not a number: {error}")
-        return None
+        problem = str(error)
+    warn_once(name, f"{name}=…: left out of the report, because it is not a number: {problem}")
+    return None

@@ -134,7 +134,9 @@ def _fitting(metrics: dict[str, float]) -> bytes:
     while excess > 0:
         name, value = metrics.popitem()
         excess -= len(encode_metrics({name: value})) - 1  # Subtracts the two braces, and adds a comma.
-        warn_once("metrics", f"report({name}=…): left out, because all metrics must fit into {METRICS_BYTES} bytes")
+        warn_once(
+            "metrics", f"{name}=…: left out of the report, because all metrics must fit into {METRICS_BYTES} bytes"
+        )
     return encode_metrics(metrics)
 
 

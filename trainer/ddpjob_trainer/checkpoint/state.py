@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from ddpjob.checkpoint.encoding import PLAIN, StateDict, first_lines
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
-from ddpjob.training.named import check_settings
+from ddpjob.training.named import check_settings, difference
 from ddpjob_rank.console import say
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
@@ -71,9 +71,10 @@ def load(learner: Learner, state: StateDict, steps: int) -> list[str]:
         learner.optimizer.load_state_dict(state["optimizer"])
         _own(learner.optimizer)
     except (RuntimeError, ValueError, KeyError) as error:
+        differs = difference(learner.model.state_dict(), state.get("model", {}))
         raise ConfigError(
-            f"the checkpoint is from another model or optimizer than the workload's ({first_lines(error)}):"
-            " name another --checkpoint-dir, or the workload that wrote it"
+            f"the checkpoint is from another {'model' if differs else 'optimizer'} than the workload's:"
+            f" {differs or first_lines(error)}. Name another --checkpoint-dir, or the workload that wrote it"
         ) from error
     if learner.scheduler and state["scheduler"]:
         learner.scheduler.load_state_dict(state["scheduler"])

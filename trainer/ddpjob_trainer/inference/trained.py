@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ddpjob.checkpoint.encoding import first_lines
 from ddpjob.checkpoint.opening import read_newest
 from ddpjob.random_state import seed_all
+from ddpjob.training.named import difference
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from torch import Tensor, nn
@@ -55,9 +56,9 @@ class Trained:
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
+            differs = difference(model.state_dict(), self.weights) or first_lines(error)
             raise ConfigError(
-                f"{self.checkpoint} is from another model than --workload {task.config.workload} builds"
-                f" ({first_lines(error)})"
+                f"{self.checkpoint} is from another model than --workload {task.config.workload} builds: {differs}"
             ) from error
         return model.eval()
 
