@@ -80,7 +80,7 @@ def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]
 def _listed(values: Mapping[str, object]) -> list[Manifest]:
     """The variables as a container lists them, escaped: Kubernetes expands `$(NAME)` here, but not in a mountPath."""
     known = {name: str(value) for name, value in values.items() if value is not None}
-    return [{"name": name, "value": value} for name, value in zip(known, literal([*known.values()]), strict=True)]
+    return [{"name": name, "value": literal((value,))[0]} for name, value in known.items()]
 
 
 def _world(job: DDPJob, node: int) -> dict[str, object]:
