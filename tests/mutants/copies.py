@@ -1,5 +1,6 @@
 """Copies of the project in which mutants run: the checkout itself is never changed."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -25,12 +26,9 @@ class Copy:
     @classmethod
     def made(cls, source: Path, root: Path) -> "Copy":
         """All that git knows or would take, as it is now, and what mypy remembers of it."""
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(listed, cwd=source, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, names.split("\0")):
-            if (source / name).is_file():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source / name, root / name)
+        for name in _files(source):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, root / name)
         if (source / CACHE).is_dir():
             shutil.copytree(source / CACHE, root / CACHE)
         return cls(root)
@@ -74,3 +72,17 @@ class Copy:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def digest(source: Path) -> str:
+    """A hash of all that copies of a project hold."""
+    found = hashlib.sha256()
+    for name in _files(source):
+        found.update(name.encode() + b"\0" + hashlib.sha256((source / name).read_bytes()).digest())
+    return found.hexdigest()
+
+
+def _files(source: Path) -> list[str]:
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=source, check=True, capture_output=True, text=True).stdout
+    return sorted({name for name in names.split("\0") if (source / name).is_file()})

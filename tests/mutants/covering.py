@@ -14,8 +14,9 @@ import pytest
 ONLY = "ONLY_THESE_TESTS"
 """The variable that names a file of tests, one a line: they run in its order, and no others."""
 
-SECONDS = "seconds.json"
-"""What is written at the end, where coverage measures: how long each test took."""
+MEASURED = Path("measured")
+REACH, SECONDS = "reach", "seconds.json"
+"""What coverage finds, and how long each test took: both are written into that folder at the end."""
 
 SPENT: Counter[str] = Counter()
 RUNNING = pytest.StashKey[str]()
@@ -52,4 +53,4 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish() -> None:
     """Once all have run."""
     if coverage.Coverage.current():
-        Path(SECONDS).write_text(json.dumps(SPENT), encoding="utf-8")
+        (MEASURED / SECONDS).write_text(json.dumps(SPENT), encoding="utf-8")

@@ -2,16 +2,19 @@
 
 import os
 import queue
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .copies import Copy
-from .covering import ONLY, SECONDS
+from .copies import Copy, digest
+from .covering import MEASURED, ONLY, REACH
 from .faults import Mutant
 from .reach import UNIT, Reach, processes
 
 NOTICED, SURVIVED, NOT_REACHED = "noticed", "survived", "not reached"
+
+KEPT = Path(".tests_cache/mutants")
 
 OF_SPEED = "tests/unit/rank/test_heartbeats.py::test_the_call_is_cheap"
 """It fails where coverage counts, and elsewhere by luck."""
@@ -31,16 +34,13 @@ class Runner:
     """A few copies of the project, and which unmutated unit tests reach what in them."""
 
     def __init__(self, source: Path, directory: Path) -> None:
-        """Copies the project, and runs its unit tests as they are.
+        """Copies the project, and runs its unit tests as they are, unless that has been done.
 
         Raises:
             SystemExit: One fails without any mutant.
         """
-        copies = [Copy.made(source, directory / str(number)) for number in range(os.cpu_count() or 1)]
-        measured = ("-m", "coverage", "run", "--data-file=reach", "--source=operator,trainer", *PYTEST)
-        if copies[0].run(3600, *measured, UNIT, env={}) != os.EX_OK:
-            raise SystemExit(copies[0].said)
-        self._reach = Reach(copies[0].root, "reach", SECONDS)
+        copies = [Copy.made(source, directory / str(number)) for number in range(len(os.sched_getaffinity(0)))]
+        self._reach = Reach(copies[0].root, _measured(source, copies[0]))
         self._free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for copy in copies:
             self._free.put(copy)
@@ -79,6 +79,20 @@ class Runner:
                 return NOTICED
             outcome = SURVIVED
         return outcome if _passes(copy, mutant, PROCESS_SECONDS, "-m", "mypy") else NOTICED
+
+
+def _measured(source: Path, copy: Copy) -> Path:
+    """What the unit tests of a project reach, measured in a copy of it or, for the same files, by an earlier run."""
+    found = source / KEPT / digest(source)
+    if not found.is_dir():
+        (copy.root / MEASURED).mkdir()
+        measured = ("-m", "coverage", "run", f"--data-file={MEASURED / REACH}", "--source=operator,trainer", *PYTEST)
+        if copy.run(3600, *measured, UNIT, env={}) != os.EX_OK:
+            raise SystemExit(copy.said)
+        shutil.rmtree(found.parent, ignore_errors=True)
+        shutil.copytree(copy.root / MEASURED, partly := found.with_suffix(".partly"))
+        partly.rename(found)
+    return found
 
 
 def _process(copy: Copy, mutant: Mutant) -> str:

@@ -1,5 +1,6 @@
 """`make mutants` breaks what differs from a base, and only what a test could notice."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from coverage import CoverageData
 
 from tests.mutants import __main__ as mutants
-from tests.mutants import change, faults, reach
+from tests.mutants import change, copies, faults, reach
+from tests.mutants.covering import REACH, SECONDS
 
 ENGINE, RANK = "operator/ddpjob_operator/engine/it.py", "trainer/ddpjob_rank/it.py"
 
@@ -205,23 +207,69 @@ class TestDraw:
 
 
 class TestReach:
+    SOURCE = b"LIMIT = 1 + 2\n\ndef limited(x):\n    return x < 3\n\ndef other(x):\n    return x < 4\n"
+    OWN, USER, NAMED, FAR = (
+        f"tests/unit/{name}.py::test" for name in ("other/test_limits", "test_a", "test_b", "test_c")
+    )
+
+    @pytest.fixture
+    def known(self, tmp_path: Path) -> reach.Reach:
+        """Of a function two tests run all, the slower one first, and of another one test only its first line."""
+        sources = {ENGINE: self.SOURCE.decode(), RANK: "x = LIMIT\nx = limited(1)\nx = UNLIMITED\n"}
+        sources |= {test.partition("::")[0]: "" for test in (self.OWN, self.USER, self.FAR)}
+        sources[self.NAMED.partition("::")[0]] = "assert it.LIMIT"
+        for file, source in sources.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(source, encoding="utf-8")
+        data = CoverageData(str(tmp_path / REACH))
+        data.set_context("")
+        data.add_lines({ENGINE: [1, 3]})
+        data.set_context(self.OWN)
+        data.add_lines({ENGINE: [4], RANK: [1]})
+        data.set_context(self.USER)
+        data.add_lines({RANK: [1, 2]})
+        data.set_context(self.FAR)
+        data.add_lines({RANK: [3]})
+        data.write()
+        seconds = {self.OWN: 4, self.USER: 3, self.NAMED: 2, self.FAR: 1}
+        (tmp_path / SECONDS).write_text(json.dumps(seconds), encoding="utf-8")
+        return reach.Reach(tmp_path, tmp_path)
+
     @pytest.mark.parametrize(
         ("line", "turns"),
         [
-            (1, [["first"], ["other", "first", "none"]]),
-            (2, [["other", "first"], ["other", "first", "none"]]),
-            (3, []),
+            (1, [["OWN", "NAMED", "USER"]]),
+            (4, [["OWN"], ["USER", "FAR", "NAMED"]]),
+            (7, []),
         ],
-        ids=["run by a test", "run by an import alone", "run by none"],
+        ids=["run by an import alone", "run by a test", "run by none"],
     )
-    def test_what_survives_the_tests_that_run_its_line_meets_all(
-        self, tmp_path: Path, line: int, turns: list[list[str]]
+    def test_a_mutant_meets_the_tests_that_run_its_line_and_a_few_that_are_near(
+        self, known: reach.Reach, monkeypatch: pytest.MonkeyPatch, line: int, turns: list[list[str]]
     ) -> None:
-        data = CoverageData(str(tmp_path / "reach"))
-        for test, lines in {"": [2], "first": [1], "other": [4]}.items():
-            data.set_context(test)
-            data.add_lines({str(tmp_path / ENGINE): lines})
-        data.write()
-        (tmp_path / "seconds.json").write_text('{"none": 3, "first": 2, "other": 1}')
-        mutant = next(one for one in faults.of(ENGINE, b"x = 1 + 2\n" * 4) if one.lines.start == line)
-        assert [*reach.Reach(tmp_path, "reach", "seconds.json").unit(mutant)] == turns
+        monkeypatch.setattr(reach, "NEAREST", 3)
+        mutant = next(one for one in faults.of(ENGINE, self.SOURCE) if one.lines.start == line)
+        assert [*known.unit(mutant)] == [[getattr(self, name) for name in turn] for turn in turns]
+
+    @pytest.mark.parametrize(
+        ("source", "name"),
+        [
+            ("LIMIT: int = 1", "LIMIT"),
+            ("TABLE = {\n  'a': 1,\n}", "TABLE"),
+            ("@decorated(1)\ndef limited(x): ...", "limited"),
+            ("class Limit:\n  def of(self, x=1): ...", "of"),
+            ("class Limit:\n  most: int = 1", "most"),
+            ("class Limit:\n  def __init__(self): self.most = 1", "Limit"),
+            ("if x:\n  y = 1", ""),
+        ],
+    )
+    def test_what_is_broken_has_the_name_by_which_others_use_it(self, source: str, name: str) -> None:
+        assert {reach.name_of(mutant) for mutant in faults.of("it.py", source.encode())} == {name}
+
+
+class TestMeasuring:
+    def test_what_was_measured_holds_until_a_file_differs(self, project: Project) -> None:
+        before = copies.digest(project.root)
+        assert copies.digest(project.root) == before
+        project.write("untracked.py", "")
+        assert copies.digest(project.root) != before
