@@ -51,8 +51,7 @@ class Cluster:
             RefusedError: the API server refuses the request.
         """
         with self._answer(method, path, (CONNECT_SECONDS, ANSWER_SECONDS), query, body) as response:
-            answer: Document = json.loads(response.data)
-            return answer
+            return self._read(response)
 
     def metadata(self, path: str, query: Query) -> list[Document]:
         """The metadata of each object of a collection, without the objects' content.
@@ -62,7 +61,7 @@ class Cluster:
             RefusedError: the API server refuses the request.
         """
         with self._answer("GET", path, (CONNECT_SECONDS, ANSWER_SECONDS), query, accept=METADATA) as response:
-            return [item["metadata"] for item in json.loads(response.data)["items"]]
+            return [item["metadata"] for item in self._read(response)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
         """Yields lines until the server ends its answer. `silence_seconds` is the longest pause between two of them.
@@ -136,6 +135,14 @@ class Cluster:
             ApiException,
         ) as error:  # ApiException: raised here only for TLS errors.
             raise UnreachableError(self._unreachable(error)) from None
+
+    def _read(self, response: urllib3.HTTPResponse) -> Document:
+        if answer := _status(response.data):
+            return answer
+        host = self.api.configuration.host
+        raise UnreachableError(
+            f"the answer of {self} at {host} is no JSON object: does a proxy in front of it ask for a login?"
+        )
 
     def _unreachable(self, error: Exception) -> str:
         reason = getattr(error, "reason", None) or str(error).rpartition(": ")[2] or type(error).__name__

@@ -1,6 +1,7 @@
 """Errors in requests to a cluster, with messages for the user."""
 
 from http import HTTPStatus
+from http.client import responses
 from typing import Any
 
 from ddpjob_operator.api import BadInputError
@@ -52,7 +53,7 @@ class ExistsError(BadInputError):
 
 def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     """Builds the error for an HTTP status `code` and the Status object in `answer`. `where` names the cluster."""
-    reason = answer.get("message") or HTTPStatus(code).phrase
+    reason = answer.get("message") or responses.get(code, f"status {code}")  # Some proxies have codes of their own.
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:

@@ -70,13 +70,17 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
     names = [entry["name"] for entry in merger.config.value.get("contexts") or []]
     if not names:
         raise BadInputError(f"{files} names no context; is it a kubeconfig?")
-    if context is None and not merger.config.value.get("current-context"):
+    # The first file's, as for kubectl: the merger takes the last one's.
+    chosen = context or next(
+        filter(None, (file.get("current-context") for file in merger.config_files.values())), None
+    )
+    if chosen is None:
         raise BadInputError(f"the kubeconfig {files} has no current context; choose with --context: {_some(names)}")
     if context is not None and context not in names:
         close = difflib.get_close_matches(context, names, n=1)
         guess = f"did you mean {close[0]}?" if close else f"there is {_some(names)}"
         raise BadInputError(f"no context named {context} in {files}; {guess}")
-    return KubeConfigLoader(merger.config, context, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]
+    return KubeConfigLoader(merger.config, chosen, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]
 
 
 def _from_within(configuration: Configuration, namespace: str | None) -> Cluster:
