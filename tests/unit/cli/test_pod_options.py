@@ -76,7 +76,7 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
 
 
 def test_packages_are_installed_before_the_trainer_in_its_room_but_without_its_gpus() -> None:
-    options = Options(None, env=["PIP_INDEX_URL=https://pypi.example.com/simple", "PYTHONPATH=/lib"])
+    options = Options(None, env=["PYTHONPATH=/lib", "PIP_INDEX_URL=https://pypi.example.com/simple"])
     needs = PodOptions(8, "16", "64Gi", ["data:/data"], packages=["einops>=0.8", "a @ https://example.com/$(a).whl"])
     pod = with_pod_options(document_of(script("train.py"), options), needs)["spec"]["template"]["spec"]
     (install,) = pod["initContainers"]

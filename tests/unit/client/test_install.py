@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def test_an_image_without_anything_that_installs_is_told_and_not_tried_again(
         install._provide_pip("python")
     report = json.loads((tmp_path / "report").read_text())
     assert report == {"cause": "ConfigError", "message": install.NO_PIP}
+
+
+def test_packages_come_into_a_fresh_place_that_has_the_images_own_and_its_very_python(tmp_path: Path) -> None:
+    (tmp_path / "of a former start").touch()
+    python = Path(install._environment(tmp_path))
+    assert python.resolve() == Path(sys.executable).resolve(), "a copy may not find its libraries"
+    assert not (tmp_path / "of a former start").exists()
+    assert (tmp_path / "site").resolve().name == "site-packages"
+    of_image = (tmp_path / "site" / "image.pth").read_text().splitlines()
+    assert of_image == [path for path in sys.path if path and Path(path).is_dir()]
 
 
 def test_a_variable_that_is_not_set_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""What `ddpjob submit` sends to a cluster, and what it prints."""
+
+import io
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import yaml
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster.submit import _accompany, submit
+from ddpjob_operator.engine import Event
+
+from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
+
+JOB: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "kind": KIND,
+    "metadata": {"name": "digits"},
+    "spec": {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}},
+}
+MADE = JOB | {"metadata": {"name": "digits", "namespace": "team", "uid": "uid-1"}}
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}}
+TAKEN = refused(409, "AlreadyExists", name="digits")
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(yaml.safe_dump_all([JOB, SECRET]), encoding="utf-8")
+    Path("train.py").write_text("", encoding="utf-8")
+
+
+def submitted(words: str, *answers: Any) -> tuple[int, Scripted]:
+    cluster = a_cluster(*answers)
+    return submit(cluster, parse(["submit", *words.split()])), cluster
+
+
+def test_a_job_is_made_in_the_namespace_and_how_to_go_on_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code, cluster = submitted("job.yaml", MADE)
+    document = JOB | {"metadata": {"name": "digits", "namespace": "team"}}
+    assert (code, cluster.asked) == (0, [("POST", JOBS, document, {"fieldValidation": "Strict"})])
+    told, made, *_, watch, stop = capsys.readouterr().out.splitlines()
+    assert told == "Secret in job.yaml is not submitted; create it with: kubectl apply -f job.yaml"
+    assert made.startswith("digits: 2 nodes")
+    assert made.endswith(", submitted to namespace team of context here")
+    assert watch.endswith(" logs digits -n team --follow")
+    assert stop.endswith(" delete digits -n team")
+
+
+def test_a_dry_run_tells_what_there_would_be(capsys: pytest.CaptureFixture[str]) -> None:
+    code, cluster = submitted("job.yaml --dry-run", MADE)
+    assert (code, [query["dryRun"] for *_, query in cluster.asked]) == (0, ["All"])
+    said = capsys.readouterr().out
+    assert "can be submitted to namespace team of context here" in said
+    assert "It would get a Service and 2 pods; nothing was created" in said
+    assert "Watch it with" not in said
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_what_would_be_made_is_printed_alone(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submitted(f"job.yaml --dry-run -o {output}", MADE)[0] == 0
+    printed = capsys.readouterr().out
+    read = json.loads(printed) if output == "json" else yaml.safe_load(printed)
+    assert read["metadata"] == {"name": "digits", "namespace": "team"}
+    assert read["spec"]["nodes"] == 2
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_code_and_job_are_printed_as_kubectl_takes_them(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"train.py --source . --image any --dry-run -o {output}"
+    assert submitted(words, MADE, {"metadata": {}})[0] == 0
+    printed = capsys.readouterr().out
+    read = json.loads(printed)["items"] if output == "json" else [*yaml.safe_load_all(printed)]
+    assert [one["kind"] for one in read] == ["ConfigMap", "DDPJob"]
+
+
+@pytest.mark.parametrize(
+    ("words", "answers", "error"),
+    [
+        ("job.yaml -o json", (), "-o json works only with --dry-run; add it"),
+        ("job.yaml --image any", (), "--image is for programs; job.yaml says what to run: edit it instead"),
+        ("-f job.yaml train.py", (), "--filename is for programs; job.yaml says what to run"),
+        ("job.yaml", (TAKEN,), "Change it: kubectl apply -n team -f job.yaml. To run it again, first: "),
+        ("train.py --image any", (TAKEN,), "To run the new job beside it, use --name; to replace it, use --replace"),
+    ],
+)
+def test_what_cannot_be_submitted_says_what_to_do(words: str, answers: Any, error: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        submitted(words, *answers)
+    assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "path"), [("", "other"), ("-n other", "other"), ("-n team", None)])
+def test_the_files_namespace_and_the_given_one_must_agree(given: str, path: str | None) -> None:
+    Path("job.yaml").write_text(json.dumps(JOB | {"metadata": {"name": "digits", "namespace": "other"}}))
+    if path is None:
+        with pytest.raises(BadInputError, match=r"metadata\.namespace is other and --namespace is team"):
+            submitted(f"job.yaml {given}")
+    else:
+        assert f"/namespaces/{path}/" in submitted(f"job.yaml {given}", MADE)[1].asked[0][1]
+
+
+def test_a_job_can_come_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(JOB)))
+    assert submitted("-", MADE)[1].asked[0][2]["spec"]["nodes"] == 2
+
+
+class Living:
+    """A job that lives for three rounds, and logs that cannot be read from the second on."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.settled = 0
+
+    @property
+    def over(self) -> bool:
+        return self.rounds == 3
+
+    @property
+    def problem(self) -> str:
+        return "forbidden" if self.rounds > 1 else ""
+
+    def news(self, seconds: float) -> Iterator[str]:
+        assert seconds > 0
+        self.rounds += 1
+        yield f"news {self.rounds}"
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_while_a_job_lives_its_news_are_told_and_once_that_there_are_no_logs(*, unread: bool) -> None:
+    living, told, closed = Living(), [], threading.Event()
+    display = SimpleNamespace(tell=lambda what: (told.append(what), closed.set() if unread else None))
+    _accompany(*(cast("Any", it) for it in (living, living, display)), closed)
+    notice = Event(warning=True, reason="Notice", message="no logs: forbidden")
+    assert told == (["news 1"] if unread else ["news 1", "news 2", notice, "news 3"])
+    assert living.settled == (not unread)
