@@ -1,6 +1,7 @@
 """Trained models in use: exported and asked, in one process without a process group."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ from ddpjob_examples.linear import Model
 
 from tests.training import ranks
 from tests.training.runs import Runs
+
+NO_TRITON = re.compile(r"^W\d{4} .* torch/utils/flop_counter\.py:\d+\] triton not found.*\n", re.MULTILINE)
+"""What torch 2.11 writes when it is to export a model and has no triton."""
+
+loads_programs = pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # Of torch 2.11.
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +35,11 @@ def test_weights_are_exported_by_the_model_s_own_names(runs: Runs, checkpoints: 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@loads_programs
 def test_a_program_is_exported_that_takes_batches_of_any_size(runs: Runs, checkpoints: Path, tmp_path: Path) -> None:
     runs.command("export", checkpoints, "--output", tmp_path / "model.pt")
     run = runs.command("export", checkpoints, "-o", tmp_path / "model.pt2", "--format", "torch-export")
-    assert run.errors() == ""
+    assert NO_TRITON.sub("", run.errors()) == ""
     model = Model()
     model.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     program = torch.export.load(tmp_path / "model.pt2").module()
@@ -152,6 +159,7 @@ def test_help_is_given_at_once(runs: Runs) -> None:
     assert "ddpjob-train export --help" in runs.command("--help").output()
 
 
+@loads_programs
 def test_a_task_that_brings_its_own_batches_is_exported_by_one_and_asked_only_of_samples_held_out(
     runs: Runs, tmp_path: Path
 ) -> None:
@@ -171,7 +179,7 @@ def test_a_disk_without_room_is_named_and_the_former_file_stays(
     words = ("export", checkpoints, "-o", tmp_path / "model.pt", "--format", form)
     run = runs.start(1, *words, flags=(), file_limit=1000)
     assert run.end() == [2]
-    assert run.errors() == f"error: {tmp_path / 'model.pt'} cannot be written: File too large\n"
+    assert NO_TRITON.sub("", run.errors()) == f"error: {tmp_path / 'model.pt'} cannot be written: File too large\n"
     assert [path.read_text() for path in tmp_path.glob("*.pt")] == ["the former one"]
 
 
