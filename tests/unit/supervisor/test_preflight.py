@@ -169,6 +169,26 @@ def test_no_directory_is_made_for_checkpoints_in_an_object_store(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("address", "check", "place"),
+    [
+        ("/mnt/saved", "checkpoints", "/mnt/saved"),
+        ("s3://user:secret@bucket/saved", "sharedMemory", "/dev/shm"),
+        ("", "sharedMemory", "/dev/shm"),
+    ],
+)
+def test_a_file_system_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, address: str, check: str, place: str
+) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.01)
+    answers = threading.Event()
+    monkeypatch.setattr(running, "inspect_machine", lambda _: answers.wait())
+    (found,) = asyncio.run(running.preflight({"DDPJOB_CHECKPOINT_DIR": address}, Cold(), None, 0))
+    answers.set()
+    assert (found.check, found.level) == (check, Level.FAIL)
+    assert found.message == f"the file system of {place} has not answered for 0 s: have it looked at"
+
+
 def test_the_open_files_that_are_looked_at_are_the_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files, "FOUND", (256, 4096))
     assert inspect_machine({}).open_files == 256, "and not what the supervisor has taken for itself"

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ddpjob_rank.environment import NCCL, Env
+from ddpjob_rank.machine.storage import directory_of
 from ddpjob_rank.running.program import Program
 
 from ddpjob_supervisor.node.ranks import Launch
@@ -15,7 +16,7 @@ from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.threads import in_thread
 
-from .facts import inspect_machine
+from .facts import SHARED_MEMORY, inspect_machine
 from .fast import check_machine
 from .findings import Finding, Level
 from .gpus import VisibleGpus, check_gpus, check_health
@@ -61,9 +62,10 @@ async def _machine(env: Mapping[str, str]) -> list[Finding]:
         async with asyncio.timeout(LOOK_SECONDS):
             return check_machine(env, await in_thread(inspect_machine, env))
     except TimeoutError:
-        directory = env.get(Env.CHECKPOINT_DIR, "")
-        message = f"the file system of {directory} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
-        return [Finding("checkpoints", Level.FAIL, message)]
+        directory = directory_of(env.get(Env.CHECKPOINT_DIR))
+        check, place = ("checkpoints", directory) if directory else ("sharedMemory", SHARED_MEMORY)
+        message = f"the file system of {place} has not answered for {LOOK_SECONDS:.0f} s: have it looked at"
+        return [Finding(check, Level.FAIL, message)]
 
 
 async def _health(env: Mapping[str, str]) -> list[Finding]:
