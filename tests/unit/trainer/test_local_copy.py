@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -160,6 +161,55 @@ def test_a_copy_with_a_wrong_checksum_is_not_used(
     node.begin(2)
     assert node.resumed().state == b"1/10"
     assert "is not used: its checksum differs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("odd", ["pipe", "directory", "for writing", "socket"])
+@pytest.mark.parametrize("which", ["state", "manifest"])
+def test_a_copy_that_cannot_be_read_is_not_used(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], odd: str, which: str
+) -> None:
+    node.write(1, 10)
+    found = node.resumed()
+    described = SharedFile.in_memory()
+    described.write(memoryview(encoded(found.manifest)))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        unreadable = {
+            "pipe": lambda: os.pipe()[0],
+            "directory": lambda: os.open(tmp_path, os.O_RDONLY),
+            "for writing": lambda: os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY),
+            "socket": ours.detach,
+        }[odd]()
+        files = [unreadable, described.descriptor] if which == "state" else [described.descriptor, unreadable]
+        assert messages.keep(found.location, *files)
+    node.begin(2)
+    storage = node.opened()
+    found_again = storage.newest(Path.read_bytes, retry_seconds=0)
+    assert found_again
+    assert found_again.state == b"1/10"
+    assert f"the local copy of {found.location} is not used: " in capsys.readouterr().err
+    storage.write(manifest(2, 20), state(b"2/20"))
+    node.begin(3)
+    assert node.step_without_store() == 20
+
+
+def test_a_rank_that_may_open_only_one_more_file_gets_no_copy(node: Node) -> None:
+    node.write(1, 10)
+    node.begin(2)
+    received = messages.received
+
+    def received_in_part(connection: socket.socket) -> tuple[bytes, tuple[int, ...]]:
+        said, files = received(connection)
+        for file in files[1:]:
+            os.close(file)
+        return said, files[:1]
+
+    with node.patch.context() as patch:
+        patch.setattr(messages, "received", received_in_part)
+        before = files_in_memory()
+        assert messages.ask() is None
+    assert files_in_memory() == before
+    assert node.resumed().state == b"1/10"
 
 
 def test_a_copy_that_cannot_be_decoded_is_not_used(node: Node) -> None:

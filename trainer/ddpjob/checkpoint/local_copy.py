@@ -57,17 +57,17 @@ class LocalCopies:
         if answer is None:
             return None
         location, state, self._held = answer[0], SharedFile(answer[1]), SharedFile(answer[2])
-        self._held_bytes = state.size
-        described = next(self._held.portions(MANIFEST_BYTES), b"")
-        if not described or location.rpartition("/")[0] != self._storage:
-            return None
         try:
+            self._held_bytes = state.size
+            described = next(self._held.portions(MANIFEST_BYTES), b"")
+            if not described or location.rpartition("/")[0] != self._storage:
+                return None
             manifest, checksum = decoded(described), sha256()
-        except UnusableError as error:
+            for portion in state.portions():
+                checksum.update(portion)
+        except (OSError, UnusableError) as error:
             warn(f"the local copy of {location} is not used: {error}")
             return None
-        for portion in state.portions():
-            checksum.update(portion)
         if checksum.hexdigest() != manifest.sha256:
             warn(f"the local copy of {location} is not used: its checksum differs from its manifest's")
             return None
@@ -92,7 +92,10 @@ class LocalCopies:
     def invalidate(self) -> None:
         """Invalidates the former copy, because a newer checkpoint is committed now."""
         if self._held is not None:
-            self._held.empty()
+            try:
+                self._held.empty()
+            except OSError:  # It is no file in memory. The supervisor can still drop it.
+                copy_handover.drop()
 
     def keep(self, location: str, manifest: Manifest) -> None:
         """Hands the supervisor the copy that was begun, because the checkpoint is committed."""
@@ -151,7 +154,7 @@ class LocalCopies:
 
     def _drop(self) -> None:
         if self._held is not None:
-            self._held.empty()
+            self.invalidate()
             copy_handover.drop()
             self._held, self._held_bytes = None, 0
 

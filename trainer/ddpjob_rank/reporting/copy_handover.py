@@ -48,9 +48,10 @@ def ask() -> tuple[str, int, int] | None:
                 return None
         mine.settimeout(ANSWER_SECONDS)
         location, files = received(mine)
-        if files:
-            state, manifest = files
-            return location.decode(), state, manifest
+        if len(files) == 2:  # noqa: PLR2004  (state and manifest)
+            return location.decode(errors="replace"), *files
+        for file in files:  # This process may not open as many files.
+            os.close(file)
     return None
 
 
