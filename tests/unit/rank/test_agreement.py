@@ -20,6 +20,7 @@ from unittest.mock import DEFAULT, Mock, patch
 import pytest
 from ddpjob_rank.reporting import agreement, agreement_rules, agreement_server, agreement_wire
 from ddpjob_rank.reporting.agreement import Agreement, Wish
+from ddpjob_rank.reporting.agreement_leader import Leader
 
 from tests.support.waiting import patience, wait_for
 
@@ -132,6 +133,45 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(agreement_rules, name, seconds)
     for wish in agreement_rules.PATIENCE_SECONDS:
         monkeypatch.setitem(agreement_rules.PATIENCE_SECONDS, wish, 0.5)
+
+
+class Line:
+    """A line to rank 0 that can be cut. It is a port that passes on what arrives there."""
+
+    def __init__(self, made: Gang, messages: Callable[[], int]) -> None:
+        """`messages` returns after how many messages, in both directions, a connection is cut."""
+        self.whole, self._messages, self._connections = True, messages, set[socket.socket]()
+        self._listener = socket.create_server(("localhost", 0))
+        place = json.loads(made.store.values["key"])
+        self._behind = place["port"]
+        made.store.values["key"] = json.dumps({**place, "port": self._listener.getsockname()[1]})
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def cut(self) -> None:
+        for connection in self._connections.copy():
+            agreement_wire.end(connection)
+
+    def close(self) -> None:
+        agreement_wire.end(self._listener)
+        self.cut()
+
+    def _serve(self) -> None:
+        with self._listener, suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("localhost", self._behind))
+                left = iter(range(self._messages() if self.whole else 0))
+                for ends in ((near, far), (far, near)):
+                    self._connections.add(ends[0])
+                    threading.Thread(target=self._pass_on, args=(*ends, left), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, left: Iterator[int]) -> None:
+        with source, suppress(OSError):
+            while (part := source.recv(agreement_wire.GREETING_BYTES)) and next(left, None) is not None:
+                sink.sendall(part)
+            agreement_wire.end(sink)
+            agreement_wire.end(source)
+        self._connections.discard(source)
 
 
 def free_running(rank: Agreement, seconds: Callable[[], float]) -> tuple[int, Wish]:
@@ -319,6 +359,71 @@ def test_once_rank_0_has_ended_each_rank_follows_its_own_wish_and_what_counts(
     assert made.ranks[1].reached(2) is Wish.NOTHING
 
 
+def test_a_rank_connects_again_and_either_all_ranks_act_or_none_wherever_a_connection_is_cut(
+    gang: Callable[..., Gang],
+) -> None:
+    made = gang(4, present=1)
+    with closing(Line(made, messages=lambda: random.randrange(2, 30))):
+        made.ranks += [made.rank(rank) for rank in range(1, 4)]
+        for _ in range(8):
+            random.choice(made.ranks).wish(wish := random.choice([Wish.SAVE, Wish.STOP]))
+            made.until_all(wish)
+    assert made.warnings == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_cannot_reach_rank_0_for_long_stops_by_itself_until_it_is_connected_again(
+    gang: Callable[..., Gang],
+) -> None:
+    made = gang(2, present=1)
+    with closing(Line(made, messages=lambda: 1000)) as line:
+        made.ranks.append(other := made.rank(1))
+        made.until_connected()
+        line.whole = False
+        line.cut()
+        other.wish(Wish.STOP)
+        wait_for("the end of the wait", lambda: other.reached(1) is Wish.STOP, SOON)
+        assert made.ranks[0].reached(1) is Wish.NOTHING
+        made.until_warned("rank 0 did not answer, so the ranks cannot stop after the same step")
+        made.until_warned("rank 1 cannot connect: ")
+        line.whole = True
+        made.until_connected()
+        assert made.step() == {Wish.NOTHING}
+        other.wish(Wish.SAVE)
+        made.until_all(Wish.SAVE)
+
+
+def test_contents_arrive_although_the_connection_is_cut(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "LONGEST_PAUSE_SECONDS", 0.05)
+    made = gang(2, present=1)
+    with closing(Line(made, messages=lambda: 1000)) as line:
+        made.ranks.append(made.rank(1))
+        made.until_connected()
+        line.whole = False
+        line.cut()
+        for rank in made.ranks:
+            rank.send("state", bytes(1 << 20))
+        with pytest.raises(agreement_server.NotSentError, match="rank 1 has sent nothing") as told:
+            made.ranks[0].gathered("state", 0.2)
+        assert not told.value.final
+        line.whole, line._messages = True, lambda: 1 << 20
+        assert len(made.ranks[0].gathered("state", patience(SOON))) == 2
+
+
+def test_a_rank_whose_connections_rank_0_refuses_follows_its_own_wishes(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the death of rank 0, which then cannot say that it ends."""
+    monkeypatch.setattr(Leader, "end", lambda _: None)
+    made = gang(2)
+    made.until_connected()
+    made.ranks.pop(0).close()
+    made.ranks[0].wish(Wish.STOP)
+    wait_for("its end", lambda: made.ranks[0].reached(1) is Wish.STOP, 5)
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_rank_0_gathers_what_the_ranks_send(size: int, gang: Callable[..., Gang]) -> None:
     made = gang(size)
@@ -366,7 +471,7 @@ def test_without_an_answer_nothing_is_known(gang: Callable[..., Gang]) -> None:
 def test_nobody_waits_for_the_contents_of_a_rank_that_has_ended(
     gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement_rules, "LAST_WORDS_SECONDS", 0.1)
+    monkeypatch.setattr(agreement_rules, "RETURN_SECONDS", 0.1)
     made = gang(3)
     made.until_connected()
     for rank in (0, 1):
@@ -459,7 +564,10 @@ def test_a_stranger_at_the_port_harms_nothing(words: bytes, gang: Callable[..., 
                 assert stranger.recv(1) == b"", "it is dismissed without an answer"
 
 
-def test_a_rank_that_says_nonsense_loses_its_connection_only(gang: Callable[..., Gang]) -> None:
+def test_a_rank_that_says_nonsense_loses_its_connection_only(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement_rules, "RETURN_SECONDS", 0.1)
     made = gang(3, present=2)
     place = json.loads(made.store.values["key"])
     with closing(socket.create_connection(("localhost", place["port"]))) as broken:
@@ -555,7 +663,10 @@ def test_a_process_ends_without_a_word_or_a_wait(end: str, gang: Callable[..., G
         assert [len(content) for content in made.ranks[0].gathered("state", patience(SOON)).values()] == [3, 1 << 26]
 
 
-def test_a_rank_that_is_killed_has_ended_although_its_forked_child_lives_on(gang: Callable[..., Gang]) -> None:
+def test_a_rank_that_is_killed_has_ended_although_its_forked_child_lives_on(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement_rules, "RETURN_SECONDS", 0.1)
     made = gang(2, present=1)
     code = "connected()\nif os.fork() == 0: print(os.getpid(), flush=True)\ntime.sleep(100)"
     with patch.dict(ENDS, {"killed": (None, code)}), process(made, "killed") as rank:

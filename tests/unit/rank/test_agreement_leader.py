@@ -8,23 +8,29 @@ import pytest
 from ddpjob_rank.reporting import agreement_rules as rules
 from ddpjob_rank.reporting.agreement import Agreement, Wish
 from ddpjob_rank.reporting.agreement_leader import Leader
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.seed import examples
 
+MESSAGES = ["deliver_up", "deliver_down", "all_up", "all_down"]
+CUTS = ["cut", "notice", "connect"]
+"""A rank's connection ends with all that is under way; the leader notices; the rank connects again. The leader may
+notice only then."""
+
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["deliver_up"] * 4 + ["deliver_down"] * 4 + ["step"] * 5 + ["save", "stop", "kill"]),
-        st.integers(0, 59),
+        st.sampled_from([*MESSAGES * 3, *["step"] * 3, "save", "stop", "kill", *CUTS]),
+        st.integers(0, 11),
     ),
+    min_size=30,
     max_size=120,
 )
-"""What happens, and to which rank."""
+"""What happens, and to which rank. After low numbers, something else happens before the leader has noticed."""
 
 
 class Gang:
-    """Ranks and their leader. What each sends to the other arrives in order, at any later time."""
+    """Ranks and their leader. What each sends to the other arrives in order, at any later time, unless it is cut."""
 
     def __init__(self, size: int) -> None:
         self.warnings: list[str] = []
@@ -32,18 +38,48 @@ class Gang:
         self.ranks = {rank: part(self.warnings) for rank in range(size)}
         self.positions = dict.fromkeys(self.ranks, 0)
         self.acts: dict[int, list[tuple[int, Wish]]] = {rank: [] for rank in self.ranks}
-        self.down: dict[int, deque[Any]] = {rank: deque() for rank in self.ranks}
-        self.up: dict[int, deque[Any]] = {rank: deque() for rank in self.ranks}
-        for rank, its in self.ranks.items():
-            its._connect(lambda word, *numbers, rank=rank: self.up[rank].append((word, [*numbers])))
-            self.leader.join(rank, lambda *message, rank=rank: self.down[rank].append(message))
+        self.down: dict[int, deque[Any]] = {}
+        self.up: dict[int, deque[Any]] = {}
+        self.cuts: dict[int, Any] = {}
+        """For each rank whose connection is cut, what the leader tells it by."""
+        for rank in self.ranks:
+            self._meet(rank)
+
+    def _meet(self, rank: int) -> None:
+        up, down = deque[Any](), deque[Any]()
+        self.up[rank], self.down[rank] = up, down
+        self.ranks[rank]._connected(lambda word, *numbers: up.append((word, [*numbers])))
+        self.leader.join(rank, lambda *message: down.append(message))
+
+    def all_up(self, _: int) -> None:
+        for rank in self.ranks:
+            self.deliver_up(rank)
+
+    def all_down(self, _: int) -> None:
+        for rank in self.ranks:
+            self.deliver_down(rank)
+
+    def cut(self, rank: int) -> None:
+        if rank not in self.cuts | {0: None}:
+            self.cuts[rank] = self.leader._ranks[rank]
+            self.up[rank].clear()
+            self.down[rank].clear()
+            self.ranks[rank]._disconnected()
+
+    def notice(self, rank: int) -> None:
+        if rank in self.cuts:
+            self.leader.leave(rank, self.cuts[rank], ended=False)
+
+    def connect(self, rank: int) -> None:
+        if self.cuts.pop(rank, None):
+            self._meet(rank)
 
     def deliver_up(self, rank: int) -> None:
-        if self.up[rank]:
+        if self.up[rank] and rank not in self.cuts:
             self.leader.hear(rank, *self.up[rank].popleft())
 
     def deliver_down(self, rank: int) -> None:
-        if self.down[rank]:
+        if self.down[rank] and rank not in self.cuts:
             self.ranks[rank]._hear(*self.down[rank].popleft())
 
     def save(self, rank: int) -> None:
@@ -61,8 +97,8 @@ class Gang:
                 self.acts[rank].append((position, acts))
 
     def kill(self, rank: int) -> None:
-        if rank and len(self.ranks) > 2:
-            self.leader.leave(rank, self.leader._ranks[rank])
+        if rank and rank not in self.cuts and len(self.ranks) > 2:
+            self.leader.leave(rank, self.leader._ranks[rank], ended=True)
             del self.ranks[rank]
 
 
@@ -81,7 +117,10 @@ async def play(gang: Gang, actions: list[tuple[str, int]]) -> None:
         rank = number % len(gang.acts)
         if rank in gang.ranks:
             getattr(gang, action)(rank)
-            await settled()
+            if number > max(gang.acts):
+                await settled()
+    for rank in gang.ranks:
+        gang.connect(rank)
     while any(its._orders or its._own() for its in gang.ranks.values()):
         for rank in gang.ranks:
             gang.deliver_up(rank)
@@ -101,8 +140,16 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
+ANSWERED = [(what, 3) for what in ("all_down", "save", "all_up", "all_down", "all_up", "all_down")]
+"""All of three ranks have answered an order; the answers are under way."""
+
+
 @given(size=st.integers(2, 4), actions=ACTIONS)
-@examples(2)
+@example(
+    size=3, actions=[*ANSWERED, ("deliver_up", 3), ("deliver_up", 4), ("deliver_up", 2), ("cut", 1), ("connect", 4)]
+)
+@example(size=3, actions=[*ANSWERED, ("all_up", 3), ("cut", 4), ("notice", 4), ("connect", 4)])
+@examples(0.5)
 def test_either_all_ranks_act_at_a_position_or_none_whatever_the_order_of_messages(
     size: int, actions: list[tuple[str, int]]
 ) -> None:

@@ -8,6 +8,9 @@ that none of them has reached. A rank confirms the order, unless it has reached 
 confirm, the order counts. Otherwise the leader orders a later position. A rank that reaches the position before the
 leader has decided waits for the decision, so that either all ranks act or none does.
 
+A rank that loses its connection connects again. What it had not confirmed by then does not count. If it has missed a
+decision, the leader repeats which orders count; a rank that has passed such a position acts at its next one.
+
 A thread of each rank answers over TCP. So a step costs the thread that trains almost nothing, and this thread waits
 only at the position where all ranks act, if at all. The store with which the ranks formed their group tells them only
 the leader's address.
@@ -20,10 +23,11 @@ import math
 import os
 import socket
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -39,10 +43,15 @@ from .agreement_warnings import called_less_often, given_up, not_called
 __all__ = ["Agreement", "Store", "Wish"]
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 2.0
-"""How often a rank looks for the leader's address until rank 0 has published it: less and less often."""
+"""How often a rank looks for the leader's address until rank 0 has published it, and how often it tries to connect:
+less and less often."""
 
 UNSENT_SECONDS = 30.0
 """How long `close` waits for contents that have not been sent."""
+
+ACTED_KEPT = 100
+"""How many orders a rank remembers, so that it does not follow one of them twice if the leader repeats them. The
+leader repeats only orders that it does not know to be followed, hardly ever more than two."""
 
 END_SECONDS = 2.0
 """How long `close` waits for the thread. It takes longer only if it is in a call of the store."""
@@ -115,11 +124,13 @@ class Agreement:
         self._orders: dict[int, _Order] = {}
         self._wished: list[object] = [None] * len(Wish)
         """For each wish that is not fulfilled yet, an object that identifies it."""
+        self._acted = deque[int](maxlen=ACTED_KEPT)
+        """The last orders that this rank has followed, by number."""
         self._apart = False
         """Whether this rank follows only its own wishes."""
         self._tell: Tell | None = None
         self._unreachable = ""
-        """Why the leader cannot be reached, although rank 0 has published its address."""
+        """Why the leader is not reached, although rank 0 has published its address."""
         self._unsent = deque[tuple[str, bytes]]()
         self._sending: asyncio.Task[None] | None = None
         self._closes = False
@@ -228,6 +239,8 @@ class Agreement:
         finally:
             self._tell = None
             self._part()
+            if self._sending:
+                self._sending.cancel()
         pending = [order.wish for order in self._orders.values()]
         if pending:
             await asyncio.sleep(rules.MISMATCH_SECONDS)
@@ -237,7 +250,7 @@ class Agreement:
     async def _lead(self, listener: socket.socket, token: str) -> None:
         assert self._sent
         self._leader = leader = Leader(self._size, self._function, self._warn, self.noted)
-        self._connect(lambda word, *numbers: leader.hear(0, word, [*numbers]))
+        self._connected(lambda word, *numbers: leader.hear(0, word, [*numbers]))
         leader.join(0, self._hear)
         with listener:
             async with asyncio.TaskGroup() as both:
@@ -245,40 +258,57 @@ class Agreement:
                 both.create_task(serve(listener, token, self._size, leader, self._sent))
 
     async def _follow(self, store: Store, key: str, hosts: Sequence[str]) -> None:
-        loop = asyncio.get_running_loop()
-        naming = loop.call_later(rules.MISMATCH_SECONDS, self._name_leader)
+        with self._named_if_late():
+            place = await _published(store, key)
+            del store  # It may be what listens on the port that the script's next group needs.
+            self._greeting = f"{place['token']} {self._rank}"
+            connection = await self._connect([*hosts, *place["hosts"]], place["port"], again=False)
+        while connection:
+            self._address = connection.getpeername()[0], place["port"]
+            if not await self._listen(connection):
+                return
+            with self._named_if_late():
+                connection = await self._connect([self._address[0]], place["port"], again=True)
+
+    async def _connect(self, hosts: Sequence[str], port: int, *, again: bool) -> socket.socket | None:
+        """Connects to the leader. None if rank 0 has ended since this rank was connected for the first time."""
+        refused_since, pauses = math.inf, _pauses()
+        while True:
+            try:
+                return await wire.connected(hosts, port, self._greeting)
+            except ConnectionError as error:
+                self._unreachable, now = str(error), time.monotonic()
+                refused_since = min(refused_since, now) if isinstance(error, ConnectionRefusedError) else math.inf
+                if again and now - refused_since >= rules.REFUSED_SECONDS:
+                    return None
+            await asyncio.sleep(next(pauses))
+
+    async def _listen(self, connection: socket.socket) -> bool:
+        """Does what the leader says. True if the connection is lost, false if rank 0 has ended."""
+        with connection:
+            self._connected(partial(wire.tell, connection))
+            self._start_sending()
+            try:
+                async for word, numbers in wire.messages(connection):
+                    if word == "end":
+                        return False
+                    self._hear(word, *numbers)
+            except asyncio.CancelledError:
+                wire.tell(connection, "end")
+                raise
+            except (OSError, ValueError):
+                pass
+        self._disconnected()
+        return True
+
+    @contextmanager
+    def _named_if_late(self) -> Iterator[None]:
+        """Warns if connecting takes long."""
+        naming = asyncio.get_running_loop().call_later(rules.MISMATCH_SECONDS, self._name_leader)
         try:
-            connection = await self._connected(store, key, hosts)
+            yield
         finally:
             naming.cancel()
-            del store  # It may be what listens on the port that the script's next group needs.
-        try:
-            with connection:
-                self._connect(partial(wire.tell, connection))
-                self._start_sending()
-                async for word, numbers in wire.messages(connection):
-                    self._hear(word, *numbers)
-        finally:
-            self._part()
-            if self._sending:
-                self._sending.cancel()
-
-    async def _connected(self, store: Store, key: str, hosts: Sequence[str]) -> socket.socket:
-        """Connects to the leader, once rank 0 has published its address."""
-        pause = PAUSE_SECONDS
-        while True:
-            if store.check([key]):
-                place = json.loads(store.get(key))
-                self._greeting = f"{place['token']} {self._rank}"
-                try:
-                    connection = await wire.connected([*hosts, *place["hosts"]], place["port"], self._greeting)
-                except ConnectionError as error:
-                    self._unreachable = str(error)
-                else:
-                    self._address = connection.getpeername()[0], place["port"]
-                    return connection
-            await asyncio.sleep(pause)
-            pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
 
     def _name_leader(self) -> None:
         self._warn(
@@ -287,22 +317,31 @@ class Agreement:
             else not_called([0], self._function, self._rank)
         )
 
-    def _connect(self, tell: Tell) -> None:
+    def _connected(self, tell: Tell) -> None:
+        """Lets this rank tell the leader something, whose first messages end with `met`."""
         self._tell = tell
-        self._ask_for()
+        with self._lock:
+            self._apart = False
+            self._reckon()
+
+    def _disconnected(self) -> None:
+        self._tell, self._unreachable = None, "its connection is lost"
+        self._ask_for()  # From now on, it waits for the leader to be there again.
 
     def _ask_for(self) -> None:
         """Tells the leader this rank's greatest wish, unless an order is about to fulfil it."""
         wish = self._own()
-        if not wish or self._apart or self._ordered(wish):
+        if not wish or self._apart:
             return
-        if self._tell:
+        if self._tell and not self._ordered(wish):
             self._tell("wish", wish)
         seconds = rules.PATIENCE_SECONDS[wish] + rules.SILENT_LEADER_SECONDS
-        asyncio.get_running_loop().call_later(seconds, self._lose_patience, wish, self._wished[wish])
+        asyncio.get_running_loop().call_later(seconds, self._lose_patience, wish, self._wished[wish], self._tell)
 
-    def _lose_patience(self, wish: Wish, wished: object) -> None:
-        if self._wished[wish] is wished and not self._apart and not self._ordered(wish):
+    def _lose_patience(self, wish: Wish, wished: object, tell: Tell | None) -> None:
+        """Gives up a wish. `tell` is what it was told by: in each connection it is told, and waited for, anew."""
+        still = self._wished[wish] is wished and self._tell is tell and not self._apart
+        if still and not self._ordered(wish, for_sure=True):
             self._warn(given_up([0], wish, "" if self._tell or self._unreachable else self._function))
             self._give_up(wish)
 
@@ -310,6 +349,9 @@ class Agreement:
         """Answers the leader."""
         assert self._tell
         match word, numbers:
+            case "met", ():
+                self._drop_undecided()
+                self._ask_for()
             case "ask", (number,):
                 self._tell("answer", number, self._position)
             case "count", (number,):
@@ -318,6 +360,8 @@ class Agreement:
                 self._tell("answer", number, self._accept(_Order(number, position, Wish(wish))))
             case "decide", (number, counts):
                 self._decide(number, counts=bool(counts))
+            case "counts", (number, position, wish):
+                self._accept_late(_Order(number, position, Wish(wish)))
             case "give-up", (wish,):
                 self._give_up(Wish(wish))
 
@@ -331,9 +375,22 @@ class Agreement:
             self._decide(order.number, counts=False)
         return in_time
 
-    def _decide(self, number: int, *, counts: bool) -> None:
+    def _accept_late(self, order: _Order) -> None:
+        """Follows an order of which this rank may not have heard that it counts, unless it has followed it."""
         with self._lock:
-            if order := self._orders.get(number):
+            if missed := order.number not in self._acted:
+                self._orders.setdefault(order.number, order)
+                self._reckon()
+        if missed:
+            self._decide(order.number, counts=True)
+        else:
+            self._report(order)
+
+    def _decide(self, number: int, *, counts: bool) -> None:
+        """Decides an order, unless it is decided already."""
+        with self._lock:
+            order = self._orders.get(number)
+            if order and not order.decided.is_set():
                 order.counts = counts
                 if not counts:
                     del self._orders[number]
@@ -350,23 +407,24 @@ class Agreement:
             if not order.decided.wait(2 * rules.COUNTS_SECONDS):
                 self._decide(order.number, counts=False)  # As the leader does, when it can.
         with self._lock:
-            for order in due:
+            follows = [order for order in due if order.counts]
+            for order in follows:
                 self._orders.pop(order.number, None)
+                self._acted.append(order.number)
+            acts = max((order.wish for order in follows), default=Wish.NOTHING)
+            if self._apart:
+                acts = max(acts, self._own())
+            for wish in range(acts + 1):
+                self._wished[wish] = None
             self._reckon()
-        counting = [order for order in due if order.counts]
-        self.followed = [order.number for order in counting]
-        acts = max((order.wish for order in counting), default=Wish.NOTHING)
-        if self._apart:
-            acts = max(acts, self._own())
-        for wish in range(acts + 1):
-            self._wished[wish] = None
-        for order in counting:
+        self.followed = [order.number for order in follows]
+        for order in follows:
             self._post(partial(self._report, order))
         return acts
 
     def _report(self, order: _Order) -> None:
         if self._tell:
-            self._tell("acted", order.number, order.wish)
+            self._tell("acted", order.number)
 
     def _give_up(self, wish: Wish) -> None:
         if wish is Wish.STOP:
@@ -376,8 +434,12 @@ class Agreement:
 
     def _part(self) -> None:
         """From now on this rank follows its own wishes, and those orders that count already."""
+        self._apart = True
+        self._drop_undecided()
+
+    def _drop_undecided(self) -> None:
+        """Drops the orders that will not be decided any more."""
         with self._lock:
-            self._apart = True
             undecided = [order for order in self._orders.values() if not order.counts]
             self._orders = {number: order for number, order in self._orders.items() if order.counts}
             self._reckon()
@@ -387,9 +449,9 @@ class Agreement:
     def _own(self) -> Wish:
         return Wish.STOP if self._wished[Wish.STOP] else Wish.SAVE if self._wished[Wish.SAVE] else Wish.NOTHING
 
-    def _ordered(self, wish: Wish) -> bool:
+    def _ordered(self, wish: Wish, *, for_sure: bool = False) -> bool:
         with self._lock:
-            return any(order.wish >= wish for order in self._orders.values())
+            return any(order.wish >= wish for order in self._orders.values() if order.counts or not for_sure)
 
     def _reckon(self) -> None:
         self._due = (
@@ -405,7 +467,7 @@ class Agreement:
             while self._unsent:
                 name, content = self._unsent.popleft()
                 arrived = False
-                while not arrived:  # The end of the connection to the leader cancels this task.
+                while not arrived:  # The end of rank 0 cancels this task.
                     arrived = await self._send_content(name, content)
                     await asyncio.sleep(0 if arrived else LONGEST_PAUSE_SECONDS)
         finally:
@@ -436,6 +498,22 @@ class Agreement:
         if self._loop:
             with suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(callback)
+
+
+async def _published(store: Store, key: str) -> Any:
+    """Where the leader listens, once rank 0 has published it."""
+    for pause in _pauses():
+        if store.check([key]):
+            break
+        await asyncio.sleep(pause)
+    return json.loads(store.get(key))
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:

@@ -33,9 +33,14 @@ MISMATCH_SECONDS = 45.0
 FARTHER = 4
 """If a rank was too late for an order, the next order is farther ahead by this factor."""
 
+RETURN_SECONDS = 5.0
+"""A rank that has lost its connection counts as ended if it has not connected again within this time. Its last
+content may arrive until then, too."""
+
+REFUSED_SECONDS = 1.0
+"""If rank 0's machine has refused connections for so long, rank 0 has ended."""
+
 CONTENT_BYTES = 1 << 36
-LAST_WORDS_SECONDS = 2.0
-"""How much later than the end of its connection a rank's last content may arrive."""
 
 ARRIVING_SECONDS = 5.0
 """A content of which no more bytes have come for this time does not count as arriving."""

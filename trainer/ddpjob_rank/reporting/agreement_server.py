@@ -49,10 +49,15 @@ class SentContents:
         self._arriving: dict[int, float] = {}
         """When the last bytes have come from each rank of whose present content some are missing."""
         self._left: dict[int, float] = {}
-        """When each rank that has ended did so, on the monotonic clock."""
+        """When each rank that has no connection any more lost it, on the monotonic clock."""
+
+    def join(self, rank: int) -> None:
+        """Notes that a rank has connected, maybe again."""
+        with self._changed:
+            self._left.pop(rank, None)
 
     def leave(self, rank: int) -> None:
-        """Notes that a rank has ended, so that nobody waits for its contents."""
+        """Notes that a rank has ended or its connection is lost, so that nobody waits long for its contents."""
         with self._changed:
             self._left[rank] = time.monotonic()
             self._changed.notify_all()
@@ -86,8 +91,7 @@ class SentContents:
             if self._changed.wait_for(lambda: all(name in kept for kept in self._contents), seconds):
                 return {rank: self._take(rank, name) for rank in range(self._size)}
             missing = [rank for rank, kept in enumerate(self._contents) if name not in kept]
-            # What a rank sends last may arrive after its connection has ended.
-            until = time.monotonic() - rules.LAST_WORDS_SECONDS
+            until = time.monotonic() - rules.RETURN_SECONDS
             ended = [rank for rank in missing if self._left.get(rank, math.inf) < until]
             dropped = [rank for rank in missing if name in self._dropped[rank]]
             since = time.monotonic() - rules.ARRIVING_SECONDS
@@ -128,6 +132,7 @@ async def serve(listener: socket.socket, token: str, size: int, leader: Leader, 
     try:
         await asyncio.Event().wait()
     finally:
+        leader.end()
         door.close()
 
 
@@ -141,14 +146,16 @@ async def _serve_rank(
             sent.put(rank, name, bytes(await wire.content(connection, int(size), partial(sent.arrive, rank))))
             await asyncio.get_running_loop().sock_sendall(connection, wire.WELCOME)
         return
-    tell = partial(wire.tell, connection)
+    tell, ended = partial(wire.tell, connection), False
     leader.join(rank, tell)
+    sent.join(rank)
     try:
         async for word, numbers in wire.messages(connection):
+            ended = word == "end"
             leader.hear(rank, word, numbers)
     finally:
-        leader.leave(rank, tell)
-        sent.leave(rank)
+        if leader.leave(rank, tell, ended=ended):
+            sent.leave(rank)
 
 
 def new_token() -> str:

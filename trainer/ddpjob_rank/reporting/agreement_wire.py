@@ -55,15 +55,19 @@ async def connected(hosts: Sequence[str], port: int, greeting: str) -> socket.so
     """Connects to the first of these hosts on which the leader answers.
 
     Raises:
+        ConnectionRefusedError: All of them refuse connections.
         ConnectionError: The leader answers on none of them.
     """
+    kind: type[ConnectionError] = ConnectionRefusedError
     for host in dict.fromkeys(hosts):
         with suppress(OSError):
             # Not by asyncio, which would resolve the name in a thread. The process could not end before that thread.
             for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-                if connection := await _try(family, address, greeting):
-                    return connection
-    raise ConnectionError(f"rank 0 answers at none of {', '.join(hosts)}, port {port}")
+                with suppress(ConnectionRefusedError):
+                    if connection := await _try(family, address, greeting):
+                        return connection
+                    kind = ConnectionError
+    raise kind(f"rank 0 answers at none of {', '.join(hosts)}, port {port}")
 
 
 async def greeted(connection: socket.socket) -> list[str]:
@@ -131,19 +135,20 @@ def end(connection: socket.socket) -> None:
 
 async def _try(family: int, address: object, greeting: str) -> socket.socket | None:
     loop, connection = asyncio.get_running_loop(), prepared(socket.socket(family, socket.SOCK_STREAM))
+    answers = False
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await loop.sock_connect(connection, address)  # type: ignore[arg-type]
             await loop.sock_sendall(connection, greeting.encode().ljust(GREETING_BYTES))
-            if await content(connection, len(WELCOME)) == WELCOME:
-                return connection
+            answers = await content(connection, len(WELCOME)) == WELCOME
+    except ConnectionRefusedError:
+        raise
     except OSError:
         pass
-    except BaseException:
-        connection.close()
-        raise
-    connection.close()
-    return None
+    finally:
+        if not answers:
+            connection.close()
+    return connection if answers else None
 
 
 def prepared(connection: socket.socket) -> socket.socket:
