@@ -286,6 +286,8 @@ def is_at_hand(value: object) -> bool:
 
 def _number(name: str, value: SupportsFloat) -> float | None:
     """Converts a number to a float, which may be NaN or infinite; None, with a warning, if it cannot be reported."""
+    if type(value) is float:  # Most are: it saves the rest.
+        return value
     if not is_at_hand(value):
         warn_once(
             name,

@@ -61,8 +61,6 @@ class PodOptions:
     """Each has the form `CLAIM:/path`."""
     image_volumes: Sequence[str] = ()
     """Each has the form `IMAGE:/path`."""
-    secrets: Sequence[str] = ()
-    """The names of Secrets whose keys are variables of the trainer."""
     queue: str | None = None
     code: str | None = None
     """Name of the ConfigMap with the code."""
@@ -71,6 +69,8 @@ class PodOptions:
     requirements file is sent."""
     packages: Sequence[str] = ()
     """The arguments of `pip install`."""
+    secrets: Sequence[str] = ()
+    """The names of Secrets whose keys are variables of the trainer."""
 
 
 def checkpoint_on(text: str | None) -> Json:
