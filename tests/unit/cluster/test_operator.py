@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from contextlib import AsyncExitStack
 from itertools import chain, pairwise
 from types import SimpleNamespace
@@ -308,3 +309,79 @@ def test_no_two_of_what_it_follows_have_the_same_name() -> None:
 
     found = asyncio.run(names())
     assert len(set(found)) == len(found) > 0, "of two tasks of one name only one would run"
+
+
+class Starting(ApiClient):
+    """An API server that answers the questions of an operator that starts, in turn."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = [*answers]
+
+    async def served(self, _: str) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+REFUSED = ApiError(403, "Forbidden", "who are you")
+AWAY = ApiError(503, "ServiceUnavailable", "not now")
+INSTALLED = frozenset({"ddpjobs"})
+
+
+async def starts(operator: Operator, lacking: list[str], *answers: Any) -> list[str]:
+    """What /readyz says after each of these answers, and in the end."""
+    said = list[str]()
+
+    async def pause(_: float) -> None:
+        said.append(operator._not_ready)
+
+    async def begin() -> list[str]:
+        return lacking
+
+    operator._unfenced = Starting(*answers)
+    operator._namespaces.begin = begin  # type: ignore[method-assign]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.asyncio, "sleep", pause)
+        try:
+            await operator._until_installed()
+        finally:
+            await operator._supervisors.close()
+            await operator._witnesses.close()
+    return [*said, operator._not_ready]
+
+
+def test_an_operator_waits_for_its_server_and_its_type_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> list[str]:
+        return await starts(an_operator(), [], AWAY, AWAY, frozenset[str](), INSTALLED)
+
+    away, crd = "waiting for the API server here: not now", "waiting for the type DDPJob: apply deploy/crd.yaml, or"
+    *waited, last = asyncio.run(play())
+    assert [said[: len(crd)] for said in waited] == [away, away, crd]
+    assert last == "starting"
+    assert [message[: len(crd)] for message in caplog.messages] == [away, crd], "what is no news is not said again"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "answer", "why"),
+    [
+        ([], REFUSED, "The API server here refuses the operator's requests: who are you"),
+        (["list pods", "watch pods"], INSTALLED, "The operator lacks rights that it needs: list pods; watch pods"),
+    ],
+)
+def test_an_operator_does_not_wait_for_what_does_not_come(lacking: list[str], answer: Any, why: str) -> None:
+    async def play() -> None:
+        with pytest.raises(module.StoppedError) as stopped:
+            await starts(an_operator(), lacking, AWAY, answer)
+        assert str(stopped.value) == why
+
+    asyncio.run(play())
+
+
+def test_a_port_that_another_program_has_is_named() -> None:
+    async def play(port: int) -> None:
+        with pytest.raises(module.StoppedError, match=rf"{port}.*: Address already in use"):
+            await an_operator(f"--port={port}", "--probe-port=0").run()
+
+    with socket.create_server(("", 0)) as other:
+        asyncio.run(play(other.getsockname()[1]))
