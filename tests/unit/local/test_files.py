@@ -109,3 +109,15 @@ def test_the_lock_of_a_file_that_was_removed_meanwhile_is_none(
     assert lock.acquire()
     assert Lock(tmp_path / "lock").holder() == os.getpid(), "the file that others see is locked"
     lock.release()
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "end"),
+    [(100, 0, "one\ntwo\nthree"), (5, 0, "three"), (100, 8, "three"), (3, 8, "ree"), (5, 10, "ree"), (5, 99, "")],
+)
+def test_of_a_log_the_end_is_read_but_nothing_of_a_former_writer(
+    size: int, start: int, end: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text("one\ntwo\nthree\n"[:-1])
+    assert files.tail(tmp_path / "log", size, start) == end
+    assert files.tail(tmp_path / "none", size, start) == ""

@@ -105,3 +105,15 @@ def test_where_that_directory_is_gone_they_work_where_the_run_goes_on_and_that_i
     )
     assert opened_in("moved") == (tmp_path / "moved", [said])
     assert opened_in("moved") == (tmp_path / "moved", [])
+
+
+def test_each_change_of_a_run_is_a_generation_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory(tmp_path / "digits")
+    run.create()
+    seen = []
+    for nodes in (1, 1, 2, 3, 3):
+        wanted = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"nodes": nodes, "template": TEMPLATE}})
+        run.save(job := open_job(run, wanted, [], print, fresh=False))
+        seen.append((job.spec.nodes, job.metadata.generation))
+    assert seen == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]

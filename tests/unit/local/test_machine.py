@@ -1,6 +1,7 @@
 """What this machine has to share: GPUs, and ports, each held by a lock on a file where everybody may write."""
 
 import errno
+import socket
 import tempfile
 from pathlib import Path
 from unittest.mock import Mock
@@ -77,3 +78,9 @@ def test_each_node_has_the_gpus_that_follow_those_of_the_one_before(procs_per_no
 def test_why_a_backend_is_chosen_is_told(nodes: int, gpus: list[str], why: str) -> None:
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     assert choose_backend(DDPJobSpec.model_validate({"nodes": nodes, "template": template}), gpus)[1] == why
+
+
+def test_a_port_on_which_somebody_listens_is_not_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        wanted = other.getsockname()[1]
+        assert Port(wanted).number != wanted

@@ -188,3 +188,30 @@ def test_the_program_gets_the_directory_that_is_mounted_although_kubernetes_expa
     machine = Machine(tmp_path, PORTS, threads=1, environment={})
     process = translate(pod, RunDirectory(tmp_path / "run"), tmp_path / "pod", machine)
     assert process.env["DDPJOB_CHECKPOINT_DIR"] == str(tmp_path / "run" / "volumes" / "saved")
+
+
+@pytest.mark.parametrize(
+    ("word", "here"),
+    [
+        ("/data/x", "{data}/x"),
+        ("/data", "{data}"),
+        ("/data/in/x", "{inner}/x"),
+        ("--dir=/data/x", "--dir={data}/x"),
+        ("--set=dir=/data", "--set=dir={data}"),
+        ("dir=/data", "dir=/data"),
+        ("/database", "/database"),
+        ("--dir", "--dir"),
+    ],
+)
+def test_a_path_in_a_command_is_that_of_this_machine(word: str, here: str, tmp_path: Path) -> None:
+    names = ("data", "inner")
+    mounts = [{"name": name, "mountPath": path} for name, path in zip(names, ("/data", "/data/in/"), strict=True)]
+    spec = translated(
+        tmp_path,
+        container={"command": ["x", word], "volumeMounts": mounts},
+        pod={"volumes": [{"name": name, "emptyDir": {}} for name in names]},
+    )
+    places = {name: tmp_path / "run" / "pod" / "volumes" / name for name in names}
+    assert spec.argv[-1] == here.format(**places)
+    assert set(places.values()) <= {*spec.needed}
+    assert any(word in notice for notice in spec.notices) is (here != word)

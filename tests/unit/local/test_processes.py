@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import DeletePod
-from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.local import RunDirectory, processes
 from ddpjob_operator.local.files import read_json, write_json
 from ddpjob_operator.local.process_spec import Machine, Ports
 from ddpjob_operator.local.processes import LocalPod, Pods, _is_attached
@@ -56,6 +56,26 @@ def test_of_a_job_that_is_to_stop_nothing_is_started(tmp_path: Path) -> None:
     Pods(run, lambda: None).resume(starting=False)
     assert not (run.pods / "digits-0").exists()
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "signals"),
+    [({}, 0), ({"delete.json": "{}"}, 1), ({"stop.json": "{}"}, 1), ({"delete.json": "{}"} | ENDED, 0)],
+    ids=["runs", "is deleted", "is stopped", "has ended"],
+)
+def test_what_a_former_run_may_not_have_sent_is_sent_once_more(
+    files: dict[str, str], signals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, sent = RunDirectory(tmp_path), list[str]()
+    pod = run.pods / "digits-0"
+    pod.mkdir(parents=True)
+    for name, text in {"pod.json": "{}", **UNDER_WAY, **files}.items():
+        (pod / name).write_text(text)
+    monkeypatch.setattr(processes, "_in_background", lambda *_: None)
+    monkeypatch.setattr(Pods, "_signal", lambda _, pod: sent.append(pod.directory.name))
+    monkeypatch.setattr(LocalPod, "lost", False)
+    Pods(run, lambda: None).resume(starting=True)
+    assert sent == ["digits-0"] * signals
 
 
 def test_each_pod_of_a_node_ends_with_its_own_last_words_though_all_of_an_attempt_write_into_one_log(
