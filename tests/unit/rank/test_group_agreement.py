@@ -84,10 +84,14 @@ def test_the_store_of_a_former_group_is_not_kept(form: Form) -> None:
     assert former() is None
 
 
-def test_without_a_group_a_process_stops_when_it_is_told_to(form: Form) -> None:
-    form(None, size=1)
+@pytest.mark.parametrize(("size", "warnings"), [(1, 0), (2, 1), (3, 1)])
+def test_without_a_store_a_process_stops_when_it_is_told_to_and_one_of_several_is_warned_once(
+    size: int, warnings: int, form: Form, capsys: pytest.CaptureFixture[str]
+) -> None:
+    form(None, size=size)
     stop().wish(Wish.STOP)
     assert stop().reached(1) is Wish.STOP
+    assert capsys.readouterr().err.count("this backend has no store") == warnings
 
 
 def test_a_backend_without_a_store_is_told_once(form: Form, capsys: pytest.CaptureFixture[str]) -> None:

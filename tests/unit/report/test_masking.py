@@ -127,6 +127,24 @@ def test_a_value_once_known_as_secret_is_masked_wherever_it_stands() -> None:
     assert mask.script("no login as me with correct-horse or s3cr3t-w0rd") == "no login as me with ••• or •••"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HF_TOKEN=correct-horse train.py",
+        "train.py --api-key correct-horse",
+        "export HF_TOKEN='correct-horse'; train.py",
+        "curl -H 'Authorization: Bearer correct-horse' host",
+        "git clone https://me:correct-horse@host/code",
+        'token: str = "correct-horse"',
+        '{"api_key": "correct-horse"}',
+    ],
+)
+def test_a_value_once_seen_as_secret_in_a_script_is_masked_wherever_it_stands(text: str) -> None:
+    mask = Mask()
+    assert "correct-horse" not in mask.script(text)
+    assert mask.script("no login with correct-horse, said the server") == "no login with •••, said the server"
+
+
 @pytest.mark.parametrize("text", ["1", "4096", "true", "none", "short"])
 def test_a_short_word_or_a_number_is_masked_where_its_name_says_so_alone(text: str) -> None:
     mask = Mask()
