@@ -294,7 +294,7 @@ LARGE_VARIABLES = 250
 async def _all_looked_at(operator: Operator, jobs: int) -> None:
     """Waits until the operator has reconciled each job since its start, and its queue is empty."""
     async with asyncio.timeout(LONGEST_SECONDS):
-        while operator.metric(LOOKS) < jobs or operator.metric("ddpjob_queue_depth") > 0:  # noqa: ASYNC110  Another process.
+        while operator.metric(LOOKS) < jobs or operator.metric("ddpjob_workqueue_depth") > 0:  # noqa: ASYNC110  Another process.
             await asyncio.sleep(0.1)
 
 

@@ -12,22 +12,52 @@ from ddpjob_operator.cluster.kube.rights import (
     OWNER_RIGHTS,
     RIGHTS,
 )
+from ddpjob_operator.cluster.serve.job_metrics import COUNTERS, GAUGES, OF_CAUSES, JobMetrics
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
-from ddpjob_operator.engine import EFFECTS
+from ddpjob_operator.engine import EFFECTS, StartPart, TimeKind
+from prometheus_client.metrics_core import Metric
 
 from .markdown import code, table
+from .source import meanings
 
 
 def metrics() -> str:
-    """Every metric with its type and meaning."""
-    families = REGISTRY.collect()
+    """Every metric of the operator about itself, with its type and meaning."""
     return table(
         ("Metric", "Type", "Meaning"),
+        ((_name(metric), metric.type, f"{metric.documentation}.") for metric in REGISTRY.collect()),
+    )
+
+
+def job_metrics() -> str:
+    """Every metric about jobs, with its type, labels and meaning."""
+    families = (*GAUGES, *COUNTERS, *OF_CAUSES)
+    return table(
+        ("Metric", "Type", "Labels", "Meaning"),
         (
-            (code(f"{one.name}_total" if one.type == "counter" else one.name), one.type, f"{one.documentation}.")
-            for one in families
+            (
+                _name(metric),
+                metric.type,
+                ", ".join(map(code, metric._labelnames)),  # type: ignore[attr-defined]  # noqa: SLF001
+                f"{metric.documentation}.",
+            )
+            for metric in JobMetrics({family: {} for family in families}, {}, {}).collect()
         ),
     )
+
+
+def time_kinds() -> str:
+    """Every kind of a job's time."""
+    return table(("`kind`", "Meaning"), ((code(kind), text) for _, kind, text in meanings(TimeKind)))
+
+
+def start_parts() -> str:
+    """Every part of a job's start."""
+    return table(("`part`", "Meaning"), ((code(part), text) for _, part, text in meanings(StartPart)))
+
+
+def _name(metric: Metric) -> str:
+    return code(f"{metric.name}_total" if metric.type == "counter" else metric.name)
 
 
 def rights() -> str:

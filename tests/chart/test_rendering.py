@@ -195,6 +195,11 @@ def test_only_where_the_api_server_says_who_reads_metrics_may_the_operator_ask_i
     assert "bearerTokenFile" in scraped["spec"]["endpoints"][0]
 
 
+def test_the_namespace_of_a_metric_is_the_jobs_and_not_that_of_the_operator() -> None:
+    (endpoint,) = named(render("serviceMonitor.enabled=true"))["ServiceMonitor", RELEASE]["spec"]["endpoints"]
+    assert endpoint["honorLabels"]
+
+
 def test_others_may_connect_to_the_metrics_alone_from_where_the_values_say() -> None:
     pod = template()
     ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}

@@ -68,7 +68,7 @@ def test_a_new_operator_changes_nothing_about_jobs_that_are_under_way(team: Team
             operator.wait_for("elected")
             team.plant.wait("the pods", lambda: created(team))
             before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in team.pods()}
-            team.plant.wait("all rounds", lambda: operator.metric("ddpjob_queue_depth") == 0)
+            team.plant.wait("all rounds", lambda: operator.metric("ddpjob_workqueue_depth") == 0)
             assert operator.stop() == 0
         after = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in team.pods()}
         assert before == after
@@ -176,6 +176,6 @@ def test_metrics_and_log_lines_name_what_they_are_about(team: Team) -> None:
         uid = (team.job() or {})["metadata"]["uid"]
         assert f'"namespace": "{team.namespace}"' in line
         assert f'"uid": "{uid}"' in line
-        assert operator.metric('ddpjob_jobs{state="Starting"}') == 1
+        assert operator.metric(f'ddpjob_jobs{{namespace="{team.namespace}",state="Starting"}}') == 1
         assert operator.metric('ddpjob_api_requests_total{code="201",method="POST",resource="pods"}') == 2
         assert operator.metric('ddpjob_reconciles_total{result="bug"}') == 0

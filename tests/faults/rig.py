@@ -143,7 +143,7 @@ class Rig:
         operator = self.operators[-1]
 
         def looked() -> bool:
-            return operator.metric(LOOKS) > 0 and operator.metric("ddpjob_queue_depth") == 0
+            return operator.metric(LOOKS) > 0 and operator.metric("ddpjob_workqueue_depth") == 0
 
         await self._until(looked)
 

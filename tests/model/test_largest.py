@@ -18,6 +18,7 @@ from ddpjob_operator.cluster.kinds import RESOURCES
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
 from ddpjob_operator.cluster.reconciler import Reconciler
 from ddpjob_operator.cluster.store import Store
+from ddpjob_operator.cluster.tally import Tally
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import SERVICE, Feature, Settings
 
@@ -159,6 +160,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         witnesses=nobody,
         settings=Settings(),
         granted=dict.fromkeys(Feature, lambda _: False),
+        tally=Tally(api.now),
     )
     return reconciler, keys, store
 

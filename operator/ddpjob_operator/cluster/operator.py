@@ -39,8 +39,9 @@ from .reflector import OURS, Reflector
 from .serve.log import about
 from .serve.metrics import LEADER, ROUND_SECONDS, ROUNDS
 from .serve.web import PortTakenError, serve
-from .store import Cache, Key, Store, in_namespace
+from .store import Cache, Key, Store, StoredJob, in_namespace
 from .supervisors import Supervisors
+from .tally import Tally
 from .workqueue import WorkQueue
 
 REST_SECONDS_PER_POD = 0.0001
@@ -99,6 +100,7 @@ class Operator:
         # An event reports what has already happened, so it is written even after rounds are barred from writing.
         self._recorder = EventRecorder(ApiClient(connection, self._is_leader))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
+        self._tally = Tally(unfenced.now)
         self._reconciler = Reconciler(
             self._api,
             self._store,
@@ -108,6 +110,7 @@ class Operator:
             witnesses=self._witnesses,
             settings=options.settings,
             granted={api.feature: api.granted for api in self._optional},
+            tally=self._tally,
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -138,7 +141,7 @@ class Operator:
                     (self._options.port, self._options.probe_port),
                     ready=lambda: self._not_ready or self._namespaces.why_not_ready,
                     problems=lambda: "\n".join(filter(None, (self._namespaces.problems, self._reconciler.problems))),
-                    states=self._store.states,
+                    jobs=lambda: self._tally.metrics(self._jobs, leads=self._leading),
                     access=MetricsAccess(self._unfenced) if self._options.metrics_auth else None,
                 )
             except PortTakenError as error:
@@ -297,6 +300,7 @@ class Operator:
                 await asyncio.sleep(seconds)
             else:
                 break
+        self._tally.look(self._jobs)
         jobs = self._store.jobs.keys(namespace=None)
         for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
             self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
@@ -351,6 +355,7 @@ class Operator:
     def _leave_namespace(self, namespace: str) -> None:
         """Forgets a namespace. Its jobs stay as they are in the cluster, and have no more rounds."""
         self._store.drop_namespace(namespace)
+        self._tally.end(namespace)
         self._reconciler.leave_namespace(namespace)
 
     def _reflectors_for(self, namespace: str | None) -> tuple[Reflector[Any, Any], ...]:
@@ -412,6 +417,10 @@ class Operator:
         else:
             ROUNDS.labels("ok").inc()
             self._queue.done(key, REST_SECONDS_PER_POD * pods)
+
+    @property
+    def _jobs(self) -> list[StoredJob]:
+        return [job for _, job in self._store.jobs.all()]
 
     def _may_write(self) -> bool:
         return not self._leaving and self._is_leader()

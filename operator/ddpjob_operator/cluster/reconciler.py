@@ -15,12 +15,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus
+from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
+    Counts,
     Create,
     CreatePod,
     Decision,
@@ -36,9 +37,11 @@ from ddpjob_operator.engine import (
     Settings,
     Snapshot,
     blocked_status,
+    counted,
     decide,
     domain_key,
     kind_of_kubernetes_nodes,
+    standing,
 )
 
 from .autoscalers import adds_a_node
@@ -54,6 +57,7 @@ from .serve.log import about
 from .serve.metrics import IN_VAIN
 from .store import Key, Store, StoredJob, of_owner
 from .supervisors import Supervisors
+from .tally import Tally
 from .workqueue import WorkQueue
 from .writer import UNMARKED, Writer, describe, is_ending
 
@@ -79,6 +83,9 @@ FEW_PODS = 128
 together, each with the end of its log, a decision may take half a second. In the event loop, that would delay the
 renewal of the Lease and the rounds of all other jobs."""
 
+PLACING = frozenset({State.STARTING, State.RESTARTING})
+"""The states in which a job gets its Kubernetes nodes, which need not change its status."""
+
 UNATTENDED = (
     "Until that changes, the operator does nothing for the job: its pods stay as they are, and nothing restarts them"
 )
@@ -94,6 +101,7 @@ class _LateEvents:
     """The job's resource version before the write."""
     status: DDPJobStatus
     events: tuple[Event, ...]
+    counts: Counts
 
 
 @dataclass(slots=True)
@@ -117,6 +125,8 @@ class _Memory:
     """The state of the job when the action was refused, from `Reconciler._situation`."""
     last_actions: object = None
     """The last actions, together with the state of the job before them."""
+    noted: bool = False
+    """Whether the tally has recorded how the job with its present status spends its time."""
     status_refused: bool = False
     """Whether the last status was refused permanently, which an event has reported."""
     without_effect: bool = False
@@ -193,6 +203,7 @@ class Reconciler:
         witnesses: Supervisors,
         settings: Settings,
         granted: Granted,
+        tally: Tally,
     ) -> None:
         self._api = api
         self._store = store
@@ -202,6 +213,7 @@ class Reconciler:
         self._witnesses = witnesses
         self._settings = settings
         self._granted = granted
+        self._tally = tally
         self._thread = ThreadPoolExecutor(1, "apart")
         """A single thread, because under Python's GIL each thread would get as much CPU time as the event loop."""
         self._writer = Writer(api, store, queue.alone, self._thread)
@@ -267,8 +279,11 @@ class Reconciler:
         snapshot, decision = await self._decision(key, stored, memory)
         memory.at_rest = decision is not None and _at_rest(snapshot, decision)
         if decision is not None:
+            if not memory.noted or job.status.state in PLACING:
+                self._tally.note(key, standing(snapshot, job.status))
+                memory.noted = True
             self._update_line(key, stored, snapshot, decision)
-            await self._apply(key, stored, memory, decision)
+            await self._apply(key, stored, memory, decision, snapshot)
         return len(snapshot.pods)
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
@@ -306,7 +321,9 @@ class Reconciler:
             return decide(snapshot)
         return await asyncio.get_running_loop().run_in_executor(self._thread, decide, snapshot)
 
-    async def _apply(self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision) -> None:
+    async def _apply(
+        self, key: Key, stored: StoredJob, memory: _Memory, decision: Decision, snapshot: Snapshot
+    ) -> None:
         if decision.wake_at is not None:
             self._queue.mark_in(key, (decision.wake_at - self._api.now()).total_seconds())
         if decision.empty:
@@ -327,10 +344,13 @@ class Reconciler:
             return
         seen = stored.seen
         if decision.status is not None:
+            counts = counted(snapshot, decision.status, stored.metadata.creation_timestamp)
             try:
                 written = await self._write(key, stored, decision.status)
             except ApiError as error:
-                memory.late_events = _LateEvents(stored.metadata.resource_version, decision.status, decision.events)
+                memory.late_events = _LateEvents(
+                    stored.metadata.resource_version, decision.status, decision.events, counts
+                )
                 if is_refused(error):
                     await self._tell_of_refused_status(key, stored, memory, error)
                 raise
@@ -340,6 +360,9 @@ class Reconciler:
             memory.drop_outdated_refusal(self._situation(stored, decision.status))
             seen = written
             memory.note_written(minor=decision.can_wait)
+            self._tally.add(key[0], counts)
+            self._tally.note(key, standing(snapshot, decision.status))
+            memory.noted = True
         self._record_events(key, stored, decision.events)
         if decision.actions:
             await self._carry_out(key, stored, memory, decision, seen)
@@ -523,6 +546,7 @@ class Reconciler:
         self._supervisors.forget(key)
         self._witnesses.forget(key)
         self._queue.forget(key)
+        self._tally.forget(key)
 
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:
         memory = self._memories.get(key)
@@ -539,9 +563,13 @@ class Reconciler:
         """Records the events of a status write that seemed to fail, but took effect."""
         late_events = memory.late_events
         if late_events is not None and stored.metadata.resource_version != late_events.version:
-            memory.late_events = None
-            if _news(self._store.job(stored).status) == _news(late_events.status):
+            memory.late_events, memory.noted = None, False
+            status = self._store.job(stored).status
+            if _news(status) == _news(late_events.status):
                 self._record_events(key, stored, late_events.events)
+            # Progress is no news, but its steps are counted only if they were written.
+            if status == late_events.status:
+                self._tally.add(key[0], late_events.counts)
 
     async def _report_unreadable(self, key: Key, stored: StoredJob, error: ValidationError) -> None:
         """Reports a job that the API server accepted but the operator cannot read, because their versions differ."""

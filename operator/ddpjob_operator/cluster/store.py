@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,9 +85,20 @@ class StoredJob:
         return self.metadata.deletion_timestamp is not None
 
     @cached_property
+    def _counted(self) -> tuple[str, bool]:
+        """The next two properties, cached because each scrape of the metrics reads them."""
+        status = self.seen.status.read() or {}
+        return str(status.get("state", "Pending")), bool(status.get("restarts") or status.get("disruptions"))
+
+    @property
     def state(self) -> str:
-        """The value of `status.state`, cached because each scrape of the metrics reads it."""
-        return str((self.seen.status.read() or {}).get("state", "Pending"))
+        """The value of `status.state`."""
+        return self._counted[0]
+
+    @property
+    def has_restarted(self) -> bool:
+        """Whether the job was ever restarted after an incident."""
+        return self._counted[1]
 
     @cached_property
     def ours(self) -> bool:
@@ -390,10 +401,6 @@ class Store:
         caches: list[Cache[Any, Any]] = [self.jobs, self.pods, *self.owned.values()]
         for cache in caches:
             cache.drop_namespace(namespace)
-
-    def states(self) -> Counter[str]:
-        """Returns the number of jobs in each state."""
-        return Counter(stored.state for _, stored in self.jobs.all())
 
 
 def in_namespace(namespace: str | None) -> Callable[[_Entry[T]], bool]:

@@ -1,5 +1,6 @@
 """The pure engine, which makes all decisions about a job from a snapshot alone. Imports only the API."""
 
+from .accounting import FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
 from .conditions import Obstacle, events
 from .decide import decide
 from .decision import (
@@ -86,6 +87,7 @@ __all__ = [
     "CHECKPOINT_VOLUME",
     "DISRUPTION_BUDGET",
     "EFFECTS",
+    "FREE_CAUSES",
     "KUEUE_API",
     "KUEUE_WORKLOAD",
     "LARGEST_ANSWER",
@@ -108,6 +110,7 @@ __all__ = [
     "Admission",
     "Ahead",
     "Asked",
+    "Counts",
     "Create",
     "CreatePod",
     "Decision",
@@ -139,14 +142,18 @@ __all__ = [
     "Settings",
     "Snapshot",
     "Stall",
+    "Standing",
+    "StartPart",
     "StopPod",
     "SupervisorReport",
     "Tell",
     "TellDomain",
+    "TimeKind",
     "Waiting",
     "blocked_status",
     "by_name",
     "called",
+    "counted",
     "deadline",
     "decide",
     "document_of",
@@ -162,6 +169,7 @@ __all__ = [
     "pod_name",
     "present_budget",
     "service_name",
+    "standing",
     "start_deadline",
     "with_read_error",
 ]

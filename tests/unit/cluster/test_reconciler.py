@@ -31,6 +31,7 @@ from ddpjob_operator.cluster.reconciler import LARGE_DECISION, Granted, Reconcil
 from ddpjob_operator.cluster.refusals import Refused
 from ddpjob_operator.cluster.serve.metrics import IN_VAIN
 from ddpjob_operator.cluster.store import Key, Store, StoredJob
+from ddpjob_operator.cluster.tally import Tally
 from ddpjob_operator.cluster.workqueue import WorkQueue
 from ddpjob_operator.engine import (
     NETWORK_POLICY,
@@ -54,12 +55,14 @@ from ddpjob_operator.engine import (
     PodGroup,
     Settings,
     SupervisorReport,
+    TimeKind,
     Waiting,
     decide,
 )
 from ddpjob_operator.engine.manifests.children import build_service
+from prometheus_client import CollectorRegistry
 
-from tests.unit.engine.builders import Moment, a_job
+from tests.unit.engine.builders import START, Moment, a_job
 
 from .manifests import DIGITS, UID, a_pod, name_of, nobody, owned, trainer
 
@@ -116,6 +119,7 @@ def a_reconciler(
         witnesses=witnesses,
         settings=Settings(),
         granted=granted,
+        tally=Tally(lambda: START),
     )
 
 
@@ -446,7 +450,7 @@ def is_still_refused(before: DDPJobStatus, then: DDPJobStatus) -> bool:
     reconciler = a_reconciler(api=Obliging(6), store=store)
     memory = reconciler._memory(KEY, stored)
     memory.note_refusal(Refused("QuotaExceeded", "no"), datetime.now(UTC), reconciler._situation(stored, before))
-    asyncio.run(reconciler._apply(KEY, stored, memory, Decision(status=then)))
+    asyncio.run(reconciler._apply(KEY, stored, memory, Decision(status=then), a_job().snapshot))
     return memory.refusal is not None
 
 
@@ -503,7 +507,7 @@ def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_b
     memory = reconciler._memory(KEY, first)
     events = (Event(warning=True, reason="Restarting", message="Rank 1 failed"),)
     with pytest.raises(ApiError, match="no answer"):
-        asyncio.run(reconciler._apply(KEY, first, memory, Decision(status=RESTARTS, events=events)))
+        asyncio.run(reconciler._apply(KEY, first, memory, Decision(status=RESTARTS, events=events), a_job().snapshot))
     assert said == []
     store.jobs.update(a_seen_job(version, status))
     stored = store.jobs.get(KEY)
@@ -511,6 +515,83 @@ def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_b
     for _ in range(2):
         reconciler._record_late_events(KEY, stored, memory)
     assert (said, memory.late_events is not None) == (told, left)
+
+
+TRAINS = a_job(nodes=2).running().settled()
+FAILED = TRAINS.fails(1).settled()
+IN_ANOTHER_MESSAGE = FAILED.status.model_copy(update={"message": "another"})
+RESTARTED = "ddpjob_restarts_total", {"namespace": "team", "cause": "Application"}
+
+
+def counted_restarts(reconciler: Reconciler) -> float | None:
+    registry = CollectorRegistry()
+    registry.register(reconciler._tally.metrics([], leads=True))
+    return registry.get_sample_value(*RESTARTED)
+
+
+@pytest.mark.parametrize(
+    ("api", "counted"),
+    [(Obliging(6), 1), (Conflicting(6), None), (Conflicting(5), None), (Silent(5), None)],
+    ids=["written", "another has written it", "refused", "no answer"],
+)
+def test_only_who_has_written_a_status_counts_what_it_says(api: ApiClient, counted: int | None) -> None:
+    store = Store(nobody)
+    store.jobs.update(a_seen_job(5))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = a_reconciler(api=api, store=store, queue=Marked())
+    memory, decision = reconciler._memory(KEY, stored), Decision(status=FAILED.status)
+    with contextlib.suppress(ApiError):
+        asyncio.run(reconciler._apply(KEY, stored, memory, decision, TRAINS.snapshot))
+    assert counted_restarts(reconciler) == counted
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "counted"),
+    [(5, TRAINS.status, None), (6, FAILED.status, 1), (6, IN_ANOTHER_MESSAGE, None), (6, TRAINS.status, None)],
+    ids=["not known yet", "it was written", "another has written", "it never was"],
+)
+def test_what_a_status_that_got_no_answer_says_is_counted_once_if_it_was_written(
+    version: int, status: DDPJobStatus, counted: int | None
+) -> None:
+    store = Store(nobody)
+    store.jobs.update(a_seen_job(5))
+    first = store.jobs.get(KEY)
+    assert first
+    reconciler = a_reconciler(api=Silent(5), store=store, queue=Marked())
+    memory, decision = reconciler._memory(KEY, first), Decision(status=FAILED.status)
+    with pytest.raises(ApiError, match="no answer"):
+        asyncio.run(reconciler._apply(KEY, first, memory, decision, TRAINS.snapshot))
+    store.jobs.update(a_seen_job(version, status))
+    stored = store.jobs.get(KEY)
+    assert stored
+    for _ in range(2):
+        reconciler._record_late_events(KEY, stored, memory)
+    assert counted_restarts(reconciler) == counted
+
+
+def test_a_job_that_starts_is_looked_at_again_without_a_new_status_and_one_that_is_gone_takes_no_time() -> None:
+    store, kinds = Store(nobody), list[object]()
+    started = a_job(nodes=2).created()
+    store.jobs.update(a_seen_job(5, started.status))
+    listening: Any = Listening()
+    reconciler = a_reconciler(api=Silent(5), store=store, queue=Marked(), supervisors=listening, witnesses=listening)
+    for placed in (started, started.placed(0, 1)):
+        moments = iter([placed.settled()])
+
+        async def decides(*_: Any, moments: Any = moments) -> tuple[Any, Decision]:
+            return next(moments).snapshot, Decision()
+
+        reconciler._decision = decides  # type: ignore[method-assign]
+        stored = store.jobs.get(KEY)
+        assert stored
+        reconciler._memory(KEY, stored).saw_pods = True
+        asyncio.run(reconciler.round(KEY))
+        kinds.append(running.standing.kind if (running := reconciler._tally._running.get(KEY)) else None)
+    store.jobs.forget(KEY, UID)
+    asyncio.run(reconciler.round(KEY))
+    assert kinds == [None, TimeKind.ACCELERATOR_INITIALIZATION]
+    assert KEY not in reconciler._tally._running
 
 
 def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -529,7 +610,7 @@ def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pyt
     async def looks() -> None:
         for _ in range(600):  # A look each 0.1 s, for a minute.
             before = len(queue.marked)
-            await reconciler._apply(KEY, stored, memory, decision)
+            await reconciler._apply(KEY, stored, memory, decision, a_job().snapshot)
             if len(queue.marked) > before:
                 acts.append((clock[0] - datetime(2026, 1, 1, tzinfo=UTC)).total_seconds())
             clock[0] += timedelta(seconds=0.1)
@@ -565,7 +646,11 @@ def test_what_is_refused_each_time_is_refused_and_not_without_effect() -> None:
     memory.current = True
     for _ in range(3):
         for _ in range(2):  # The second look comes too soon.
-            asyncio.run(reconciler._apply(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "x"),))))
+            asyncio.run(
+                reconciler._apply(
+                    KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "x"),)), a_job().snapshot
+                )
+            )
         assert memory.refusal
         reasons.append(memory.refusal.reason)
         moment = memory.refusal.retry_at
@@ -642,7 +727,9 @@ def test_what_was_not_carried_out_had_no_chance_of_an_effect() -> None:
     for _ in range(3):
         with pytest.raises(ApiError, match="no answer"):
             asyncio.run(
-                reconciler._apply(KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),)))
+                reconciler._apply(
+                    KEY, stored, memory, Decision(actions=(Delete(NETWORK_POLICY, "digits-x"),)), a_job().snapshot
+                )
             )
     assert (len(tries), IN_VAIN._value.get()) == (3, said)
 
@@ -676,7 +763,9 @@ def test_a_round_that_has_much_to_carry_out_keeps_no_other_waiting(pods: int) ->
     reconciler = a_reconciler(api=api, store=store, queue=queue)
     deletions = tuple(DeletePod(f"digits-{rank}", "uid", None) for rank in range(pods))
     memory = reconciler._memory(KEY, stored)
-    asyncio.run(reconciler._apply(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions)))
+    asyncio.run(
+        reconciler._apply(KEY, stored, memory, Decision(status=OTHER_PODS, actions=deletions), a_job().snapshot)
+    )
     assert (api.deleted, queue.aside) == (pods, [KEY] if pods > LARGE_DECISION else [])
 
 
@@ -706,7 +795,7 @@ def test_a_job_for_which_only_time_passes_is_looked_at_again_in_time() -> None:
     memory: Any = SimpleNamespace()
     reconciler = a_reconciler(api=api, queue=queue)
     waits = Decision(wake_at=now + timedelta(seconds=30))
-    asyncio.run(reconciler._apply(KEY, nothing, memory, waits))
+    asyncio.run(reconciler._apply(KEY, nothing, memory, waits, a_job().snapshot))
     assert queue.wanted == (KEY, 30)
 
 
@@ -833,7 +922,7 @@ class Carrying:
         """What the API server is asked for, and whether the actions are carried out."""
         self.done, self.api.asked = 0, []
         with contextlib.suppress(ApiError):
-            asyncio.run(self.reconciler._apply(KEY, self._stored(), self.memory, decision))
+            asyncio.run(self.reconciler._apply(KEY, self._stored(), self.memory, decision, a_job().snapshot))
         return self.api.asked, bool(self.done)
 
     async def _carry_out(self, *_: Any) -> None:

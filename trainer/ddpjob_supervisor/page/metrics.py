@@ -1,11 +1,11 @@
 """GET /metrics: the document of GET /status in Prometheus' format.
 
 The document contains only the last incidents. So each incident, identified by its attempt, is added to a counter when
-it first appears.
+it first appears. Steps are counted here, too, because their number goes back at a restart.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,9 +14,16 @@ from prometheus_client.registry import Collector
 
 from ddpjob_supervisor.gang.states import Phase
 
-from .document import Document
+from .document import METRICS, Document
 
 PREFIX = "ddpjob_trainer_"
+
+NAME_LENGTH = 64
+"""The longest name of a metric of the program that is shown."""
+CAUSES = 32
+"""How many causes are told apart. A program's own failure report may contain any word as its cause."""
+OTHER = "Other"
+"""The cause of all further incidents."""
 
 PROGRESS = (
     ("step", "step", "Steps that all processes have finished"),
@@ -25,6 +32,11 @@ PROGRESS = (
     ("stepSeconds", "step_seconds", "Median time of the recent steps"),
     ("loss", "loss", "Training loss, from the lowest rank that reports it"),
     ("samplesPerSecond", "samples_per_second", "Samples per second of all processes, over the recent steps"),
+    (
+        "stallLimitSeconds",
+        "stall_limit_seconds",
+        "How long the present activity may go without finishing a step before the gang counts as stalled",
+    ),
 )
 
 
@@ -35,16 +47,28 @@ class Metrics(Collector):
         self._incidents: Counter[str] = Counter()
         self._counted = -1
         """The attempt of the last incident that has been counted."""
+        self._progress: Document = {}
+        """The last progress that has been counted."""
+        self._steps = self._repeated = self._furthest = 0
+        self._names = set[str]()
+        """The names of the program's metrics that are shown: the first ones, for as long as this supervisor runs.
+        Otherwise a program whose names contain a number, such as an epoch's, would create series without end."""
         self._document: Document = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def note(self, document: Document) -> None:
-        """Counts the incidents that are new in a document."""
+        """Counts the incidents and the steps that are new in a document."""
         for incident in document.get("incidents", ()):
             if incident["attempt"] > self._counted:
-                self._counted = incident["attempt"]
-                self._incidents[incident["cause"]] += 1
+                self._counted, cause = incident["attempt"], incident["cause"]
+                known = cause in self._incidents or len(self._incidents) < CAUSES
+                self._incidents[cause if known else OTHER] += 1
+        if progress := document.get("progress"):
+            self._count_steps(progress)
+        for name in (name for process in document.get("ranks", ()) for name in process["metrics"]):
+            if len(self._names) < METRICS and len(name) <= NAME_LENGTH:
+                self._names.add(name)
 
     def exposition(self, document: Document) -> bytes:
         """The metrics, in Prometheus' text format."""
@@ -58,7 +82,28 @@ class Metrics(Collector):
             if "coordinator" not in self._document:  # Only rank 0's supervisor reports on the whole gang.
                 yield from self._restarts(self._document)
                 yield from _progress(self._document)
-            yield from _processes(self._document)
+                if self._progress:
+                    yield CounterMetricFamily(f"{PREFIX}steps", "Finished steps, repeated ones included", self._steps)
+                    yield CounterMetricFamily(
+                        f"{PREFIX}repeated_steps", "Steps that an earlier attempt had finished too", self._repeated
+                    )
+            yield from _processes(self._document, self._names)
+
+    def _count_steps(self, progress: Document) -> None:
+        """Counts the steps since the last progress. The operator's engine has the same rule, in `accounting.py`."""
+        step, since_restart, last = progress["step"], progress["stepsSinceRestart"], self._progress
+        self._progress = progress
+        same = last.get("attempt") == progress["attempt"]
+        if step is None:
+            self._steps += max(0, (since_restart or 0) - (last["stepsSinceRestart"] or 0 if same else 0))
+            return
+        first = progress["firstStep"]
+        begin = last["step"] if same else None if first is None else first - 1
+        if begin is not None:
+            self._steps += max(0, step - begin)
+            if not progress["recounts"]:
+                self._repeated += max(0, min(step, self._furthest) - begin)
+        self._furthest = max(self._furthest, step)
 
     def _restarts(self, document: Document) -> Iterator[Metric]:
         yield CounterMetricFamily(f"{PREFIX}restarts_in_place", "Restarts in place", document["inPlaceRestarts"])
@@ -94,7 +139,7 @@ def _progress(document: Document) -> Iterator[Metric]:
         )
 
 
-def _processes(document: Document) -> Iterator[Metric]:
+def _processes(document: Document, names: Collection[str]) -> Iterator[Metric]:
     steps = GaugeMetricFamily(f"{PREFIX}rank_step", "Steps that a process has finished", labels=["rank", "node"])
     seconds = GaugeMetricFamily(
         f"{PREFIX}rank_seconds", "Mean time of each part of the recent steps", labels=["rank", "part"]
@@ -113,7 +158,8 @@ def _processes(document: Document) -> Iterator[Metric]:
         if process["memoryBytes"] is not None:
             memory.add_metric([rank], process["memoryBytes"])
         for name, value in process["metrics"].items():
-            metrics.add_metric([rank, name], float(value))
+            if name in names:
+                metrics.add_metric([rank, name], float(value))
     yield from (steps, seconds, memory, metrics)
 
 

@@ -1,11 +1,21 @@
-"""The operator's metrics for Prometheus."""
+"""The operator's metrics about itself, for Prometheus."""
+
+from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from ddpjob_operator.api.contract import VERSION
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = CollectorRegistry()
 
+BUILD = Gauge(
+    "ddpjob_build_info",
+    "Always 1; the labels are the operator's version and the version of the type DDPJob",
+    ["version", "api_version"],
+    registry=REGISTRY,
+)
 ROUNDS = Counter("ddpjob_reconciles", "Rounds of reconciliation, by how they ended", ["result"], registry=REGISTRY)
 ROUND_SECONDS = Histogram(
     "ddpjob_reconcile_seconds",
@@ -14,12 +24,12 @@ ROUND_SECONDS = Histogram(
     registry=REGISTRY,
 )
 IN_VAIN = Counter(
-    "ddpjob_actions_in_vain",
+    "ddpjob_ineffective_actions",
     "How often a job's actions had no effect, so that their repetition was delayed",
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(
-    "ddpjob_queue_depth", "Jobs that wait for a round, including those whose last round failed", registry=REGISTRY
+    "ddpjob_workqueue_depth", "Jobs that wait for a round, including those whose last round failed", registry=REGISTRY
 )
 API_REQUESTS = Counter(
     "ddpjob_api_requests",
@@ -33,7 +43,6 @@ STATUS_READS = Counter(
     ["result"],
     registry=REGISTRY,
 )
-JOBS = Gauge("ddpjob_jobs", "Jobs by state", ["state"], registry=REGISTRY)
 NAMESPACE_WATCHED = Gauge(
     "ddpjob_namespace_watched",
     "1 while the operator runs the jobs of a namespace, 0 while it cannot; absent if the operator is not limited to "
@@ -50,6 +59,7 @@ UNREADABLE = Counter(
 )
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 
+BUILD.labels(version("ddpjob"), VERSION).set(1)
 # Each series must begin with 0, because Prometheus sees no increase in a series whose first value is 1.
 for _result in ("ok", "error", "fenced", "bug"):
     ROUNDS.labels(_result)

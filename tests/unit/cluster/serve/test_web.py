@@ -17,6 +17,7 @@ from ddpjob_operator.cluster.metrics_access import MetricsAccess
 from ddpjob_operator.cluster.serve import fair_server, web
 from ddpjob_operator.cluster.serve.fair_server import WITH_REQUEST, WITHOUT_REQUEST, raise_open_files_limit
 from ddpjob_operator.cluster.serve.web import Access, serve
+from prometheus_client import CollectorRegistry
 
 from tests.support.files import many_files, open_files
 from tests.support.waiting import patience
@@ -41,7 +42,7 @@ def _many_files() -> Iterator[None]:
 async def pages(access: Access | None = None) -> AsyncIterator[tuple[int, int]]:
     async with AsyncExitStack() as stack, asyncio.timeout(patience(DEADLINE_SECONDS)):
         yield await serve(
-            stack, (0, 0), ready=lambda: "", problems=lambda: "beside", states=lambda: {"Running": 1}, access=access
+            stack, (0, 0), ready=lambda: "", problems=lambda: "beside", jobs=CollectorRegistry, access=access
         )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ddpjob_supervisor.gang.states import Phase
-from ddpjob_supervisor.page.document import Document, Gang, document
-from ddpjob_supervisor.page.metrics import PREFIX, Metrics
+from ddpjob_supervisor.page.document import METRICS, Document, Gang, document
+from ddpjob_supervisor.page.metrics import CAUSES, NAME_LENGTH, OTHER, PREFIX, Metrics
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -41,6 +41,9 @@ def test_all_metrics() -> None:
         "step_seconds": 0.02,
         "loss": 0.31,
         "samples_per_second": 3200.0,
+        "stall_limit_seconds": 480.0,
+        "steps_total": 20,
+        "repeated_steps_total": 0,
         "last_step_timestamp_seconds": AT,
         "checkpoint_step": 100,
         "checkpoint_timestamp_seconds": AT,
@@ -78,3 +81,57 @@ def test_incidents_are_counted_once_and_for_good() -> None:
         found = read(metrics, document(dataclasses.replace(GANG, incidents=tuple(of[: last + 5]))))
         assert sum(found["incidents_total"].values()) == last + 5
     assert found["incidents_total"] == {("Application",): 20, ("Stalled",): 20}
+
+
+def test_only_so_many_causes_are_told_apart() -> None:
+    metrics = Metrics()
+    for attempt in range(3 * CAUSES):
+        incident = structs.replace(KILLED, attempt=attempt, end=structs.replace(KILLED.end, cause=f"Mine{attempt}"))
+        found = read(metrics, document(dataclasses.replace(GANG, incidents=(incident,))))
+    assert len(found["incidents_total"]) == CAUSES + 1
+    assert found["incidents_total"][(OTHER,)] == 2 * CAUSES
+
+
+def test_names_of_the_program_are_bounded_for_as_long_as_the_supervisor_runs() -> None:
+    metrics, names = Metrics(), set[str]()
+    for epoch in range(40):
+        said = {
+            **BEAT,
+            "metrics": {"learning_rate": 0.1, f"loss_of_epoch_{epoch}": 1.0, "x" * (NAME_LENGTH + 1): 2.0},
+        }
+        found = read(metrics, document(dataclasses.replace(GANG, beats=(said,))))
+        names |= {name for name, _ in found["rank_metric"]}
+    assert names == {"learning_rate", *(f"loss_of_epoch_{epoch}" for epoch in range(METRICS - 1))}
+    assert found["rank_metric"] == {("learning_rate", "3"): 0.1}, "names that are shown stay"
+
+
+@pytest.mark.parametrize(
+    ("reports", "steps", "repeated"),
+    [
+        ([(1, 5, 1), (1, 5, 1), (1, 9, 1)], 9, 0),
+        ([(1, 105, 101), (1, 109, 101)], 9, 0),
+        ([(1, 9, 1), (2, 7, 5), (2, 12, 5)], 9 + 8, 5),
+        ([(1, 9, 1), (2, 12, 10)], 12, 0),
+        ([(1, 9, 1), (2, 3, 1), (3, 11, 1)], 9 + 3 + 11, 3 + 9),
+        ([(1, 9, None), (1, 12, None)], 3, 0),
+    ],
+)
+def test_steps_are_counted_and_those_again_that_were_lost(
+    reports: list[tuple[int, int, int | None]], steps: int, repeated: int
+) -> None:
+    metrics = Metrics()
+    for attempt, step, first in reports:
+        progress = dataclasses.replace(PROGRESS, attempt=attempt, step=step, first=first)
+        found = read(metrics, document(dataclasses.replace(GANG, progress=progress)))
+    assert (found["steps_total"], found["repeated_steps_total"]) == (steps, repeated)
+
+
+def test_steps_without_numbers_are_counted_and_those_of_recounting_programs_are_not_called_repeated() -> None:
+    metrics = Metrics()
+    for attempt, step, anew, recounts in [
+        *((1, 7, True, False), (1, 9, True, False), (2, 3, True, False)),
+        *((3, 4, False, True), (3, 2, False, True), (3, 6, False, True)),
+    ]:
+        progress = dataclasses.replace(PROGRESS, attempt=attempt, step=step, first=1, anew=anew, recounts=recounts)
+        found = read(metrics, document(dataclasses.replace(GANG, progress=progress)))
+    assert (found["steps_total"], found["repeated_steps_total"]) == (9 + 3 + 4 + 4, 0)

@@ -1,0 +1,167 @@
+"""Counts what happens to jobs, for the metrics.
+
+Only who has written a job's status counts the change. So each replica reports what it has counted itself, from 0 on,
+and sums over the replicas are right whoever leads. A standby has the same series as the leader, at 0: otherwise
+Prometheus would not see what a new leader counts before its first scrape.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ddpjob_operator.engine import Counts, Standing, StartPart
+
+from .serve.job_metrics import (
+    CHECKPOINT_AGE,
+    COUNTERS,
+    DISRUPTIONS,
+    FINISHED,
+    GPU_TIME,
+    JOBS,
+    OF_CAUSES,
+    REPEATED_STEPS,
+    RESTARTS,
+    STEP_AGE,
+    STEPS,
+    TIME,
+    Family,
+    JobMetrics,
+    Series,
+    StartTimes,
+)
+from .store import Key, StoredJob
+
+KEPT_SECONDS = 900.0
+"""How long a namespace keeps its series after its last job is gone. Prometheus has to read the last counts once more.
+The operator may not watch namespaces, so it does not know whether the namespace is gone too."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job that has Kubernetes nodes."""
+
+    standing: Standing
+    since: float
+    """Up to when the job's time is counted."""
+
+
+class Tally:
+    """The counts of one replica of the operator."""
+
+    def __init__(self, now: Callable[[], datetime], clock: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._clock = clock
+        self._series: dict[Family, Series] = {family: {} for family in (*COUNTERS, *OF_CAUSES)}
+        self._starts = {part: StartTimes() for part in StartPart}
+        self._namespace_starts: dict[tuple[str, str], tuple[int, float]] = {}
+        self._seen: dict[str, float] = {}
+        """For each namespace, when it last had a job."""
+        self._running: dict[Key, _Running] = {}
+
+    def note(self, key: Key, standing: Standing) -> None:
+        """Records how a job spends its time from now on."""
+        self._settle(key)
+        if standing.kind is None:
+            self._running.pop(key, None)
+        else:
+            self._running[key] = _Running(standing, self._clock())
+
+    def forget(self, key: Key) -> None:
+        """Records that a job spends no more time."""
+        self._settle(key)
+        self._running.pop(key, None)
+
+    def add(self, namespace: str, counts: Counts) -> None:
+        """Adds what a change of a job's status counts."""
+        self._begin(namespace)
+        for family, value in ((RESTARTS, counts.restart), (DISRUPTIONS, counts.disruption)):
+            if value:
+                self._begin_causes(namespace)
+                self._increase(family, namespace, value)
+        if counts.finished:
+            self._increase(FINISHED, namespace, counts.finished)
+        if counts.steps:
+            self._increase(STEPS, namespace, amount=counts.steps)
+            self._increase(REPEATED_STEPS, namespace, amount=counts.repeated_steps)
+        for part, seconds in counts.starts:
+            self._starts[part].observe(seconds)
+            number, total = self._namespace_starts[namespace, part]
+            self._namespace_starts[namespace, part] = number + 1, total + seconds
+
+    def look(self, jobs: Collection[StoredJob]) -> None:
+        """Begins the series of each namespace that has jobs, and ends those of namespaces that have none any more."""
+        now = self._clock()
+        for namespace in {job.metadata.namespace for job in jobs}:
+            self._begin(namespace)
+            self._seen[namespace] = now
+        for namespace in {job.metadata.namespace for job in jobs if job.has_restarted}:
+            self._begin_causes(namespace)
+        for namespace in [name for name, seen in self._seen.items() if now - seen > KEPT_SECONDS]:
+            self.end(namespace)
+
+    def end(self, namespace: str) -> None:
+        """Ends the series of a namespace, whose jobs are no longer counted."""
+        self._seen.pop(namespace, None)
+        everything: tuple[dict[Any, Any], ...] = (*self._series.values(), self._namespace_starts, self._running)
+        for known in everything:
+            for labels in [labels for labels in known if labels[0] == namespace]:
+                del known[labels]
+
+    def metrics(self, jobs: Collection[StoredJob], *, leads: bool) -> JobMetrics:
+        """Returns a copy of all counts, with the time that running jobs have spent up to now."""
+        self.look(jobs)
+        for key in self._running:
+            self._settle(key)
+        series = {family: dict(counted) for family, counted in self._series.items()}
+        if leads:
+            series = {**self._gauges(jobs), **series}
+        starts = {part: replace(times, buckets=[*times.buckets]) for part, times in self._starts.items()}
+        return JobMetrics(series, starts, dict(self._namespace_starts))
+
+    def _gauges(self, jobs: Collection[StoredJob]) -> dict[Family, Series]:
+        states: Series = {JOBS.labels(name, state): 0.0 for name in self._seen for state in JOBS.values}
+        for job in jobs:
+            labels = JOBS.labels(job.metadata.namespace, job.state)
+            states[labels] = states.get(labels, 0.0) + 1
+        now = self._now()
+        ages = {family: {family.labels(name): 0.0 for name in self._seen} for family in (STEP_AGE, CHECKPOINT_AGE)}
+        for (namespace, _), running in self._running.items():
+            for family, since in (
+                (STEP_AGE, running.standing.step_since),
+                (CHECKPOINT_AGE, running.standing.saved_since),
+            ):
+                if since is not None:
+                    labels, age = family.labels(namespace), (now - since).total_seconds()
+                    ages[family][labels] = max(ages[family][labels], age)
+        return {JOBS: states, **ages}
+
+    def _settle(self, key: Key) -> None:
+        """Counts a job's time up to now."""
+        running = self._running.get(key)
+        if running is None or running.standing.kind is None:
+            return
+        now = self._clock()
+        seconds, running.since = now - running.since, now
+        self._begin(key[0])
+        self._increase(TIME, key[0], running.standing.kind, seconds)
+        self._increase(GPU_TIME, key[0], running.standing.kind, seconds * running.standing.gpus)
+
+    def _increase(self, family: Family, namespace: str, value: str = "", amount: float = 1.0) -> None:
+        self._series[family][family.labels(namespace, value)] += amount
+
+    def _begin(self, namespace: str) -> None:
+        if namespace in self._seen:
+            return
+        self._seen[namespace] = self._clock()
+        self._begin_all(namespace, COUNTERS)
+        self._namespace_starts |= {(namespace, part): (0, 0.0) for part in StartPart}
+
+    def _begin_causes(self, namespace: str) -> None:
+        if RESTARTS.labels(namespace, RESTARTS.values[0]) not in self._series[RESTARTS]:
+            self._begin_all(namespace, OF_CAUSES)
+
+    def _begin_all(self, namespace: str, families: Collection[Family]) -> None:
+        for family in families:
+            self._series[family] |= {family.labels(namespace, value): 0.0 for value in family.values}

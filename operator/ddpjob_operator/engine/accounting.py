@@ -1,0 +1,227 @@
+"""What a job adds to the operator's metrics: starts, restarts, steps, and how it spends its time.
+
+All counts follow from the difference between two statuses. A status write names the job's resource version, so each
+change is written, and counted, by exactly one operator.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, RestartAction, State
+
+from .incidents.judgement import DEFAULTS
+from .reports import Phase
+from .snapshot import Snapshot
+
+
+class TimeKind(StrEnum):
+    """In what a job spends the time in which it has its Kubernetes nodes."""
+
+    GOODPUT = "goodput"
+    """Steps finish that no earlier attempt has finished."""
+    ACCELERATOR_INITIALIZATION = "accelerator_initialization"
+    """All pods are scheduled, and not all of them run yet: images are pulled, volumes mounted."""
+    PROGRAM_STARTUP = "program_startup"
+    """All pods run, and the attempt has not finished a step yet."""
+    CHECKPOINT_SAVE = "unproductive_checkpoint_save_time"
+    """The ranks wait until a checkpoint is saved."""
+    EVALUATION = "evaluation"
+    """The program evaluates its model."""
+    WASTED_PROGRESS = "wasted_progress_from_disruption"
+    """Steps finish that an earlier attempt had finished, but not saved."""
+    INFRASTRUCTURE_RECOVERY = "infrastructure_recovery_from_disruption"
+    """From an incident until all pods run again."""
+    STALLED = "stalled"
+    """The supervisors report that no step finishes any more."""
+    OTHER = "other"
+    """The job saves and stops because it is suspended, or nobody can count its steps."""
+
+
+class StartPart(StrEnum):
+    """The parts of a job's start, one after the other, after its submission or resumption."""
+
+    QUEUED = "queued"
+    """Until the operator creates the pods."""
+    SCHEDULED = "scheduled"
+    """Until all pods are scheduled."""
+    PULLED = "pulled"
+    """Until all pods run."""
+    MET = "met"
+    """Until all supervisors have met, and the preflight has passed."""
+    FIRST_STEP = "first_step"
+    """Until the first step is finished."""
+
+
+FREE_CAUSES = tuple(cause for cause in Cause if DEFAULTS.get(cause) is RestartAction.RESTART_FREE)
+"""The causes of restarts that do not count, unless one of the user's rules says otherwise."""
+
+KINDS = {
+    State.STARTING: TimeKind.ACCELERATOR_INITIALIZATION,
+    State.STALLED: TimeKind.STALLED,
+    State.RESTARTING: TimeKind.INFRASTRUCTURE_RECOVERY,
+    State.SUSPENDING: TimeKind.OTHER,
+}
+"""The kind of time of each state in which a job has Kubernetes nodes, except Running."""
+
+ACTIVITIES = {"Evaluating": TimeKind.EVALUATION, "Saving": TimeKind.CHECKPOINT_SAVE}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job spends its time from now on."""
+
+    kind: TimeKind | None = None
+    """None if the job has no Kubernetes nodes, or not all that it needs to start."""
+    gpus: int = 0
+    """How many GPUs its pods hold."""
+    step_since: datetime | None = None
+    """When the last step finished or, if none has in this attempt, when all pods ran. None if nobody counts steps."""
+    saved_since: datetime | None = None
+    """When the last checkpoint was saved or, if none was since the start, when all pods ran. None if the job is not
+    known to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a change of a job's status adds to the counters of its namespace."""
+
+    restart: str = ""
+    """The cause of a restart that counts against the budget; empty if there was none."""
+    disruption: str = ""
+    """The cause of a restart that does not count."""
+    finished: str = ""
+    """The job's final state, if the job has finished."""
+    steps: int = 0
+    """Steps that were finished, the repeated ones included."""
+    repeated_steps: int = 0
+    starts: tuple[tuple[StartPart, float], ...] = ()
+    """The parts of the start that are over, each with its seconds."""
+
+
+def standing(snapshot: Snapshot, status: DDPJobStatus) -> Standing:
+    """Returns how a job with this status spends its time."""
+    kind = _kind(snapshot, status)
+    if kind is None:
+        return Standing()
+    gpus = snapshot.job.spec.gpus_per_node(snapshot.settings.gpu_resources)
+    held = gpus and sum(pod.node_name is not None and pod.active for pod in snapshot.pods)
+    if status.state not in {State.RUNNING, State.STALLED}:
+        return Standing(kind, gpus * held)
+    return Standing(kind, gpus * held, _step_since(status), _saved_since(snapshot, status))
+
+
+def counted(snapshot: Snapshot, after: DDPJobStatus, created: datetime | None = None) -> Counts:
+    """Returns what the change from the snapshot's status to `after` adds. `created` is when the job was created."""
+    before = snapshot.job.status
+    cause = after.incidents[0].cause if after.incidents else ""
+    steps, repeated = _steps(before, after)
+    return Counts(
+        # A restart that turns out to be a disruption is counted as both: a counter cannot go back.
+        restart=cause if after.restarts > before.restarts else "",
+        disruption=cause if after.disruptions > before.disruptions else "",
+        finished=after.state if after.finished and not before.finished else "",
+        steps=steps,
+        repeated_steps=repeated,
+        starts=tuple((part, max(0.0, seconds)) for part, seconds in _start(snapshot, before, after, created)),
+    )
+
+
+def _kind(snapshot: Snapshot, status: DDPJobStatus) -> TimeKind | None:
+    if status.state == State.RUNNING:
+        supervised = status.bookkeeping.supervised or snapshot.job.spec.supervisor is not None
+        return _kind_of_running(status, supervised=supervised)
+    if status.state == State.STARTING:
+        placed = sum(pod.node_name is not None for pod in snapshot.pods)
+        return KINDS[State.STARTING] if placed >= (status.nodes or 1) else None
+    return next((kind for state, kind in KINDS.items() if state == status.state), None)
+
+
+def _kind_of_running(status: DDPJobStatus, *, supervised: bool) -> TimeKind:
+    progress = status.progress
+    if progress is None or not _is_of_attempt(progress, status):
+        awaited = supervised and not status.is_true(ConditionType.AWAITING_FIRST_STEP)
+        return TimeKind.PROGRAM_STARTUP if awaited else TimeKind.OTHER
+    if progress.activity in ACTIVITIES:
+        return ACTIVITIES[progress.activity]
+    furthest = status.bookkeeping.steps.furthest
+    if progress.step is None or furthest is None or progress.recounts:
+        return TimeKind.GOODPUT
+    return TimeKind.WASTED_PROGRESS if progress.step < furthest else TimeKind.GOODPUT
+
+
+def _is_of_attempt(progress: Progress, status: DDPJobStatus) -> bool:
+    """Whether the present attempt has finished a step. An old supervisor does not report of which attempt it is."""
+    return progress.attempt is None or progress.attempt >= status.attempt
+
+
+def _step_since(status: DDPJobStatus) -> datetime | None:
+    progress, running = status.progress, status.condition(ConditionType.RUNNING)
+    if progress is None or progress.last_step_time is None or running is None:
+        return None
+    return max(progress.last_step_time, running.last_transition_time)
+
+
+def _saved_since(snapshot: Snapshot, status: DDPJobStatus) -> datetime | None:
+    if snapshot.job.spec.checkpoint is None and status.checkpoint is None:
+        return None
+    saved = status.checkpoint.time if status.checkpoint else None
+    return max(filter(None, (saved, status.first_run_time)), default=None)
+
+
+def _steps(before: DDPJobStatus, after: DDPJobStatus) -> tuple[int, int]:
+    """Returns how many steps have been finished, and how many of these an earlier attempt had finished."""
+    was, now = before.progress, after.progress
+    if now is None or now is was:
+        return 0, 0
+    same = was if was is not None and was.attempt == now.attempt else None
+    if now.step is None:
+        counted_before = same.steps_since_restart or 0 if same else 0
+        return max(0, (now.steps_since_restart or 0) - counted_before), 0
+    begin = same.step if same else now.first_step and now.first_step - 1
+    if begin is None:  # Nobody reported where the attempt began.
+        return 0, 0
+    done = max(0, now.step - begin)
+    furthest = before.bookkeeping.steps.furthest
+    repeats = furthest is not None and not now.recounts
+    return done, max(0, min(now.step, furthest or 0) - begin) if repeats else 0
+
+
+def _start(
+    snapshot: Snapshot, before: DDPJobStatus, after: DDPJobStatus, created: datetime | None
+) -> Iterator[tuple[StartPart, float]]:
+    start, ran = after.start_time, after.first_run_time
+    if start is None:
+        return
+    if before.start_time is None and after.attempt > before.attempt:
+        since = _queued_since(before, created)
+        if since is not None:
+            yield StartPart.QUEUED, (start - since).total_seconds()
+    if ran is None:
+        return
+    if before.first_run_time is None:
+        placed = max((pod.scheduled_at for pod in snapshot.pods if pod.scheduled_at is not None), default=None)
+        if placed is not None:
+            placed = min(placed, ran)
+            yield StartPart.SCHEDULED, (placed - start).total_seconds()
+            yield StartPart.PULLED, (ran - placed).total_seconds()
+    stepped, report = _first_step(after), snapshot.report
+    if stepped is not None and _first_step(before) is None and report is not None and report.phase is Phase.RUNNING:
+        met = min(max(report.since, ran), stepped)
+        yield StartPart.MET, (met - ran).total_seconds()
+        yield StartPart.FIRST_STEP, (stepped - met).total_seconds()
+
+
+def _queued_since(before: DDPJobStatus, created: datetime | None) -> datetime | None:
+    """Returns since when the job has waited to start; None if it was suspended: when it was resumed is not known."""
+    queued = before.condition(ConditionType.QUEUED)
+    if queued is not None and queued.status == "True":
+        return queued.last_transition_time
+    return created if before.attempt == 0 and before.condition(ConditionType.SUSPENDED) is None else None
+
+
+def _first_step(status: DDPJobStatus) -> datetime | None:
+    """Returns when a step was first finished after the job started or was resumed."""
+    since, ran = status.progress.since if status.progress else None, status.first_run_time
+    return since if since is not None and ran is not None and since >= ran else None
