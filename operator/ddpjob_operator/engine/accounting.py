@@ -172,20 +172,18 @@ def _saved_since(snapshot: Snapshot, status: DDPJobStatus) -> datetime | None:
 
 def _steps(before: DDPJobStatus, after: DDPJobStatus) -> tuple[int, int]:
     """Returns how many steps have been finished, and how many of these an earlier attempt had finished."""
-    was, now = before.progress, after.progress
-    if now is None or now is was:
+    last, latest = before.progress, after.progress
+    if latest is None or latest is last:
         return 0, 0
-    same = was if was is not None and was.attempt == now.attempt else None
-    if now.step is None:
-        counted_before = same.steps_since_restart or 0 if same else 0
-        return max(0, (now.steps_since_restart or 0) - counted_before), 0
-    begin = same.step if same else now.first_step and now.first_step - 1
+    same = last if last is not None and last.attempt == latest.attempt else None
+    if latest.step is None:
+        counted_before = same.steps_since_restart if same else None
+        return max(0, (latest.steps_since_restart or 0) - (counted_before or 0)), 0
+    begin = same.step if same else latest.first_step and latest.first_step - 1
     if begin is None:  # Nobody reported where the attempt began.
         return 0, 0
-    done = max(0, now.step - begin)
-    furthest = before.bookkeeping.steps.furthest
-    repeats = furthest is not None and not now.recounts
-    return done, max(0, min(now.step, furthest or 0) - begin) if repeats else 0
+    furthest = 0 if latest.recounts else before.bookkeeping.steps.furthest or 0
+    return max(0, latest.step - begin), max(0, min(latest.step, furthest) - begin)
 
 
 def _start(

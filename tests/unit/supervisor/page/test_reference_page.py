@@ -28,6 +28,7 @@ FULL = Gang(
     progress=Progress(3, 1, 10, 0.5, 1.0, 0.1, 5.0),
     checkpoint={"step": 2, "time": "2026-11-21T12:00:00.000Z"},
     requested=RequestOutcome("a", "Saved", 2),
+    stall_limit=480.0,
     stall=Stall(1.0, 1, 1, "it is stopped"),
     delay=Delay(1.0, 300.0, "no step seen for 5 min"),
     stopped="rank 1 is stopped (SIGSTOP)",
