@@ -362,7 +362,6 @@ class Reconciler:
             memory.note_written(minor=decision.can_wait)
             self._tally.add(key[0], counts)
             self._tally.note(key, standing(snapshot, decision.status))
-            memory.noted = True
         self._record_events(key, stored, decision.events)
         if decision.actions:
             await self._carry_out(key, stored, memory, decision, seen)

@@ -192,7 +192,7 @@ def _start(
     start, ran = after.start_time, after.first_run_time
     if start is None:
         return
-    if before.start_time is None and after.attempt > before.attempt:
+    if after.attempt > before.attempt:
         since = _queued_since(before, created)
         if since is not None:
             yield StartPart.QUEUED, (start - since).total_seconds()

@@ -519,6 +519,7 @@ def test_what_goes_with_a_status_that_got_no_answer_is_told_once_it_is_seen_to_b
 
 TRAINS = a_job(nodes=2).running().settled()
 FAILED = TRAINS.fails(1).settled()
+STARTS = a_job(nodes=2).created()
 RESTARTED = "ddpjob_restarts_total", {"namespace": "team", "cause": "Application"}
 
 
@@ -543,6 +544,8 @@ def test_only_who_has_written_a_status_counts_what_it_says(api: ApiClient, count
     with contextlib.suppress(ApiError):
         asyncio.run(reconciler._apply(KEY, stored, memory, decision, TRAINS.snapshot))
     assert counted_restarts(reconciler) == counted
+    running = reconciler._tally._running.get(KEY)
+    assert (running and running.standing.kind) == (TimeKind.INFRASTRUCTURE_RECOVERY if counted else None)
 
 
 @pytest.mark.parametrize(
@@ -569,17 +572,25 @@ def test_what_a_status_that_got_no_answer_says_is_counted_once_if_it_was_written
     assert counted_restarts(reconciler) == counted
 
 
-def test_a_job_that_starts_is_looked_at_again_without_a_new_status_and_one_that_is_gone_takes_no_time() -> None:
+@pytest.mark.parametrize(
+    ("moments", "expected"),
+    [
+        ([TRAINS], [TimeKind.OTHER]),
+        ([STARTS, STARTS.placed(0, 1)], [None, TimeKind.ACCELERATOR_INITIALIZATION]),
+    ],
+    ids=["another operator has written that it runs", "its pods are placed, without a new status"],
+)
+def test_the_time_of_a_job_counts_although_its_status_is_not_written_and_not_when_it_is_gone(
+    moments: list[Moment], expected: list[TimeKind | None]
+) -> None:
     store, kinds = Store(nobody), list[object]()
-    started = a_job(nodes=2).created()
-    store.jobs.update(a_seen_job(5, started.status))
+    store.jobs.update(a_seen_job(5, moments[0].status))
     listening: Any = Listening()
     reconciler = a_reconciler(api=Silent(5), store=store, queue=Marked(), supervisors=listening, witnesses=listening)
-    for placed in (started, started.placed(0, 1)):
-        moments = iter([placed.settled()])
+    for moment in moments:
 
-        async def decides(*_: Any, moments: Any = moments) -> tuple[Any, Decision]:
-            return next(moments).snapshot, Decision()
+        async def decides(*_: Any, moment: Moment = moment) -> tuple[Any, Decision]:
+            return moment.snapshot, Decision()
 
         reconciler._decision = decides  # type: ignore[method-assign]
         stored = store.jobs.get(KEY)
@@ -589,7 +600,7 @@ def test_a_job_that_starts_is_looked_at_again_without_a_new_status_and_one_that_
         kinds.append(running.standing.kind if (running := reconciler._tally._running.get(KEY)) else None)
     store.jobs.forget(KEY, UID)
     asyncio.run(reconciler.round(KEY))
-    assert kinds == [None, TimeKind.ACCELERATOR_INITIALIZATION]
+    assert kinds == expected
     assert KEY not in reconciler._tally._running
 
 

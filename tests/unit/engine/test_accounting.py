@@ -97,6 +97,12 @@ def test_ages_begin_when_all_pods_run_and_again_with_each_step_and_checkpoint() 
     assert (found.step_since, found.saved_since) == (stepped, saved)
 
 
+def test_the_age_of_a_step_begins_again_with_an_attempt() -> None:
+    trains = a_job(nodes=2).running().hears(progress=at(5, lastStepTime=START.isoformat())).settled()
+    again = trains.after(60).fails(1).settled().restarted()
+    assert standing(again.snapshot, again.status).step_since == again.snapshot.now
+
+
 def test_the_age_of_a_checkpoint_does_not_count_what_a_suspension_took() -> None:
     saved = {"step": 4, "time": START.isoformat()}
     resumed = TRAINS.hears(progress=at(5), checkpoint=saved).settled().suspended().after(9000)
@@ -205,7 +211,8 @@ def test_a_start_has_parts_that_follow_one_another() -> None:
 
 
 def test_a_restart_is_no_start() -> None:
-    assert change(FAILED, AGAIN).starts == ()
+    assert counted(TRAINS.snapshot, FAILED.status, START).starts == ()
+    assert counted(FAILED.snapshot, AGAIN.status, START).starts == ()
     step = AGAIN.after(9).hears(progress=at(6, attempt=2, first=6, since=99))
     assert counted(step.snapshot, step.settled().status).starts == ()
 
@@ -213,6 +220,41 @@ def test_a_restart_is_no_start() -> None:
 def test_a_job_that_was_suspended_has_no_time_in_a_queue() -> None:
     waiting = a_job(nodes=2, suspend=True).settled().after(500).asks(suspend=False)
     assert counted(waiting.snapshot, waiting.settled().status, START).starts == ()
+
+
+def test_a_job_without_an_image_waits_for_it_after_the_queue() -> None:
+    nameless = a_job(nodes=2).nameless().after(5)
+    blocked = nameless.settled()
+    named = blocked.after(600).with_image()
+    starts = counted(named.snapshot, named.settled().status, START).starts
+    assert (*counted(nameless.snapshot, blocked.status, START).starts, *starts) == ((StartPart.QUEUED, 5),)
+    runs = named.settled().runs(0, 1)
+    assert (StartPart.SCHEDULED, 600) in counted(runs.snapshot, runs.settled().status).starts
+
+
+def test_a_job_that_has_run_did_not_wait_since_its_creation() -> None:
+    undone = TRAINS.asks(suspend=True).settled().after(9000).asks(suspend=False)
+    assert undone.decision.status is not None
+    assert undone.decision.status.start_time == undone.snapshot.now
+    assert counted(undone.snapshot, undone.decision.status, START).starts == ()
+    evicted = a_job(nodes=2).queues().settled().admitted().running().evicted("Preempted", "").settled().gone()
+    free = evicted.settled().after(90).without_queue()
+    assert counted(free.snapshot, free.settled().status, START).starts == ((StartPart.QUEUED, 90),)
+
+
+def test_a_resumption_is_a_start_whose_first_step_is_a_new_one() -> None:
+    resumed = TRAINS.suspended().after(9000).asks(suspend=False).settled().after(5).runs(0, 1).hears(attempt=2)
+    runs = counted(resumed.snapshot, resumed.settled().status)
+    assert [part for part, _ in runs.starts] == [StartPart.SCHEDULED, StartPart.PULLED]
+    stepped = resumed.settled().after(20).hears(began=-10, progress=at(6, attempt=2, first=6, since=9020))
+    parts = dict(counted(stepped.snapshot, stepped.settled().status).starts)
+    assert parts == {StartPart.MET: 10, StartPart.FIRST_STEP: 5}
+
+
+def test_nobody_says_when_supervisors_met_that_have_parted_since() -> None:
+    job = a_job(nodes=2).after(1).running()
+    gathers = job.after(20).hears("Gathering", attempt=2, progress=at(1, since=9))
+    assert counted(gathers.snapshot, gathers.settled().status).starts == ()
 
 
 def test_a_queue_counts_from_the_moment_in_which_the_job_entered_it() -> None:
@@ -227,6 +269,8 @@ def test_clocks_that_differ_give_no_negative_times() -> None:
     runs = ahead.runs(0, 1)
     parts = dict(counted(runs.snapshot, runs.settled().status).starts)
     assert parts == {StartPart.SCHEDULED: 5, StartPart.PULLED: 0}
+    behind = job.but(now=START - timedelta(seconds=1)).placed(0, 1).but(now=job.snapshot.now).runs(0, 1)
+    assert dict(counted(behind.snapshot, behind.settled().status).starts)[StartPart.SCHEDULED] == 0
     early = runs.settled().hears(began=-90, progress=at(1, since=5))
     assert dict(counted(early.snapshot, early.settled().status).starts) == {
         StartPart.MET: 0,
