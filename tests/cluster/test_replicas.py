@@ -117,6 +117,9 @@ def test_a_leader_that_was_frozen_past_its_lease_and_woken_does_nothing_more(tea
         with a_replica(team) as second:
             team.apply(*(a_job(f"digits-{number}", nodes=8) for number in range(8)))
             team.plant.wait("the first pods", lambda: len(places(team)) > 20)
+            steps = f'ddpjob_steps_total{{namespace="{team.namespace}"}} 0.0'
+            team.plant.wait("a standby's series at 0", lambda: steps in second.get("/metrics")[1])
+            assert "ddpjob_jobs{" not in second.get("/metrics")[1], "a sum counts no job twice"
             first.freeze()
             second.wait_for("elected")
             for number in range(8):
@@ -130,6 +133,8 @@ def test_a_leader_that_was_frozen_past_its_lease_and_woken_does_nothing_more(tea
             assert "leadership is lost" in first.log
             assert places(team) == {(f"digits-{job}", str(rank), "2"): 1 for job in range(8) for rank in range(8)}
             assert {team.status(f"digits-{job}")["attempt"] for job in range(8)} == {2}
+            deleted = f'ddpjob_disruptions_total{{cause="PodDeleted",namespace="{team.namespace}"}}'
+            assert second.metric(deleted) == 8
 
 
 def test_without_the_crd_the_operator_waits_and_says_so() -> None:
