@@ -24,7 +24,7 @@ from ddpjob_operator.engine import OWNED, OwnedKind
 
 from .conversion import Ref, owner_of, pod_of, ref_of
 from .kinds import reading
-from .kube.objects import JobMeta, JobObject, Object, PodObject, Unreadable
+from .kube.objects import JobMeta, JobObject, JobSummary, Object, PodObject, Unreadable
 from .serve.metrics import UNREADABLE
 
 if TYPE_CHECKING:
@@ -85,20 +85,9 @@ class StoredJob:
         return self.metadata.deletion_timestamp is not None
 
     @cached_property
-    def _counted(self) -> tuple[str, bool]:
-        """The next two properties, cached because each scrape of the metrics reads them."""
-        status = self.seen.status.read() or {}
-        return str(status.get("state", "Pending")), bool(status.get("restarts") or status.get("disruptions"))
-
-    @property
-    def state(self) -> str:
-        """The value of `status.state`."""
-        return self._counted[0]
-
-    @property
-    def has_restarted(self) -> bool:
-        """Whether the job was ever restarted after an incident."""
-        return self._counted[1]
+    def summary(self) -> JobSummary:
+        """A part of the status, cached because each scrape of the metrics reads it."""
+        return self.seen.status.read(JobSummary | None) or JobSummary()
 
     @cached_property
     def ours(self) -> bool:

@@ -6,6 +6,7 @@ Prometheus would not see what a new leader counts before its first scrape.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -96,7 +97,7 @@ class Tally:
         for namespace in {job.metadata.namespace for job in jobs}:
             self._begin(namespace)
             self._seen[namespace] = now
-        for namespace in {job.metadata.namespace for job in jobs if job.has_restarted}:
+        for namespace in {job.metadata.namespace for job in jobs if job.summary.restarts or job.summary.disruptions}:
             self._begin_causes(namespace)
         for namespace in [name for name, seen in self._seen.items() if now - seen > KEPT_SECONDS]:
             self.end(namespace)
@@ -112,8 +113,7 @@ class Tally:
     def metrics(self, jobs: Collection[StoredJob], *, leads: bool) -> JobMetrics:
         """Returns a copy of all counts, with the time that running jobs have spent up to now."""
         self.look(jobs)
-        for key in self._running:
-            self._settle(key)
+        self._settle(*self._running)
         series = {family: dict(counted) for family, counted in self._series.items()}
         if leads:
             series = {**self._gauges(jobs), **series}
@@ -123,7 +123,7 @@ class Tally:
     def _gauges(self, jobs: Collection[StoredJob]) -> dict[Family, Series]:
         states: Series = {JOBS.labels(name, state): 0.0 for name in self._seen for state in JOBS.values}
         for job in jobs:
-            labels = JOBS.labels(job.metadata.namespace, job.state)
+            labels = JOBS.labels(job.metadata.namespace, job.summary.state)
             states[labels] = states.get(labels, 0.0) + 1
         now = self._now()
         ages = {family: {family.labels(name): 0.0 for name in self._seen} for family in (STEP_AGE, CHECKPOINT_AGE)}
@@ -137,16 +137,18 @@ class Tally:
                     ages[family][labels] = max(ages[family][labels], age)
         return {JOBS: states, **ages}
 
-    def _settle(self, key: Key) -> None:
-        """Counts a job's time up to now."""
-        running = self._running.get(key)
-        if running is None or running.standing.kind is None:
-            return
-        now = self._clock()
-        seconds, running.since = now - running.since, now
-        self._begin(key[0])
-        self._increase(TIME, key[0], running.standing.kind, seconds)
-        self._increase(GPU_TIME, key[0], running.standing.kind, seconds * running.standing.gpus)
+    def _settle(self, *keys: Key) -> None:
+        """Counts the time of these jobs up to now."""
+        now, spent = self._clock(), defaultdict[tuple[Family, str, str], float](float)
+        for key in keys:
+            running = self._running.get(key)
+            if running is not None and running.standing.kind is not None:
+                seconds, running.since = now - running.since, now
+                spent[TIME, key[0], running.standing.kind] += seconds
+                spent[GPU_TIME, key[0], running.standing.kind] += seconds * running.standing.gpus
+        for (family, namespace, kind), seconds in spent.items():
+            self._begin(namespace)
+            self._increase(family, namespace, kind, seconds)
 
     def _increase(self, family: Family, namespace: str, value: str = "", amount: float = 1.0) -> None:
         self._series[family][family.labels(namespace, value)] += amount

@@ -240,7 +240,7 @@ def test_a_job_that_nobody_looks_at_any_more_costs_less_than_its_json(monkeypatc
         tracemalloc.stop()
     assert known[2] - known[1] < many * large / 4, "as dictionaries, twice, they were seven times as large as JSON"
     for key, stored in store.jobs.all():
-        assert (stored.state, store.job(stored).metadata.name) == ("Pending", key[1]), "it is all still there"
+        assert (stored.summary.state, store.job(stored).metadata.name) == ("Pending", key[1]), "it is all still there"
 
 
 def test_of_many_small_jobs_those_that_were_looked_at_last_are_kept_as_they_are_read(
