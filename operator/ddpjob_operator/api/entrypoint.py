@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAINER_CONTAINER
+from .expansion import literal
 from .launchers import Size, launcher_of
 from .problems import BadInputError, Path, Problem
 from .validation import problems
@@ -20,9 +21,6 @@ NO_SIZE = Size()
 NAMELESS = "job"
 """The job's name if its script's name contains no letter that is allowed in a DNS label."""
 ROOM_FOR_NUMBER = len("-99999")
-
-EXPANDED = re.compile(r"\$(?=[$(])")
-"""A `$` that Kubernetes would interpret in commands, arguments and values of variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,8 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     trainer = _set(
         name=TRAINER_CONTAINER,
         image=options.image,
-        command=[*literal(entrypoint.command)],
-        args=[*literal(entrypoint.arguments)] or None,
+        command=[literal(word) for word in entrypoint.command],
+        args=[literal(word) for word in entrypoint.arguments] or None,
         env=[_variable(text) for text in options.env] or None,
     )
     document = {
@@ -132,11 +130,6 @@ def job_name(text: str) -> str:
     return dashed[: MAX_NAME_LENGTH - ROOM_FOR_NUMBER].strip("-") or NAMELESS
 
 
-def literal(words: Sequence[str]) -> tuple[str, ...]:
-    """Escapes words so that Kubernetes expands no variables in them, as the user's shell has already done so."""
-    return tuple(EXPANDED.sub("$$", word) for word in words)
-
-
 def _set(**fields: Any) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
 
@@ -145,7 +138,7 @@ def _variable(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BadInputError(f"--env {text}: must be NAME=VALUE")
-    return {"name": name, "value": literal((value,))[0]}
+    return {"name": name, "value": literal(value)}
 
 
 def _as_typed(problem: Problem) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, Cause
 from ddpjob_operator.api.contract import QUEUE_LABEL
-from ddpjob_operator.api.entrypoint import check, literal
+from ddpjob_operator.api.entrypoint import check
+from ddpjob_operator.api.expansion import literal
 from ddpjob_operator.api.resources import without_devices
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.client.code import KEY
@@ -215,7 +216,7 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
     return {
         "name": INSTALL_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
-        "args": [*literal(wanted.packages)],
+        "args": [literal(package) for package in wanted.packages],
         **_set(
             workingDir=trainer.get("workingDir"),
             env=(_with_path(own) if any(variable["name"] == PATH for variable in own) else own) or None,

@@ -15,7 +15,7 @@ from ddpjob_operator.api.contract import (
     TERMINATION_LOG_PATH,
     Env,
 )
-from ddpjob_operator.api.entrypoint import literal
+from ddpjob_operator.api.expansion import literal
 from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
@@ -80,7 +80,7 @@ def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]
 def _listed(values: Mapping[str, object]) -> list[Manifest]:
     """The variables as a container lists them, escaped: Kubernetes expands `$(NAME)` here, but not in a mountPath."""
     known = {name: str(value) for name, value in values.items() if value is not None}
-    return [{"name": name, "value": literal((value,))[0]} for name, value in known.items()]
+    return [{"name": name, "value": literal(value)} for name, value in known.items()]
 
 
 def _world(job: DDPJob, node: int) -> dict[str, object]:
