@@ -437,7 +437,7 @@ def test_rank_0_gathers_what_the_ranks_send(size: int, gang: Callable[..., Gang]
 
 def test_a_rank_that_is_far_ahead_is_waited_for_with_what_it_has_sent(gang: Callable[..., Gang]) -> None:
     made = gang(2)
-    names = [f"save-{number}" for number in range(30 * agreement_rules.CONTENTS_KEPT)]
+    names = [f"save-{number}" for number in range(120)]
     for name in names:
         made.ranks[1].send(name, name.encode())
     for name in sorted({*random.sample(names, 5), names[-1]}, key=names.index):
@@ -525,7 +525,7 @@ def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_drop
     monkeypatch.setattr(agreement_rules, "KEPT_BYTES", 0)
     made = gang(3)
     for rank, name in product(range(2), "abcde"):
-        made.ranks[0]._sent.put(rank, name, b"content")  # type: ignore[union-attr]
+        made.ranks[0]._sent.put(rank, [name], b"content " + name.encode())  # type: ignore[union-attr]
     with pytest.raises(TimeoutError, match=r"^rank 2 has sent nothing$"):
         made.ranks[0].gathered("e", 0.05)
     far = r"^ranks 0, 1 have come too far ahead of rank 0, which could not keep all states$"
@@ -534,12 +534,76 @@ def test_who_has_sent_nothing_is_named_and_contents_that_nobody_gathers_are_drop
     assert told.value.final
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_content_with_two_names_is_sent_and_kept_once(
+    size: int, gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = gang(size)
+    sending = Mock(side_effect=agreement_wire.content)
+    monkeypatch.setattr(agreement_wire, "content", sending)
+    for rank in made.ranks:
+        rank.send("agreed-1", b"content", "at-5")
+    names = ["agreed-1", "at-5"]
+    random.shuffle(names)
+    name = names.pop()
+    assert made.ranks[0].gathered(name, patience(SOON)) == dict.fromkeys(range(size), b"content")
+    arrived = [args for args, _ in sending.call_args_list if args[1] == len(b"content")]
+    assert len(arrived) == size - 1
+
+
+def test_rank_0_keeps_as_many_bytes_as_it_may_and_the_content_that_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agreement_rules, "KEPT_BYTES", 20)
+    sent = agreement_server.SentContents(2)
+
+    def kept() -> list[str]:
+        return [*sent._contents[1]]
+
+    for number in range(5):
+        sent.put(1, [f"small-{number}", f"also-{number}"], bytes([number] * 4))
+    assert kept() == ["small-3", "also-3", "small-4", "also-4"], "10 bytes of each rank"
+    sent.put(1, ["large-1"], bytes(30))
+    assert kept() == ["large-1"]
+    with pytest.raises(agreement_server.NotSentError, match="rank 0 has sent nothing"):
+        sent.gathered("large-1", 0)
+    for number in (2, 3):
+        sent.put(1, [f"large-{number}"], bytes([number] * 30))
+    assert kept() == ["large-1", "large-3"], "what is awaited, and the newest"
+    sent.put(1, ["small-5"], b"5")
+    with pytest.raises(agreement_server.NotSentError):
+        sent.gathered("small-5", 0)
+    assert kept() == ["small-5"], "nobody gathers what is older"
+
+
+def test_a_rank_keeps_the_newest_content_that_it_could_not_send(
+    gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement_rules, "KEPT_BYTES", 20)
+    made = gang(2, present=0)
+    made.ranks = [made.rank(1)]
+    for number in range(4):
+        made.ranks[0].send(f"small-{number}", bytes(4))
+    assert [names for names, _ in made.ranks[0]._unsent] == ["small-2", "small-3"]
+    made.ranks[0].send("large", bytes(30))
+    assert [names for names, _ in made.ranks[0]._unsent] == ["large"]
+    made.ranks[0]._unsent.clear()
+
+
 def test_what_cannot_be_sent_is_refused(gang: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch) -> None:
     made = gang(1)
     monkeypatch.setattr(agreement_rules, "CONTENT_BYTES", 3)
-    for name, content in [("a b", b""), ("", b""), ("a" * 200, b""), ("a", b"four")]:
+    wrong = [
+        ("a b", b""),
+        ("", b""),
+        ("a" * 200, b""),
+        ("a", b"four"),
+        ("a", b"", "b c"),
+        ("a" * 100, b"", "b" * 100),
+    ]
+    for name, content, *others in wrong:
         with pytest.raises(ValueError, match="cannot be sent"):
-            made.ranks[0].send(name, content)
+            made.ranks[0].send(name, content, *others)
 
 
 def test_in_a_world_of_one_a_wish_is_granted_at_once(gang: Callable[..., Gang]) -> None:

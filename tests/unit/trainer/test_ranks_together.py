@@ -53,8 +53,8 @@ class Part:
     def survey(self, _seconds: float) -> dict[int, tuple[int, int]]:
         return self.known
 
-    def send(self, name: str, content: bytes) -> None:
-        self._sent.put(self._rank, name, content)
+    def send(self, name: str, content: bytes, *others: str) -> None:
+        self._sent.put(self._rank, [name, *others], content)
 
 
 class Rank:

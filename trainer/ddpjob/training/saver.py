@@ -483,11 +483,11 @@ class TrainingSaver:
             # Most names stand for the same state, which may be as large as the gradients.
             contents = {make: own_content(place, _with_random(make())) for make in dict.fromkeys(makers.values())}
         except (NotPlainError, PositionError) as error:
-            for name in names:
-                self._agreement.send(name, no_content(place, str(error)))
+            self._agreement.send(names[0], no_content(place, str(error)), *names[1:])
             raise
-        for name, make in makers.items():
-            self._agreement.send(name, contents[make])
+        for make, content in contents.items():
+            first, *others = (name for name in names if makers[name] is make)
+            self._agreement.send(first, content, *others)
 
     def _skip(self, step: int) -> None:
         if not self._skipped:

@@ -132,6 +132,7 @@ class Agreement:
         self._unreachable = ""
         """Why the leader is not reached, although rank 0 has published its address."""
         self._unsent = deque[tuple[str, bytes]]()
+        """Contents, each with its names."""
         self._sending: asyncio.Task[None] | None = None
         self._closes = False
         self._sent = SentContents(size) if rank == 0 else None
@@ -159,23 +160,24 @@ class Agreement:
         self._position = position
         return Wish.NOTHING if position < self._due else self._act(position)
 
-    def send(self, name: str, content: bytes) -> None:
-        """Sends this rank's bytes to rank 0, in the background.
+    def send(self, name: str, content: bytes, *others: str) -> None:
+        """Sends this rank's bytes to rank 0, in the background, once for all names.
 
         If rank 0 accepts them too slowly, the oldest unsent contents are dropped.
 
         Raises:
-            ValueError: The content or its name is too long, or the name has a space.
+            ValueError: The content or its names are too long, or a name has a space.
         """
-        fits = len(content) <= rules.CONTENT_BYTES and 0 < len(name) <= wire.NAME_BYTES
-        if not fits or not name.isascii() or " " in name:
-            raise ValueError(f"{name!r}, {len(content)} bytes: cannot be sent to rank 0")
+        names = " ".join((name, *others))
+        fits = len(content) <= rules.CONTENT_BYTES and len(names) <= wire.NAMES_BYTES
+        if not fits or not names.isascii() or names.split() != [name, *others]:
+            raise ValueError(f"{names!r}, {len(content)} bytes: cannot be sent to rank 0")
         if self._sent:
-            self._sent.put(self._rank, name, content)
+            self._sent.put(self._rank, names.split(), content)
         elif self._loop:
-            self._unsent.append((name, content))
+            self._unsent.append((names, content))
             with suppress(IndexError):  # The thread has sent them meanwhile.
-                while len(self._unsent) > rules.contents_kept(self._size, len(content)):
+                while _size(self._unsent) > rules.KEPT_BYTES // self._size and len(self._unsent) > 1:
                     self._unsent.popleft()
             self._post(self._start_sending)
 
@@ -465,19 +467,19 @@ class Agreement:
     async def _send_contents(self) -> None:
         try:
             while self._unsent:
-                name, content = self._unsent.popleft()
+                names, content = self._unsent.popleft()
                 arrived = False
                 while not arrived:  # The end of rank 0 cancels this task.
-                    arrived = await self._send_content(name, content)
+                    arrived = await self._send_content(names, content)
                     await asyncio.sleep(0 if arrived else LONGEST_PAUSE_SECONDS)
         finally:
             self._sending = None
             if self._closes:
                 self._task.cancel()
 
-    async def _send_content(self, name: str, content: bytes) -> bool:
+    async def _send_content(self, names: str, content: bytes) -> bool:
         host, port = self._address
-        greeting = f"{self._greeting} {name} {len(content)}"
+        greeting = f"{self._greeting} {names} {len(content)}"
         try:
             with await wire.connected([host], port, greeting) as connection:
                 await asyncio.get_running_loop().sock_sendall(connection, content)
@@ -507,6 +509,10 @@ async def _published(store: Store, key: str) -> Any:
             break
         await asyncio.sleep(pause)
     return json.loads(store.get(key))
+
+
+def _size(contents: deque[tuple[str, bytes]]) -> int:
+    return sum(len(content) for _, content in contents.copy())  # Another thread may take one out meanwhile.
 
 
 def _pauses() -> Iterator[float]:

@@ -45,11 +45,6 @@ CONTENT_BYTES = 1 << 36
 ARRIVING_SECONDS = 5.0
 """A content of which no more bytes have come for this time does not count as arriving."""
 
-CONTENTS_KEPT, KEPT_BYTES = 4, 256 << 20
-"""How many contents of a rank are kept in any case, and how many bytes of all ranks together beyond that. A rank that
-waits for no other rank may be many saves ahead of rank 0."""
-
-
-def contents_kept(ranks: int, content_bytes: int) -> int:
-    """How many contents of a rank are kept if they have this size."""
-    return max(CONTENTS_KEPT, KEPT_BYTES // ranks // max(1, content_bytes))
+KEPT_BYTES = 256 << 20
+"""How many bytes of all ranks together are kept. A rank that waits for no other rank may be many saves ahead of rank
+0. If contents are larger, only the newest content of each rank is kept, and the one that rank 0 waits for."""

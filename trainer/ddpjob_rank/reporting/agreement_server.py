@@ -66,16 +66,24 @@ class SentContents:
         """Notes that some bytes of a content have come."""
         self._arriving[rank] = time.monotonic()
 
-    def put(self, rank: int, name: str, content: bytes) -> None:
+    def put(self, rank: int, names: Sequence[str], content: bytes) -> None:
         """Keeps a content. If the rank has sent too much that nobody has gathered, drops the oldest."""
         with self._changed:
             self._arriving.pop(rank, None)
             kept = self._contents[rank]
-            kept[name] = content
-            others = [known for known in kept if known != self._awaited]
-            for oldest in others[: -rules.contents_kept(self._size, len(content))]:
-                del kept[oldest]
-                self._dropped[rank].append(oldest)
+            kept.update(dict.fromkeys(names, content))
+            self._drop_older(rank, self._awaited)
+            # A content may have several names.
+            stay, room = {id(content), id(kept.get(self._awaited))}, rules.KEPT_BYTES // self._size - len(content)
+            for known, other in reversed([*kept.items()]):
+                if id(other) in stay:
+                    continue
+                room -= len(other)
+                if room < 0:
+                    del kept[known]
+                    self._dropped[rank].append(known)
+                else:
+                    stay.add(id(other))
             self._changed.notify_all()
 
     def gathered(self, name: str, seconds: float) -> dict[int, bytes]:
@@ -88,6 +96,8 @@ class SentContents:
         """
         with self._changed:
             self._awaited = name
+            for rank in range(self._size):
+                self._drop_older(rank, name)
             if self._changed.wait_for(lambda: all(name in kept for kept in self._contents), seconds):
                 return {rank: self._take(rank, name) for rank in range(self._size)}
             missing = [rank for rank, kept in enumerate(self._contents) if name not in kept]
@@ -103,10 +113,15 @@ class SentContents:
         raise NotSentError(missing, "sent nothing", arriving=arriving)
 
     def _take(self, rank: int, name: str) -> bytes:
-        kept, self._dropped[rank] = self._contents[rank], deque(maxlen=NAMES_KEPT)
-        for older in [*takewhile(lambda known: known != name, kept)]:
-            del kept[older]
-        return kept.pop(name)
+        self._dropped[rank] = deque(maxlen=NAMES_KEPT)
+        return self._contents[rank].pop(name)
+
+    def _drop_older(self, rank: int, name: str) -> None:
+        """Drops what a rank has sent before the content of this name, which nobody gathers any more."""
+        kept = self._contents[rank]
+        if name in kept:
+            for older in [*takewhile(lambda known: known != name, kept)]:
+                del kept[older]
 
 
 async def serve(listener: socket.socket, token: str, size: int, leader: Leader, sent: SentContents) -> None:
@@ -139,11 +154,11 @@ async def serve(listener: socket.socket, token: str, size: int, leader: Leader, 
 async def _serve_rank(
     connection: socket.socket, rank: int, content: Sequence[str], leader: Leader, sent: SentContents
 ) -> None:
-    """Receives a content if these words are its name and size, and otherwise the rank's messages to the leader."""
+    """Receives a content if these words are its names and size, and otherwise the rank's messages to the leader."""
     if content:
-        name, size = content
+        *names, size = content
         if 0 <= int(size) <= rules.CONTENT_BYTES:
-            sent.put(rank, name, bytes(await wire.content(connection, int(size), partial(sent.arrive, rank))))
+            sent.put(rank, names, bytes(await wire.content(connection, int(size), partial(sent.arrive, rank))))
             await asyncio.get_running_loop().sock_sendall(connection, wire.WELCOME)
         return
     tell, ended = partial(wire.tell, connection), False

@@ -1,8 +1,8 @@
 """The protocol between ranks and the leader of their agreement: lines and contents, over TCP.
 
-A connection begins with a greeting of fixed length: the leader's token, and the rank; for a content also its name and
-its size. The leader answers with WELCOME. So a rank notices if it has reached another program, and the leader reads
-nothing but a greeting from another program. Then lines of a word and numbers follow, or the content.
+A connection begins with a greeting of fixed length: the leader's token, and the rank; for a content also its names
+and its size. The leader answers with WELCOME. So a rank notices if it has reached another program, and the leader
+reads nothing but a greeting from another program. Then lines of a word and numbers follow, or the content.
 
 The sockets are used directly, not through asyncio's streams: a forked child can close its copies, and nothing is
 buffered for a peer that reads nothing.
@@ -18,7 +18,7 @@ from weakref import WeakSet
 from ddpjob_rank.machine.listening import listen_on
 
 GREETING_BYTES = 256
-NAME_BYTES = 128
+NAMES_BYTES = 128
 WELCOME = b"welcome\n"
 LINE_BYTES = 256
 PART_BYTES = 1 << 20
