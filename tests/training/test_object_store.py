@@ -15,7 +15,7 @@ import ddpjob
 import obstore
 import pytest
 import torch
-from ddpjob.checkpoint import object_store
+from ddpjob.checkpoint import object_store, store_client
 from ddpjob.checkpoint.content import Sink
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.opening import read_newest
@@ -137,7 +137,7 @@ def url(proxy: Proxy, request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request is repeated for a second only."""
-    monkeypatch.setattr(object_store, "RETRY_SECONDS", SHORT_SECONDS)
+    monkeypatch.setattr(store_client, "RETRY_SECONDS", SHORT_SECONDS)
 
 
 def manifest(attempt: int, step: int, run: str = "") -> Manifest:

@@ -14,9 +14,10 @@ import pytest
 from ddpjob.checkpoint import object_store
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.content import Sink
-from ddpjob.checkpoint.object_store import PROBE, ObjectStore, StoreError
+from ddpjob.checkpoint.object_store import PROBE, ObjectStore
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.reading import Found
+from ddpjob.checkpoint.store_client import StoreError
 from ddpjob_rank.errors import (
     CheckpointMissedError,
     CheckpointUnusableError,
@@ -382,7 +383,7 @@ def dies_at(line: int, act: Callable[[], object]) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("/object_store.py", "/checkpoint_storage.py")):
+        if not frame.f_code.co_filename.endswith(("/object_store.py", "/store_client.py", "/checkpoint_storage.py")):
             return None
         left -= event == "line"
         if left < 0:

@@ -46,7 +46,7 @@ TAKES_A_URL: dict[str, Callable[[str], object]] = {
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """The store at URL."""
     store = MemoryStore()
-    monkeypatch.setattr(object_store, "_opened", lambda _: store)
+    monkeypatch.setattr(object_store, "opened", lambda _: store)
     return store
 
 

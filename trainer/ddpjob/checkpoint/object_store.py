@@ -13,12 +13,11 @@ checkpoint unfinished, it writes a description without a checksum: then the writ
 commit, and its objects can be removed.
 """
 
-import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from time import sleep
@@ -35,14 +34,7 @@ from ddpjob_rank.errors import (
 from ddpjob_rank.manifests.manifest import MANIFEST, MANIFEST_BYTES, NAME, Manifest, Writer, decoded, encoded
 from ddpjob_rank.manifests.unusable import BrokenError, ForeignError, NewerError, UnavailableError, UnusableError
 from ddpjob_rank.reporting.copy_handover import available
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    NotSupportedError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
-from obstore.store import from_url
+from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
 from ddpjob.group.shared_file import SharedFile
 
@@ -50,6 +42,7 @@ from .checkpoint_storage import CheckpointStorage, named
 from .content import Measured, Sink
 from .local_copy import LocalCopies
 from .reading import BROKEN, PATIENCE_SECONDS, STATE, Decode, Decoded, Found
+from .store_client import ERRORS, StoreError, asking, opened
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -58,11 +51,6 @@ if TYPE_CHECKING:
 BEGUN = "begun.json"
 PROBE = ".ddpjob-probe"
 
-CONNECT_SECONDS = 5
-REQUEST_SECONDS = 90
-"""The longest that one request may take, including the upload of a part."""
-RETRY_SECONDS = 15
-"""How long a request is repeated if it does not reach the server, or if the server fails."""
 PART_BYTES = 16 * 1024 * 1024
 """Bytes of a request that uploads or downloads a state. S3 allows 10,000 parts, so a state may have 160 GB."""
 PARTS_AT_ONCE = 4
@@ -72,73 +60,7 @@ COMMIT_TRIES = 3
 """How often the creation of an object is tried if the answer is lost."""
 PAUSE_SECONDS = 1.0
 
-ERRORS = (BaseError, OSError, ValueError)
-"""The classes of errors that obstore raises."""
-STATUS = re.compile(r"status code: (\d{3})")
-CODE = re.compile(r"<Code>(\w{1,64})</Code>")
-HTTP_ERROR = re.compile(r"HttpError \{\s{1,64}kind: (\w{1,32})")
-BROKEN_CONNECTIONS = {
-    "Connect": "there is no connection to the server",
-    "Timeout": "the server has not answered in time",
-    **dict.fromkeys(("Request", "Interrupted", "Decode"), "the connection to the server broke"),
-}
-MEANINGS = {
-    "401": "the credentials are not valid",
-    "403": "the credentials do not permit it",
-    "404": "the bucket does not exist",
-}
-PASSING = {"408", "409", "425", "429"}
-"""Statuses that blame the request, although the answer may differ the next time."""
-BUCKET_MISSING = {"NoSuchBucket", "ContainerNotFound"}
-METADATA_SERVICE = "169.254.169.254"
-NO_CREDENTIALS = (
-    "no credentials were found in the environment, and the machine's metadata service gave none. Set"
-    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the variables that your provider uses"
-)
 REMEDY = "check the name and the credentials, which must permit listing, reading, writing and deleting objects there"
-
-
-class StoreError(UnavailableError):
-    """A request to the store has failed. The message contains no secrets: only the codes of the server's answer."""
-
-    def __init__(self, what: str, error: Exception) -> None:
-        text = str(error)[:8192]
-        status, code = STATUS.search(text), CODE.search(text)
-        self.lasting = (
-            status is not None and (status[1][0] in "34" or status[1] == "501") and status[1] not in PASSING
-        )
-        """Whether the same request would fail again."""
-        broken = HTTP_ERROR.search(text)
-        self.lost = broken is not None and broken[1] != "Connect"
-        """Whether the server may have carried out the request."""
-        super().__init__(f"{what}: {_reason(error, text, status and status[1], code and code[1])}")
-
-
-def _reason(error: Exception, text: str, status: str | None, code: str | None) -> str:
-    if METADATA_SERVICE in text.split("\n", 1)[0]:
-        return NO_CREDENTIALS
-    if status:
-        answer = f"{status} {code}" if code else status
-        return f"{MEANINGS[status]} ({answer})" if status in MEANINGS else f"the server answers {answer}"
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return MEANINGS["403"]
-    if (broken := HTTP_ERROR.search(text)) and broken[1] in BROKEN_CONNECTIONS:
-        return BROKEN_CONNECTIONS[broken[1]]
-    return f"obstore raises {type(error).__name__}"
-
-
-@contextmanager
-def _asking(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """Turns any error of a request into a StoreError, except those that are expected."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except ERRORS as error:
-        code = CODE.search(str(error)[:8192])
-        if isinstance(error, expected) and not (code and code[1] in BUCKET_MISSING):
-            raise
-        raise StoreError(what, error) from None
 
 
 class ObjectStore(CheckpointStorage[str]):
@@ -162,7 +84,7 @@ class ObjectStore(CheckpointStorage[str]):
             read_only: Whether nothing will be written.
         """
         super().__init__(url.rstrip("/"), keep)
-        self._store = store or _opened(url)
+        self._store = store or opened(url)
         self._known: dict[str, Manifest] = {}
         """The manifests that were read. No object is written twice, so they stay as they are."""
         self._copies = LocalCopies(self.address)
@@ -194,7 +116,7 @@ class ObjectStore(CheckpointStorage[str]):
             starts = range(first, min(first + at_once, manifest.size), PART_BYTES)
             ends = [min(start + PART_BYTES, manifest.size) for start in starts]
             try:
-                with _asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
+                with asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
                     parts = obstore.get_ranges(self._store, key, starts=list(starts), ends=ends, coalesce=0)
             except FileNotFoundError:
                 raise BrokenError(f"it has no {STATE}") from None
@@ -207,7 +129,7 @@ class ObjectStore(CheckpointStorage[str]):
 
     def identity(self, checkpoint: str) -> str | None:
         """Its URL, because a checkpoint is never replaced."""
-        with _asking(f"{checkpoint} cannot be listed"):
+        with asking(f"{checkpoint} cannot be listed"):
             found = obstore.list_with_delimiter(self._store, self._key(checkpoint))
         return checkpoint if found["objects"] or found["common_prefixes"] else None
 
@@ -376,7 +298,7 @@ class ObjectStore(CheckpointStorage[str]):
 
     def _names(self) -> tuple[set[str], set[str]]:
         """The names of all checkpoints, and of those that were set aside."""
-        with _asking(f"{self.address} cannot be listed"):
+        with asking(f"{self.address} cannot be listed"):
             found = obstore.list_with_delimiter(self._store)
         names = {Path(prefix).name for prefix in found["common_prefixes"]}
         marks = {Path(item["path"]).name for item in found["objects"]}
@@ -387,7 +309,7 @@ class ObjectStore(CheckpointStorage[str]):
 
     def _read_manifest(self, checkpoint: str, name: str) -> Manifest:
         try:
-            with _asking(f"{checkpoint}/{name} cannot be read", FileNotFoundError):
+            with asking(f"{checkpoint}/{name} cannot be read", FileNotFoundError):
                 found = obstore.get(self._store, self._key(checkpoint, name))
                 written = bytes(found.bytes()) if found.meta["size"] <= MANIFEST_BYTES else None
         except FileNotFoundError:
@@ -403,7 +325,7 @@ class ObjectStore(CheckpointStorage[str]):
 
     def _check_size(self, checkpoint: str, manifest: Manifest) -> None:
         try:
-            with _asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
+            with asking(f"{checkpoint}/{STATE} cannot be read", FileNotFoundError):
                 size = obstore.head(self._store, self._key(checkpoint, STATE))["size"]
         except FileNotFoundError:
             raise BrokenError(f"it has no {STATE}") from None
@@ -426,7 +348,7 @@ class ObjectStore(CheckpointStorage[str]):
         try:
             self.manifest(aside)
         except BrokenError:
-            with _asking(f"{aside} cannot be listed"):
+            with asking(f"{aside} cannot be listed"):
                 found = obstore.list_with_delimiter(self._store, self._key(aside))
             return {Path(item["path"]).name for item in found["objects"]} <= {MANIFEST, STATE, BEGUN}
         except UnusableError:
@@ -455,10 +377,10 @@ class ObjectStore(CheckpointStorage[str]):
         """
         for tries_left in reversed(range(COMMIT_TRIES)):
             try:
-                with _asking(f"{self.address}/{key} cannot be written", AlreadyExistsError):
+                with asking(f"{self.address}/{key} cannot be written", AlreadyExistsError):
                     obstore.put(self._store, key, content, mode="create")
             except AlreadyExistsError:
-                with _asking(f"{self.address}/{key} cannot be read"):
+                with asking(f"{self.address}/{key} cannot be read"):
                     return bytes(obstore.get(self._store, key).bytes()) == content
             except StoreError as error:
                 if not error.lost or not tries_left:
@@ -474,7 +396,7 @@ class ObjectStore(CheckpointStorage[str]):
             self._delete_object(self._key(checkpoint, name))
 
     def _delete_object(self, key: str) -> None:
-        with suppress(FileNotFoundError), _asking(f"{self.address}/{key} cannot be deleted", FileNotFoundError):
+        with suppress(FileNotFoundError), asking(f"{self.address}/{key} cannot be deleted", FileNotFoundError):
             obstore.delete(self._store, key)
 
     def _key(self, checkpoint: str, name: str | None = None) -> str:
@@ -550,11 +472,11 @@ class Upload(Measured):
             with suppress(*ERRORS):
                 self._file.__exit__(type(error), error, None)  # Gives up the upload.
             raise
-        with _asking(self._what):
+        with asking(self._what):
             self._file.close()
 
     def _append(self, portion: memoryview) -> None:
-        with _asking(self._what):
+        with asking(self._what):
             for start in range(0, len(portion), COPY_BYTES):
                 # A copy, because obstore keeps what it is given until that is uploaded, and torch reuses its memory.
                 self._file.write(bytes(portion[start : start + COPY_BYTES]))
@@ -564,19 +486,3 @@ class Upload(Measured):
 def _completed(manifest: Manifest, content: Upload) -> Manifest:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return replace(manifest, savedAt=now, size=content.size, sha256=content.sha256)
-
-
-def _opened(url: str) -> "Store":
-    try:
-        return from_url(
-            url,
-            client_options={
-                "allow_http": True,  # Only if the user's own AWS_ENDPOINT_URL begins with http.
-                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-                "timeout": timedelta(seconds=REQUEST_SECONDS),
-            },
-            retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
-        )
-    except ERRORS as error:
-        # The first line names what is missing. The others may contain the settings.
-        raise ConfigError(f"{url} cannot be used: {str(error).splitlines()[0]}") from None
