@@ -62,7 +62,7 @@ URLS = (
     ("s3://bucket/$(RANK)", "s3://bucket/(RANK)"),
     ("s3://", "s3://0"),
 )
-"""For `spec.checkpoint.path`: URLs that are refused, each beside the most similar value that is accepted."""
+"""For the paths of checkpoints and histories: refused URLs, each beside the most similar value that is accepted."""
 
 
 OF_THE_CONTRACT = "a variable of the contract between DDPJob and its pods"
@@ -184,11 +184,12 @@ NEW_JOBS = [
     ),
     *(
         Case(
-            "spec.checkpoint.path",
+            f"{field}.path",
             "must be an absolute path, or a URL such as s3://BUCKET/PATH",
-            {"spec.checkpoint": {"path": bad}},
-            {"spec.checkpoint": {"path": good}},
+            {field: {"path": bad}},
+            {field: {"path": good}},
         )
+        for field in ("spec.checkpoint", "spec.history")
         for bad, good in URLS
     ),
     Case(
@@ -337,6 +338,7 @@ CHANGES = [
         ("spec.network", "spec.network.waitForMaster", False),
         ("spec.network", "spec.network.policy", "Enabled"),
         ("spec.checkpoint", "spec.checkpoint", {"path": "/checkpoints"}),
+        ("spec.history", "spec.history", {"path": "/history"}),
     ]
 ] + [
     Case(

@@ -45,6 +45,7 @@ COMPUTED = {
     "api/secrecy.py": "the shapes, of which one pattern here has all, and names of files, which are short",
     "api/rules/checks.py": "NAME_PATTERN, one of the API's, which are in the CRD",
     "api/validation.py": "those of the API's fields, which are in the CRD",
+    "history/secret_values.py": "values of the job's own variables, each literally",
 }
 """Where a pattern is computed, by the end of the file's path, and why nobody else can choose it."""
 

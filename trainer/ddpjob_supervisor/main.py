@@ -24,6 +24,7 @@ from ddpjob_rank.running.script.script_reader import variables_of
 from ddpjob_rank.stopping import leave_at_once
 
 from . import output
+from .history.history import recorded
 from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, Preload, start_zygote
 
 WARM, COLD = START_METHODS = ("warm", "cold")
@@ -70,24 +71,25 @@ def supervise(
         TrainerError: The control port is in use, this node is not fit for training, or other nodes are lost.
     """
     check_temporary()
-    wanted = None if start_method == COLD else _preload(program, preload, start_method)
-    zygote = None if wanted is None else start_zygote(wanted)
-    output.print_in_threads()
-    try:
-        # Imported while the zygote does its own imports, which take ten times as long.
-        import asyncio  # noqa: PLC0415
+    with recorded(os.environ) as history:  # Before any child is started, so that what it prints is heard.
+        wanted = None if start_method == COLD else _preload(program, preload, start_method)
+        zygote = None if wanted is None else start_zygote(wanted)
+        output.print_in_threads()
+        try:
+            # Imported while the zygote does its own imports, which take ten times as long.
+            import asyncio  # noqa: PLC0415
 
-        from .node.starters import Cold, Warm  # noqa: PLC0415
-        from .taking_part import settings_of, take_part  # noqa: PLC0415
+            from .node.starters import Cold, Warm  # noqa: PLC0415
+            from .taking_part import settings_of, take_part  # noqa: PLC0415
 
-        starter = Cold() if wanted is None else Warm(wanted, zygote)
-        settings = settings_of(os.environ, max_restarts, joining_seconds)
-        return asyncio.run(take_part(settings, program, starter, os.environ))
-    finally:
-        if zygote is not None:
-            zygote.kill()
-            zygote.wait()
-        output.finish()
+            starter = Cold() if wanted is None else Warm(wanted, zygote)
+            settings = settings_of(os.environ, max_restarts, joining_seconds)
+            return asyncio.run(take_part(settings, program, starter, os.environ, history))
+        finally:
+            if zygote is not None:
+                zygote.kill()
+                zygote.wait()
+            output.finish()
 
 
 def _preload(program: Program, modules: Sequence[str], start_method: str | None) -> Preload | None:

@@ -23,6 +23,7 @@ from .gang.node_attempt import NodeSetup
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
+from .history.history import OFF, NodeHistory, facts
 from .node import open_files
 from .node.copy_holder import CopyHolder
 from .node.directory import private_directory
@@ -68,7 +69,9 @@ def settings_of(env: Mapping[str, str], max_restarts: int | None, joining_second
     return replace(settings, joining_seconds=joining_seconds)
 
 
-async def take_part(settings: Settings, program: Program, starter: Starter, env: Mapping[str, str]) -> int:
+async def take_part(
+    settings: Settings, program: Program, starter: Starter, env: Mapping[str, str], history: NodeHistory = OFF
+) -> int:
     """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
@@ -84,7 +87,8 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
         heartbeats = Heartbeats(directory, settings.processes)
         copy = stack.enter_context(CopyHolder(Path(f"{heartbeats.path(0)}{SOCKET}")))
         node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy)
-        follower = Follower(node)
+        follower = Follower(node, history)
+        history.note("facts", settings.attempt, **facts(env), nodes=settings.nodes, processes=settings.processes)
         service = CoordinatorService(settings, _kind_of_start(settings, program, starter)) if settings.leads else None
         _listen_to_signals(follower, strays)
         status = Status(settings, follower, service, rendezvous, starter)
@@ -92,7 +96,7 @@ async def take_part(settings: Settings, program: Program, starter: Starter, env:
             service.on_beats = status.add
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
-            status.curve = stack.enter_context(recording(directory_of(env)))
+            status.curve = stack.enter_context(recording(directory_of(env), history.add))
         port = 0
         if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))

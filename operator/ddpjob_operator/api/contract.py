@@ -150,6 +150,8 @@ class Env:
     """`spec.checkpoint.keep`. Not set without `spec.checkpoint`."""
     CHECKPOINT_LOCAL_COPY_BYTES = "DDPJOB_CHECKPOINT_LOCAL_COPY_BYTES"
     """`spec.checkpoint.localCopySizeLimit` in bytes, if that is set."""
+    HISTORY = "DDPJOB_HISTORY"
+    """Directory of the job's history, or its URL in an object store: `spec.history.path`, if that is set."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 
@@ -227,6 +229,7 @@ PACKED_VARIABLES = frozenset(
         Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,
         Env.CHECKPOINT_REQUEST_FILE,
+        Env.HISTORY,
     }
 )
 """The variables that hardly any program except a supervisor reads. They are packed in SUPERVISOR, except those that

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAINER_CONTAINER
+from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAIN, TRAINER_CONTAINER
 from .expansion import literal
 from .launchers import Size, launcher_of
 from .problems import BadInputError, Path, Problem
@@ -69,6 +69,8 @@ class Options:
     max_restarts: int | None = None
     checkpoint: dict[str, Any] | None = None
     """The field `spec.checkpoint`."""
+    history: str | None = None
+    """The directory or the URL for `spec.history`."""
 
 
 FLAGS: dict[Path, str] = {
@@ -77,6 +79,7 @@ FLAGS: dict[Path, str] = {
     ("spec", "procsPerNode"): "--procs-per-node",
     ("spec", "restart", "maxRestarts"): "--max-restarts",
     ("spec", "checkpoint", "path"): "--checkpoint",
+    ("spec", "history", "path"): "--history",
     ("spec", "template", "spec", "containers", 0, "env"): "--env",
 }
 """The option that sets each field, by the field's path."""
@@ -91,6 +94,10 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     size = options.size
     if launcher := launcher_of(entrypoint.command):
         size = launcher.size(entrypoint.command, size, options.gpus)
+    if options.history is not None and entrypoint.command[0].rpartition("/")[2] not in {SUPERVISE, TRAIN}:
+        raise BadInputError(
+            f"--history is for scripts and modules, and for {TRAIN}: another command has no supervisor that keeps one"
+        )
     trainer = _set(
         name=TRAINER_CONTAINER,
         image=options.image,
@@ -107,6 +114,7 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
             procsPerNode=size.procs_per_node,
             restart=None if options.max_restarts is None else {"maxRestarts": options.max_restarts},
             checkpoint=options.checkpoint,
+            history=None if options.history is None else {"path": options.history},
             template={"spec": {"containers": [trainer]}},
         ),
     }

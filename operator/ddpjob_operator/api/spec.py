@@ -34,6 +34,8 @@ STORE_URL = (
 )
 """Matches the URL of a place in an object store, without credentials. Before an @ is an Azure container. A `$` is
 excluded, because Kubernetes would expand `$(NAME)`."""
+PLACE_PATTERN = r"^(/+[^/:][^:]*$|[A-Za-z][A-Za-z0-9+.-]*://)"
+"""Matches the path of a directory, and the beginning of a URL."""
 SIZE_PATTERN = r"^(0|[1-9][0-9]{0,8}(Ki|Mi|Gi|Ti|k|M|G|T)?)$"
 """Bytes as a quantity of Kubernetes', without fractions."""
 
@@ -109,7 +111,7 @@ class Elastic(Model):
 class Checkpoint(Model):
     """Where and how often the trainer saves what it needs to continue."""
 
-    path: Annotated[str, Field(pattern=r"^(/+[^/:][^:]*$|[A-Za-z][A-Za-z0-9+.-]*://)", max_length=1024)]
+    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
     """Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a
     colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."""
     volume: JsonObject | None = None
@@ -128,6 +130,15 @@ class Checkpoint(Model):
     """How much memory on rank 0's node may hold local copies of checkpoints that are saved to an object store, such
     as `4Gi`. A restart in place resumes from the local copy without waiting for the store. `"0"`: no local copy.
     Without a value, a quarter of the memory that the container's limit leaves free."""
+
+
+class History(Model):
+    """Where supervisors keep what is needed when the job's pods, or the job, are gone."""
+
+    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
+    """A directory in the trainer container, on a volume that outlives the pods: an absolute path other than /,
+    without a colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials.
+    Several jobs may share it. `ddpjob logs`, `status` and `report` read it with `--history`."""
 
 
 class Network(Model):
@@ -211,6 +222,9 @@ class DDPJobSpec(Model):
     number of GPUs. Full: also what the GPUs compute and what the network carries. Disabled: nothing."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training starts over after a restart."""
+    history: History | None = None
+    """Where the logs of all ranks, incidents and progress are kept, so that they outlive the pods. This needs
+    `ddpjob-supervise` or `ddpjob-train` in the trainer's command. Without it, logs are lost with their pods."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
 

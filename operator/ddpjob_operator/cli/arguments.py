@@ -182,6 +182,7 @@ def _program(command: argparse.ArgumentParser, target: str, meaning: str) -> Non
         help="directory for checkpoints, or a URL such as s3://BUCKET/PATH; ranks find it in DDPJOB_CHECKPOINT_DIR"
         " (default: a directory of the run)",
     )
+    _keeps(command)
 
 
 def _processes(command: argparse._ActionsContainer, default: str) -> None:
@@ -208,6 +209,15 @@ def _how(command: argparse._ActionsContainer) -> None:
         choices=["warm", "cold"],
         help="warm: fork ranks from a process that has imported torch; cold: start each rank separately"
         " (default: warm, unless the script computes a variable that torch reads when it is imported)",
+    )
+
+
+def _keeps(command: argparse._ActionsContainer) -> None:
+    command.add_argument(
+        "--history",
+        type=_given,
+        metavar="DIR|URL",
+        help="keep logs, incidents and progress in this directory or at this URL, for when the pods are gone",
     )
 
 
@@ -284,6 +294,7 @@ def _submit(command: argparse.ArgumentParser) -> None:
         help="save checkpoints on this PersistentVolumeClaim, or in an object store, such as s3://BUCKET/PATH; ranks"
         " find /PATH or the URL in DDPJOB_CHECKPOINT_DIR",
     )
+    _keeps(program)
     program.add_argument("--queue", metavar="NAME", help="the Kueue queue that admits the job")
     command.add_argument(
         "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
@@ -314,6 +325,7 @@ def _status(command: argparse.ArgumentParser) -> None:
         "--stacks", action="store_true", help="print what each rank is doing now, and its Python stack"
     )
     command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
+    _history(command)
     _either(command)
 
 
@@ -339,6 +351,7 @@ def _logs(command: argparse.ArgumentParser) -> None:
     attempt.add_argument(
         "--attempt", type=_whole, metavar="N", help="print the logs of this attempt, if they still exist"
     )
+    _history(command)
     _either(command)
 
 
@@ -405,6 +418,7 @@ def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--output", type=_path, metavar="FILE", help="the file to write (default: report.html in the run's directory)"
     )
+    _history(command)
     _machine(command)
 
 
@@ -471,6 +485,20 @@ def _wait(command: argparse.ArgumentParser, text: str) -> None:
 def _version(command: argparse.ArgumentParser) -> None:
     command.add_argument("--client", action="store_true", help="do not contact a cluster")
     _cluster(command)
+
+
+def _history(command: argparse.ArgumentParser) -> None:
+    """Adds the flags of commands that can also read what is kept of a job whose pods are gone."""
+    flags = command.add_argument_group("history")
+    flags.add_argument(
+        "--history",
+        type=_given,
+        metavar="DIR|URL",
+        help="read what was kept of the job in this directory, or at this URL; neither pods nor a cluster are needed",
+    )
+    flags.add_argument(
+        "--uid", type=_given, metavar="UID", help="with --history: of several jobs of this name, that with this uid"
+    )
 
 
 def _either(command: argparse.ArgumentParser) -> None:

@@ -35,6 +35,7 @@ OPTIONS = (
     "max_restarts",
     "start_method",
     "checkpoint",
+    "history",
     "program",
 )
 """Arguments that cannot be combined with a YAML file, because the file itself contains these values."""
@@ -100,6 +101,7 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
         env=arguments.env,
         max_restarts=arguments.max_restarts,
         checkpoint=checkpoint,
+        history=_history_in(arguments.history),
     )
     return document_of(entrypoint(arguments), options)
 
@@ -119,6 +121,11 @@ def checkpoint_in(address: str | None) -> dict[str, Any]:
     if directory.exists() and not directory.is_dir():
         raise BadInputError(f"--checkpoint: {directory} is not a directory")
     return {"path": path, "volume": {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}}
+
+
+def _history_in(address: str | None) -> str | None:
+    """`spec.history.path` for a directory of this machine, or for a URL."""
+    return address if address is None or is_url(address) else str(Path(address).absolute())
 
 
 def check_can_run(document: dict[str, Any]) -> None:

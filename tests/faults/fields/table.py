@@ -427,6 +427,16 @@ FIELDS: dict[str, Field] = {
         greatest="999999999Ti",
         wrong=tuple((size, "should match '^(0|[1-9]") for size in ("1.5Gi", "-1", "1GB", "01")),
     ),
+    "history.path": _suspended(
+        _with(1, DDPJOB_HISTORY="/a"),
+        _with(1, DDPJOB_HISTORY=LONG_PATH),
+        None,
+        job={"history": {"path": "/history"}},
+        least="/a",
+        greatest=LONG_PATH,
+        wrong=tuple((path, "should match '^(/+[^/:][^:]*$|") for path in ("runs", "/a:b", "/")),
+        refused=NEEDED,
+    ),
     # who manages the job
     "managedBy": Field(
         When.NEVER,

@@ -365,6 +365,12 @@ def test_a_checkpoint_in_an_object_store_has_no_volume_and_the_program_gets_its_
         assert variables_of(trainer_of(pod))["DDPJOB_CHECKPOINT_DIR"] == path
 
 
+@pytest.mark.parametrize("path", ["/history", "s3://bucket/history"])
+def test_supervisors_are_told_where_to_keep_the_history(path: str) -> None:
+    assert variables_of(trainer_of(a_pod(history={"path": path})))["DDPJOB_HISTORY"] == path
+    assert "DDPJOB_HISTORY" not in variables_of(trainer_of(a_pod()))
+
+
 INTERVALS: dict[str, tuple[Context, str | None, str | None]] = {
     "the end of each epoch": ({}, None, None),
     "the same, in so many words": ({"interval": "Epochs"}, None, None),

@@ -30,13 +30,18 @@ class JsonLines:
 
     def write(self, event: Event) -> None:
         """Appends an event as a line."""
-        whole = {"time": rfc3339(event.time), "event": event.word, "attempt": event.attempt, "step": event.step}
-        line = json.dumps({**whole, **in_json(event.values), **whole}, default=str, separators=(",", ":"))
+        line = json.dumps(fields_of(event), default=str, separators=(",", ":"))
         self._file.append(f"{line}\n".encode())
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """The event's fields in JSON. Its data cannot replace the first four."""
+    whole = {"time": rfc3339(event.time), "event": event.word, "attempt": event.attempt, "step": event.step}
+    return {**whole, **in_json(event.values), **whole}
 
 
 def in_json(value: Any) -> Any:

@@ -20,6 +20,7 @@ from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.failure_report import report_path
 
+from ddpjob_supervisor.history.history import OFF, NodeHistory
 from ddpjob_supervisor.watch.beat import BeatFields
 
 from . import exit_verdict
@@ -63,6 +64,9 @@ ATTEMPT_BEGINS = "attempt {} begins"
 
 ALL_RANKS = "all ranks"
 
+RANK_ENDED = "rank_ended"
+"""The event in a node's history that one of its ranks has ended."""
+
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
 the whole job is done."""
@@ -77,11 +81,12 @@ LOCATING_SECONDS, LOCATING_LOOK_SECONDS = 10.0, 0.05
 class Follower:
     """Runs this node's ranks in each attempt, until this supervisor has an exit code."""
 
-    def __init__(self, node: NodeSetup) -> None:
+    def __init__(self, node: NodeSetup, history: NodeHistory = OFF) -> None:
         self.attempt = node.settings.attempt
         self.past = Past()
         """The history of former attempts, as the coordinator has reported it."""
         self._node = node
+        self._history = history
         self._settings = node.settings
         self._current: NodeAttempt | None = None
         """The present attempt or, while this node is idle, the last one."""
@@ -256,6 +261,7 @@ class Follower:
     # The start and the end of attempts.
 
     def _start(self, start: Start) -> None:
+        self._history.begin(start.attempt)
         self._log_attempt(start)
         self._node.rendezvous.members = start.members
         former = self._running
@@ -274,6 +280,7 @@ class Follower:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
         if before is not None and before.attempt == start.attempt - 1:
+            self._record(before)
             step, counted_steps = before.end.step, before.end.counted_steps
             after = "" if counted_steps is None else f" after {counted(counted_steps, 'step')}"
             where = after if step is None else f" at step {step}"
@@ -300,6 +307,7 @@ class Follower:
         """Reports that all ranks of this node have ended, and exits unless the coordinator decides what follows."""
         start = attempt.start
         for end in ends:
+            self._history.note(RANK_ENDED, start.attempt, end.step, hurry=True, **_as_values(end))
             if end.cause and end.exception is None and end.exit_code > SIGNAL_BASE:
                 was = "was " if end.message.startswith("killed ") else "failed: "
                 complain(f"rank {end.rank} {was}{end.message}")
@@ -327,11 +335,18 @@ class Follower:
 
     def _leave_with(self, incident: Incident) -> None:
         """Exits, so that the operator deals with the incident. Without an operator, logs the incident instead."""
+        self._record(incident)
         if incident.node != self._settings.node and self._settings.joining_seconds is not None:
             who = ALL_RANKS if incident.is_of_all_ranks else f"node {incident.node}"
             complain(f"{who} failed: {incident.end.words}")
         rank = self._ring.first_rank(self._settings.node)
         self._leave(exit_verdict.of_incident(incident, self._settings.node, rank, self._in_words(incident)))
+
+    def _record(self, incident: Incident) -> None:
+        """Adds an incident to the history. One node does this for all."""
+        if self._settings.leads:
+            document = incident.to_document()
+            self._history.note("incident", incident.attempt, incident.end.step, hurry=True, incident=document)
 
     def _leave(self, verdict: Verdict) -> None:
         verdict.report(
@@ -360,6 +375,17 @@ class Follower:
 def beat_seconds(processes: int) -> float:
     """Seconds between two reports of a node, in a gang of this many processes."""
     return min(max(BEAT_SECONDS, processes / BEATS_PER_SECOND), BEAT_SECONDS_AT_MOST)
+
+
+def _as_values(end: End) -> dict[str, Any]:
+    """How a rank has ended, as values of an event."""
+    return {
+        "rank": end.rank,
+        "exitCode": end.exit_code,
+        "cause": end.cause,
+        "exception": end.exception,
+        "message": end.message,
+    }
 
 
 def read_domain(file: Path | None) -> str | None:

@@ -87,18 +87,25 @@ class Curve:
 
 
 @contextmanager
-def recording(directory: Path | None) -> Iterator[Curve]:
-    """Yields a curve, and writes its points, including the last, to a file in `directory`, or nowhere if it is None.
+def recording(directory: Path | None, add: Callable[[Event], None] = lambda _: None) -> Iterator[Curve]:
+    """Yields a curve, and writes its points, including the last, to a file in `directory`, unless that is None.
 
-    The directory may be on a file server that hangs, so the gang never waits for a write.
+    The directory may be on a file server that hangs, so the gang never waits for a write. `add` gets the points, too.
     """
     if directory is None:
-        yield Curve(lambda _: None)
+        curve = Curve(add)
+        yield curve
+        curve.flush()
         return
     file = EventFile(
         directory / NAME, lambda: _opened(directory), timeout_seconds=0.0, closing_seconds=CLOSING_SECONDS
     )
-    curve = Curve(file.add)
+
+    def write(event: Event) -> None:
+        file.add(event)
+        add(event)
+
+    curve = Curve(write)
     yield curve
     curve.flush()
     file.close()

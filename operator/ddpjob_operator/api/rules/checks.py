@@ -135,11 +135,20 @@ def one_interval(job: Any) -> Found:
         yield _at(("spec", "checkpoint"), given=f"has {' and '.join(given)}; ")
 
 
-def store_url(job: Any) -> Found:
+def checkpoint_url(job: Any) -> Found:
     """A URL for checkpoints names a place in an object store, and contains no credentials."""
-    path = mapping(job, ("spec", "checkpoint")).get("path")
+    return _store_url(job, "checkpoint")
+
+
+def history_url(job: Any) -> Found:
+    """A URL for the history names a place in an object store, and contains no credentials."""
+    return _store_url(job, "history")
+
+
+def _store_url(job: Any, field: str) -> Found:
+    path = mapping(job, ("spec", field)).get("path")
     if isinstance(path, str) and is_url(path) and not re.fullmatch(STORE_URL, path):
-        yield _at(("spec", "checkpoint", "path"))
+        yield _at(("spec", field, "path"))
 
 
 def volume_for_directory(job: Any) -> Found:

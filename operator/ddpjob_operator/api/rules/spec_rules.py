@@ -26,7 +26,7 @@ RESTART_RULES = "spec.restart.rules[]"
 CONTAINERS = f"{POD}.containers"
 SCHEDULING = "spec.scheduling"
 NETWORK = "spec.network"
-CHECKPOINT = "spec.checkpoint"
+CHECKPOINT, HISTORY = "spec.checkpoint", "spec.history"
 
 OF_THE_CRD = "the CRD's own bounds refuse it"
 OF_THE_POD = "its pods are refused: the job is Blocked, with reason Invalid"
@@ -179,14 +179,17 @@ RULES: tuple[Rule, ...] = (
         f"[{', '.join(f'has(self.spec.checkpoint.{field})' for field in checks.INTERVALS)}]"
         ".filter(given, given).size() <= 1",
     ),
-    Rule(
-        f"{CHECKPOINT}.path",
-        "a URL with credentials, or of something else than a place in an object store",
-        "must be an absolute path, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, "
-        "without user, password or query: credentials come from the template (env, envFrom or a service account)",
-        checks.store_url,
-        f"!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
-        CHECKPOINT,
+    *(
+        Rule(
+            f"{field}.path",
+            "a URL with credentials, or of something else than a place in an object store",
+            "must be an absolute path, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, "
+            "without user, password or query: credentials come from the template (env, envFrom or a service account)",
+            check,
+            f"!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
+            field,
+        )
+        for field, check in ((CHECKPOINT, checks.checkpoint_url), (HISTORY, checks.history_url))
     ),
     Rule(
         f"{CHECKPOINT}.volume",
@@ -320,6 +323,6 @@ RULES: tuple[Rule, ...] = (
 FIXED: tuple[Fixed, ...] = (
     # `ddpjob run` manages jobs on one machine, whatever the value of this field.
     Fixed("managedBy", FIXED_FOR_EVER, local=False),
-    *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint")),
+    *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint", "history")),
 )
 """The fields whose changes cannot be applied to existing pods, and `managedBy`."""

@@ -63,6 +63,7 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
         env=given.env,
         max_restarts=given.max_restarts,
         checkpoint=checkpoint_on(given.checkpoint),
+        history=given.history,
     )
     code = config_map(pack(source.files), namespace) if source else None
     wanted = PodOptions(

@@ -42,6 +42,7 @@ OF_A_PROGRAM = (
         "volume",
         "image_volume",
         "checkpoint",
+        "history",
         "queue",
     ),
 )

@@ -157,6 +157,7 @@ def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, ob
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
         Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),
         Env.CHECKPOINT_REQUEST_FILE: shown.get(CHECKPOINT_REQUEST_FILE),
+        Env.HISTORY: job.spec.history and job.spec.history.path,
     }
 
 

@@ -1,0 +1,112 @@
+"""What a supervisor keeps of its node for when its pod is gone, if it was told where."""
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
+from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.parsing import counting_from
+from ddpjob_rank.recording.event import Event
+
+from . import tee
+from .journal import Journal
+from .secret_values import SecretValues
+from .segments import HistoryWriter
+from .targets import open_target
+
+VERSIONS = ("ddpjob", "torch", "numpy")
+CLOSING_SECONDS = 2.0
+"""How long the end of the history may delay the end of the pod."""
+LEFT_SECONDS = 0.5
+"""How long to wait for processes that were left behind to close their stdout."""
+
+
+class NodeHistory:
+    """The history of a node; without a journal, nothing is kept."""
+
+    def __init__(self, journal: Journal | None = None, printed: tee.Tee | None = None) -> None:
+        self._journal, self._printed = journal, printed
+
+    def begin(self, attempt: int) -> None:
+        """An attempt begins."""
+        if self._journal is not None:
+            self._journal.attempt = attempt
+            self.note("begun", attempt)
+
+    def note(self, word: str, attempt: int, step: int | None = None, *, hurry: bool = False, **values: Any) -> None:
+        """Something has happened. With `hurry`, it is saved as soon as possible."""
+        self.add(Event(word, time.time(), attempt, step or 0, values), hurry=hurry)
+
+    def add(self, event: Event, *, hurry: bool = False) -> None:
+        """Takes an event that is recorded elsewhere, too."""
+        if self._journal is not None:
+            self._journal.note(event, hurry=hurry)
+
+    def explain(self, line: str) -> None:
+        """Takes the line by which this process will explain its end, when its output is no longer heard."""
+        if self._journal is not None:
+            self._journal.hear(0, f"{line}\n".encode())
+
+    def close(self) -> None:
+        """Saves the rest."""
+        if self._printed is not None:
+            self._printed.close(LEFT_SECONDS)
+        if self._journal is not None:
+            self._journal.close(CLOSING_SECONDS)
+
+
+OFF = NodeHistory()
+
+
+@contextlib.contextmanager
+def recorded(env: Mapping[str, str]) -> Iterator[NodeHistory]:
+    """The history that an environment asks for, until the block ends. A mistake in it is only a warning."""
+    history = _opened(env)
+    try:
+        yield history
+    except TrainerError as error:
+        history.explain(f"error: {error}")  # The caller prints it.
+        raise
+    finally:
+        history.close()
+
+
+def _opened(env: Mapping[str, str]) -> NodeHistory:
+    address = env.get(Env.HISTORY)
+    if not address or Env.STATUS_PORT not in env:  # Without an operator, other nodes have no common uid.
+        return OFF
+    try:
+        writer = _writer(env)
+        attempt = counting_from(0, env.get(Env.ATTEMPT, "1"), Env.ATTEMPT)
+        target = partial(open_target, address, writer.node_folder)
+        journal = Journal(address, writer, SecretValues(env), attempt, target)
+        return NodeHistory(journal, tee.Tee(journal.hear) if tee.is_wanted() else None)
+    except (ConfigError, OSError) as error:
+        warn(f"no history is kept: {error}")
+        return OFF
+
+
+def _writer(env: Mapping[str, str]) -> HistoryWriter:
+    node, incarnation, ranks = (
+        counting_from(0, env.get(name, default), name)
+        for name, default in ((Env.NODE_RANK, "0"), (Env.INCARNATION, "0"), (Env.NPROC_PER_NODE, "1"))
+    )
+    return HistoryWriter(
+        env.get(Env.NAMESPACE, ""), env.get(Env.NAME, ""), env.get(Env.UID, ""), node, incarnation, max(1, ranks)
+    )
+
+
+def facts(env: Mapping[str, str]) -> dict[str, Any]:
+    """Where and with what this node runs."""
+    versions = {"python": platform.python_version()}
+    for package in VERSIONS:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {"host": platform.node(), "image": env.get(Env.IMAGE, ""), "cpus": os.cpu_count(), "versions": versions}

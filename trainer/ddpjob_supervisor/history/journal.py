@@ -1,0 +1,179 @@
+"""Collects what a node prints and what happens there, and saves it in a thread, so that nothing waits for storage."""
+
+import contextlib
+import re
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ddpjob_rank.console import warn
+from ddpjob_rank.machine.storage import shown
+from ddpjob_rank.recording.event import Event
+from ddpjob_rank.recording.json_lines import fields_of
+
+from .printed_lines import PrintedLines
+from .secret_values import SecretValues
+from .segments import HistoryWriter, Series
+from .targets import ERRORS, Target
+
+LOG, EVENTS = "log", "events"
+LOG_BYTES, EVENT_BYTES = 32 << 20, 8 << 20
+"""How much of each kind a process keeps."""
+WAITING_BYTES = 4 << 20
+"""How much may wait to be saved. What comes then is lost, and counted."""
+ITEM_BYTES = 256
+"""Memory that a small item of the queue takes."""
+PROCESSES = 16
+"""How many processes of a node keep their folders: the first, and the newest."""
+
+SECONDS, SECONDS_AT_MOST = 1.0, 60.0
+"""How long a line may wait to be saved, and the longest pause between two saves."""
+SHARE = 10
+"""A save that has taken long is followed by a pause this many times as long, so that a slow server is asked less."""
+
+BEGINS = re.compile(r"attempt ([0-9]{1,9}) begins(?: in place: .*)?")
+"""The line that the supervisor prints before an attempt. A program may print it too."""
+
+
+class Journal:
+    """The history that one process writes. Its methods never wait, except `close`."""
+
+    def __init__(
+        self, address: str, writer: HistoryWriter, secret: SecretValues, attempt: int, make: Callable[[], Target]
+    ) -> None:
+        """`make` opens the target that `address` names. It is called in the thread."""
+        self._address, self._make, self._secret = shown(address), make, secret
+        self.attempt = attempt
+        """The present attempt. A printed line begins it in the log only if it has begun."""
+        self._folder = writer.folder(time.time(), secrets.token_hex(4))
+        self._series = (Series(LOG, writer, LOG_BYTES), Series(EVENTS, writer, EVENT_BYTES))
+        self._streams: dict[int, PrintedLines] = {}
+        self._logged = attempt
+        """The attempt of the last line of the log."""
+        self._queue: deque[tuple[float, int, bytes] | Event] = deque()
+        self._waiting = self._lost = 0
+        """Bytes that are not saved yet, and lines that are lost since the last save."""
+        self._hurried = self._closing = self._warned = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
+        self._thread.start()
+
+    def hear(self, stream: int, chunk: bytes) -> None:
+        """Takes what the node has printed. `stream` distinguishes lines that are printed at the same time."""
+        with self._changed:
+            if self._waiting > WAITING_BYTES:
+                self._lost += max(1, chunk.count(b"\n"))
+                return
+            self._waiting += len(chunk) + ITEM_BYTES
+            self._queue.append((time.time(), stream, chunk))
+            if len(self._queue) == 1:  # Otherwise the thread knows, and would wake up at each line.
+                self._changed.notify()
+
+    def note(self, event: Event, *, hurry: bool = False) -> None:
+        """Takes an event. With `hurry`, it is saved as soon as possible: the pod may be deleted."""
+        with self._changed:
+            if len(self._queue) < WAITING_BYTES // ITEM_BYTES:
+                self._queue.append(event)
+            self._hurried = self._hurried or hurry
+            if hurry or len(self._queue) == 1:
+                self._changed.notify()
+
+    def close(self, seconds: float) -> None:
+        """Saves the rest, and waits for that at most so many seconds."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            warn(f"the end of the history in {self._address} could not be written in time")
+
+    def _run(self) -> None:
+        target: Target | None = None
+        pause = 0.0
+        while True:
+            items, lost, closing = self._next(pause)
+            self._take(items, lost, closing=closing)
+            began = time.monotonic()
+            try:
+                if target is None:
+                    target = self._make()
+                    self._tidy(target)
+                self._save(target)
+                self._warned = False
+            except ERRORS as error:
+                self._warn(error)
+                if closing:
+                    return
+            pause = min(max(SECONDS, SHARE * (time.monotonic() - began)), SECONDS_AT_MOST)
+            if closing:
+                return
+
+    def _next(self, pause: float) -> tuple[list[tuple[float, int, bytes] | Event], int, bool]:
+        """Waits for something to save, and until the pause is over, unless it is urgent."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._unsaved or self._urgent)
+            self._changed.wait_for(lambda: self._urgent, pause)
+            items, lost = [*self._queue], self._lost
+            self._queue.clear()
+            self._lost, self._hurried = 0, False
+            return items, lost, self._closing
+
+    @property
+    def _urgent(self) -> bool:
+        return self._hurried or self._closing
+
+    @property
+    def _unsaved(self) -> bool:
+        return any(series.unsaved for series in self._series)
+
+    def _take(self, items: list[tuple[float, int, bytes] | Event], lost: int, *, closing: bool) -> None:
+        log, events = self._series
+        for item in items:
+            if isinstance(item, Event):
+                events.add(item.attempt, item.time, self._secret.masked(fields_of(item)))
+                continue
+            moment, stream, chunk = item
+            for line in self._streams.setdefault(stream, PrintedLines()).feed(chunk):
+                self._add(log, moment, *line)
+        now = time.time()
+        if closing:
+            for lines in self._streams.values():
+                for line in lines.finish():
+                    self._add(log, now, *line)
+        if lost:
+            log.add(self._logged, now, {"t": round(now, 3), "lost": lost})
+
+    def _add(self, log: Series, moment: float, text: str, continues: bool) -> None:  # noqa: FBT001
+        if (begins := BEGINS.fullmatch(text)) and self._logged < int(begins[1]) <= self.attempt:
+            self._logged = int(begins[1])
+        record = {"t": round(moment, 3), "x": self._secret.masked(text)}
+        log.add(self._logged, moment, record | {"c": 1} if continues else record)
+
+    def _save(self, target: Target) -> None:
+        for series in self._series:
+            for name in series.surplus():
+                with contextlib.suppress(*ERRORS):  # The folder is then larger than it should be.
+                    target.remove(self._folder, name)
+            while series.unsaved:
+                target.save(self._folder, series.unsaved[0])
+                del series.unsaved[0]
+        with self._changed:
+            heard = (item for item in self._queue if not isinstance(item, Event))
+            self._waiting = sum(len(chunk) + ITEM_BYTES for _, _, chunk in heard)
+
+    def _tidy(self, target: Target) -> None:
+        """Removes the folders of former processes of this node, except the first and the newest."""
+        with contextlib.suppress(*ERRORS):  # A folder that does not exist yet has nothing to remove.
+            for folder in target.folders()[1 : 2 - PROCESSES]:  # This process will have one, too.
+                target.remove_folder(folder)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            reason = error.strerror if isinstance(error, OSError) else error
+            warn(
+                f"the history in {self._address} cannot be written now: {reason}. Training goes on, and this is tried"
+                f" again; meanwhile up to {WAITING_BYTES >> 20} MiB of the log are kept for it"
+            )

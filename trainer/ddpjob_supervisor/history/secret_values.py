@@ -1,0 +1,39 @@
+"""Masks the values of secret variables: more people may read a job's history than its log. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = (
+    r"token(?!i[sz])|secret|passw|passphrase|credential|private|auth(?!or(?!i))"
+    r"|(?:api|access|account|client|encryption|signing|license|ssh|session)[-_]?key|connection[-_]?string"
+)
+"""As in the operator's `secrecy`: parts of the names of variables whose values are secret, regardless of case."""
+SHORTEST = 6
+"""Minimum length of a value that is masked. Shorter ones may be common words."""
+PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
+MASK = "•••"
+
+
+class SecretValues:
+    """The values of an environment's secret variables."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        secret = re.compile(NAMES, re.IGNORECASE)
+        values = {
+            line.strip() for name, value in env.items() if secret.search(name) for line in value.splitlines() if line
+        }
+        hidden = [value for value in values if len(value) >= SHORTEST and not PLAIN.fullmatch(value)]
+        # The longest first: a value may begin like another one.
+        longest_first = sorted(hidden, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if hidden else None
+
+    def masked(self, value: Any) -> Any:
+        """A value of JSON, with the secrets in its texts masked."""
+        if self._pattern is None:
+            return value
+        if isinstance(value, str):
+            return self._pattern.sub(MASK, value)
+        if isinstance(value, Mapping):
+            return {name: self.masked(inner) for name, inner in value.items()}
+        return [self.masked(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,121 @@
+"""The format of a job's history: folders, names and lines of segments. Pure.
+
+    <namespace>/<name>/<uid>/node-00003/<time>-<incarnation>-<random>/log-000001-00001-1796009007123.jsonl
+
+A segment's name has its kind, its number among those of its kind, the attempt to which all its records belong, and
+the time of its first record in milliseconds. So a listing of names is the index. The first line describes the writer;
+each further line is a record. Each process writes a folder of its own.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpjob_rank.errors import ConfigError
+
+VERSION = 1
+SEGMENT_BYTES = 256 * 1024
+"""How large a segment may grow. In an object store, a segment that grows is written again as a whole."""
+LONGEST_LINE = 16 * 1024
+"""The longest text of a record in characters. A longer line of the log is divided among several records."""
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+"""Matches the names and uids of Kubernetes' objects, which become names of folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryWriter:
+    """The process that writes: which node of which job it supervises."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: int
+    incarnation: int
+    ranks: int
+    """The number of processes of the node."""
+
+    def __post_init__(self) -> None:
+        """Checks the names that become folders.
+
+        Raises:
+            ConfigError: One of them is no name of Kubernetes.
+        """
+        for what, value in (("namespace", self.namespace), ("name", self.name), ("uid", self.uid)):
+            if not NAME.fullmatch(value):
+                raise ConfigError(f"the job's {what} {value[:64]!a} is not a name in Kubernetes")
+
+    @property
+    def node_folder(self) -> str:
+        """The folder of this node, where each of its processes has a folder."""
+        return f"{self.namespace}/{self.name}/{self.uid}/node-{self.node:05}"
+
+    def folder(self, began: float, word: str) -> str:
+        """The folder of this process in the node's folder. `word` is random."""
+        return f"{_milliseconds(began):013}-{self.incarnation:05}-{word}"
+
+    def head(self, attempt: int) -> dict[str, Any]:
+        """The first line of each segment."""
+        known = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
+        return {"v": VERSION, **known, "node": self.node, "incarnation": self.incarnation, "ranks": self.ranks} | {
+            "attempt": attempt
+        }
+
+
+@dataclass(slots=True)
+class Segment:
+    """The content of a segment, and how much of it has been saved."""
+
+    name: str
+    content: bytearray
+    saved: int = 0
+
+
+@dataclass(slots=True)
+class Series:
+    """The segments of one kind that a process writes. Keeps the first and the newest, up to a size."""
+
+    kind: str
+    writer: HistoryWriter
+    most_bytes: int
+    unsaved: list[Segment] = field(default_factory=list)
+    """Segments that are to be saved, the oldest first. The last of them may still grow."""
+    _attempt: int = 0
+    _number: int = 0
+    _open: Segment | None = None
+    _sizes: dict[str, int] = field(default_factory=dict)
+    """The sizes of all segments that exist, by name, in their order."""
+
+    def add(self, attempt: int, time: float, record: Mapping[str, Any]) -> None:
+        """Appends a record."""
+        line = f"{json.dumps(record, default=str, ensure_ascii=False, separators=(',', ':'))}\n".encode(
+            errors="replace"
+        )
+        current = self._open
+        if current is None or attempt != self._attempt or len(current.content) + len(line) > SEGMENT_BYTES:
+            current = self._begin(attempt, time)
+        current.content += line
+        self._sizes[current.name] = len(current.content)
+        if not self.unsaved or self.unsaved[-1] is not current:
+            self.unsaved.append(current)
+
+    def surplus(self) -> Iterator[str]:
+        """The names of segments to remove, so that the rest is not larger than `most_bytes`. Forgets them."""
+        while sum(self._sizes.values()) > self.most_bytes and len(self._sizes) > 2:  # noqa: PLR2004  (first and last)
+            name = list(self._sizes)[1]
+            del self._sizes[name]
+            self.unsaved = [segment for segment in self.unsaved if segment.name != name]
+            yield name
+
+    def _begin(self, attempt: int, time: float) -> Segment:
+        self._number += 1
+        self._attempt = attempt
+        name = f"{self.kind}-{self._number:06}-{attempt:05}-{_milliseconds(time):013}.jsonl"
+        head = json.dumps(self.writer.head(attempt), separators=(",", ":"))
+        self._open = Segment(name, bytearray(f"{head}\n".encode()))
+        return self._open
+
+
+def _milliseconds(moment: float) -> int:
+    return max(0, int(moment * 1000))

@@ -1,0 +1,52 @@
+"""Writes a history to an object store. There is no append: a segment that grows is written again, as a whole."""
+
+import contextlib
+
+import obstore
+from ddpjob.checkpoint.store_client import asking, opened
+
+from .segments import Segment
+
+
+class StoreTarget:
+    """A folder of an object store."""
+
+    def __init__(self, url: str, node: str) -> None:
+        """Sends no request yet.
+
+        Raises:
+            ConfigError: The store cannot be used.
+        """
+        self._url, self._node = url.rstrip("/"), node
+        self._store = opened(url)
+
+    def save(self, folder: str, segment: Segment) -> None:
+        """As `Target.save`."""
+        content = bytes(segment.content)
+        with self._asking("written"):
+            obstore.put(self._store, f"{self._node}/{folder}/{segment.name}", content)
+        segment.saved = len(content)
+
+    def remove(self, folder: str, name: str) -> None:
+        """As `Target.remove`."""
+        self._delete(f"{self._node}/{folder}/{name}")
+
+    def folders(self) -> list[str]:
+        """As `Target.folders`."""
+        with self._asking("listed"):
+            found = obstore.list_with_delimiter(self._store, self._node)
+        return sorted(prefix.rpartition("/")[2] for prefix in found["common_prefixes"])
+
+    def remove_folder(self, folder: str) -> None:
+        """As `Target.remove_folder`."""
+        with self._asking("listed"):
+            found = obstore.list_with_delimiter(self._store, f"{self._node}/{folder}")
+        for item in found["objects"]:
+            self._delete(item["path"])
+
+    def _delete(self, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError), self._asking("deleted", FileNotFoundError):
+            obstore.delete(self._store, key)
+
+    def _asking(self, verb: str, *expected: type[Exception]) -> contextlib.AbstractContextManager[None]:
+        return asking(f"{self._url} cannot be {verb}", *expected)

@@ -1,0 +1,78 @@
+"""Passes on what this process and its children print, and hears it. A thread does nothing else.
+
+If the log is read slowly, who prints has to wait, as without this. It must be begun before the children are started.
+"""
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+
+CHUNK_BYTES = 1 << 16
+PRINTED = (1, 2)
+"""The descriptors of stdout and stderr."""
+
+
+def is_wanted() -> bool:
+    """Whether stdout and stderr can be heard. A terminal stays with its programs, which draw progress bars there."""
+    with contextlib.suppress(OSError):  # One of them is closed.
+        for descriptor in PRINTED:
+            os.fstat(descriptor)
+        return not any(map(os.isatty, PRINTED))
+    return False
+
+
+class Tee:
+    """Pipes in front of stdout and stderr."""
+
+    def __init__(self, hear: Callable[[int, bytes], None]) -> None:
+        """`hear` is called in the thread, with a stream's number and what was printed there. It must not wait."""
+        self._hear = hear
+        self._originals = [os.dup(descriptor) for descriptor in PRINTED]
+        self._sources: dict[int, int] = {}
+        """The descriptor where each pipe is passed on, by the descriptor from which it is read."""
+        # One pipe for both if they lead to the same place: this keeps the order of what is printed.
+        same = os.path.sameopenfile(*PRINTED)
+        for descriptors in [PRINTED] if same else [PRINTED[:1], PRINTED[1:]]:
+            reading, writing = os.pipe()
+            self._sources[reading] = self._originals[descriptors[0] - 1]
+            for descriptor in descriptors:
+                os.dup2(writing, descriptor)
+            os.close(writing)
+        self._thread = threading.Thread(target=self._pass_on, name="tee", daemon=True)
+        self._thread.start()
+
+    def close(self, seconds: float) -> None:
+        """Restores stdout and stderr, and passes on what is left. Waits at most so many seconds for that.
+
+        A process that was left behind may keep a pipe open.
+        """
+        for original, descriptor in zip(self._originals, PRINTED, strict=True):
+            os.dup2(original, descriptor)
+        self._thread.join(seconds)
+
+    def _pass_on(self) -> None:
+        poll = select.poll()
+        for source in self._sources:
+            poll.register(source, select.POLLIN)
+        left = set(self._sources)
+        while left:
+            for source, _ in poll.poll():
+                chunk = os.read(source, CHUNK_BYTES)
+                if chunk:
+                    _write(self._sources[source], chunk)
+                    self._hear(source, chunk)
+                else:
+                    poll.unregister(source)
+                    left.discard(source)
+
+
+def _write(descriptor: int, chunk: bytes) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    with contextlib.suppress(OSError):  # Nobody reads any more. Who prints goes on, and the history has it.
+        while chunk:
+            poll.poll()  # Another process may have made the descriptor non-blocking.
+            with contextlib.suppress(BlockingIOError):
+                chunk = chunk[os.write(descriptor, chunk) :]
