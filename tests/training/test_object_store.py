@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from ddpjob.checkpoint import object_store, store_client
 from ddpjob.checkpoint.content import Sink
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.opening import read_newest
+from ddpjob_operator.history import PlaceError, find_history, open_place
 from ddpjob_rank.errors import (
     CheckpointMissedError,
     ConfigError,
@@ -26,6 +28,11 @@ from ddpjob_rank.errors import (
     SupersededError,
 )
 from ddpjob_rank.manifests.manifest import Manifest
+from ddpjob_rank.recording.event import Event
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history.targets import open_target
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import from_url
 
@@ -237,6 +244,32 @@ def test_a_store_that_is_away_while_a_checkpoint_is_saved_costs_this_one_only(ur
         storage.write(manifest(1, before[0]), state(before[1]))
         assert newest(url) == before
     assert len(states(url)) == 3, "of those that failed nothing is left"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_history_is_kept_in_the_store_and_waits_while_the_store_is_away(
+    url: str, proxy: Proxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    writer = HistoryWriter("team", "digits", "uid", 0, 1, 1)
+    proxy.trouble_next(10**6, Trouble.UNAVAILABLE, part="node-")
+    journal = Journal(url, writer, SecretValues({}), 1, partial(open_target, url, writer.node_folder))
+    told = ""
+    for number in range(100):
+        journal.hear(1, f"line {number}\n".encode())
+        journal.note(Event("begun", time.time(), 1, number, {}), hurry=True)
+        time.sleep(0.05)
+        told += capfd.readouterr().err
+        if "the server answers 503 SlowDown. Training goes on" in told:
+            proxy.left = 0
+    journal.close(60)
+    assert told.count("cannot be written now") == 1
+    history = find_history(open_place(url), "team", "digits", None)
+    lines = [line.text for line in history.log(history.segments(0, "log"))]
+    assert lines == [f"line {number}" for number in range(100)]
+    assert [event["step"] for event in history.events(0)] == [*range(100)]
+    assert [line.text for line in history.log(history.segments(0, "log"), tail=1)] == lines[-1:]
+    with pytest.raises(PlaceError, match="cannot read s3://nowhere/x: the bucket does not exist"):
+        find_history(open_place("s3://nowhere/x"), None, None, None)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -16,6 +16,8 @@ from .checkpoint import checkpoint
 from .completion import script
 from .counterparts import refuse
 from .export import export
+from .from_history import COMMANDS
+from .from_history import call as from_history
 from .init import init
 from .logs import logs, which_of
 from .ls import ls
@@ -102,6 +104,10 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
     _check_working_directory()
     if arguments.command == "version":
         return version(arguments)
+    if arguments.command in COMMANDS and arguments.history is not None:
+        return from_history(arguments)
+    if getattr(arguments, "uid", None) is not None:
+        raise BadInputError("--uid tells apart jobs of one name in a history; it goes with --history")
     if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Importing the client is slow.
 

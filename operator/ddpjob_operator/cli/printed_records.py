@@ -1,14 +1,30 @@
 """Turns the progress lines that a program printed into records, from which the report draws its curves."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ddpjob_operator.report import Record, Records, Start
 
 from .progress import NUMBERS, Report, parse
 from .run_logs import RunLogs
+
+
+class PrintedLine(Protocol):
+    """A line of a log."""
+
+    @property
+    def attempt(self) -> int:
+        """The attempt in which it was printed."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The line without its end."""
+        ...
+
 
 EVENTS = frozenset({"progress", "evaluated", "saved"})
 OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
@@ -16,8 +32,13 @@ OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 
 def printed(logs: Path, moment: datetime) -> Records:
     """The progress of rank 0, from its log. Logs have no times, so every record gets the time `moment`."""
+    return records_of(RunLogs(logs, nodes=frozenset({0})).lines(last=True), moment)
+
+
+def records_of(lines: Iterable[PrintedLine], moment: datetime) -> Records:
+    """The progress in rank 0's lines. Every record gets the time `moment`."""
     starts: list[Start] = []
-    for line in RunLogs(logs, nodes=frozenset({0})).lines(last=True):
+    for line in lines:
         report = parse(line.text)
         step = report.number("step") if report else None
         if report is None or report.event not in EVENTS or step is None or report.number("rank"):

@@ -1,14 +1,19 @@
 """`ddpjob report RUN`: writes a report of a run as one HTML page."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, Runs, find_run, find_runs
 from ddpjob_operator.local.files import write_whole
 
 from .phrases import file_path
+
+if TYPE_CHECKING:
+    from ddpjob_operator.report import RunData
 
 PAGE = "report.html"
 NEEDED = ("jinja2", "matplotlib")
@@ -21,25 +26,42 @@ def report(runs: Runs, run: str | None, output: Path | None) -> int:
         BadInputError: there is no such run, the page cannot be written, or its libraries are missing.
     """
     directory = _directory(runs, run)
-    try:
-        from ddpjob_operator.report import find, render  # noqa: PLC0415  Its libraries may be missing.
+
+    def found(now: datetime) -> "RunData":
+        from ddpjob_operator.report import find  # noqa: PLC0415  Its libraries may be missing.
 
         from .printed_records import printed  # noqa: PLC0415
+
+        return replace(find(directory), printed=printed(RunDirectory(directory).logs, now))
+
+    return write_page(output or directory / PAGE, found, whole=output is None)
+
+
+def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool) -> int:
+    """Writes the page about what `found` finds, and prints its path.
+
+    With `whole`, the file is replaced as a whole; without, it may also be a device or a link.
+
+    Raises:
+        BadInputError: the page cannot be written, or its libraries are missing.
+    """
+    now = datetime.now(UTC)
+    try:
+        from ddpjob_operator.report import render  # noqa: PLC0415
+
+        page = render(found(now), now)
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
         raise BadInputError(
             f"ddpjob report needs {error.name}; install it with: pip install {' '.join(NEEDED)}"
         ) from None
-    now = datetime.now(UTC)
-    found = replace(find(directory), printed=printed(RunDirectory(directory).logs, now))
-    page = render(found, now)
-    file = (output or directory / PAGE).absolute()
+    file = output.absolute()
     try:
-        if output:
-            file.write_text(page, encoding="utf-8")  # Not atomic, because --output may name a device or a link.
-        else:
+        if whole:
             write_whole(file, page)
+        else:
+            file.write_text(page, encoding="utf-8")
     except OSError as error:
         raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
     print(f"written: {file_path(file)}")

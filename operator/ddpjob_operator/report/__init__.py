@@ -4,7 +4,7 @@ Needs the extra `report`. Imports api and local.
 """
 
 from .page import render
-from .records import Record, Records, Start
+from .records import Record, Records, Start, collected
 from .run_data import RunData, find
 
-__all__ = ["Record", "Records", "RunData", "Start", "find", "render"]
+__all__ = ["Record", "Records", "RunData", "Start", "collected", "find", "render"]

@@ -1,6 +1,6 @@
 """Lists a run's interruptions: when and why each happened, and from which step training went on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -57,7 +57,10 @@ def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
 
 def _of_start(before: Start, after: Start) -> _Parts:
     time, cause, message = after.began.time, "started again", ""
-    if ended := before.of("ended"):
+    if told := [one for entry in before.of("incident") if isinstance(one := entry.values.get("incident"), Mapping)]:
+        time, message = before.of("incident")[-1].time, str(told[-1].get("message"))
+        cause = f"rank {told[-1].get('rank')}: {told[-1].get('cause')}"
+    elif ended := before.of("ended"):
         time, error, message = ended[-1].time, ended[-1].values.get("error"), str(ended[-1].values.get("message"))
         cause = "stopped on request" if error == STOPPED_ON_REQUEST else f"rank 0: {error}"
     return time, before.began.attempt, cause, message, _last_step(before), after.resumed_step

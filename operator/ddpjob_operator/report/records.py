@@ -6,7 +6,7 @@ excluded from the results of training, but not from its course over time.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -116,9 +116,14 @@ class Records:
 
 def read(file: Path) -> Records:
     """Reads the records in a file. Skips malformed lines, such as one whose writer was killed while writing."""
+    return collected(map(_parsed, _lines(file)))
+
+
+def collected(values: Iterable[Any]) -> Records:
+    """The records among values that were read as JSON, in the order in which they were written."""
     starts: list[Start] = []
     latest: dict[int, Start] = {}
-    for entry in _entries(file):
+    for entry in _entries(values):
         if entry.event == "started":
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
@@ -128,16 +133,24 @@ def read(file: Path) -> Records:
     return Records(starts)
 
 
-def _entries(file: Path) -> Iterator[Record]:
-    for line in _lines(file):
+def _entries(values: Iterable[Any]) -> Iterator[Record]:
+    for value in values:
         try:
-            entry = _bounded(json.loads(line))
+            entry = _bounded(value)
             time = datetime.fromisoformat(entry["time"])
             attempt, step = _count(entry["attempt"]), _count(entry["step"])
             if time.tzinfo is not None and isinstance(entry["event"], str):
                 yield Record(time.astimezone(UTC), entry["event"], attempt, step, entry)
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
+
+
+def _parsed(line: bytes) -> Any:
+    """The JSON in a line; None if there is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _lines(file: Path) -> Iterator[bytes]:

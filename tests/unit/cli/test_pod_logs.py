@@ -1,17 +1,24 @@
 """What `ddpjob logs` says beside the logs of a cluster's job."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.cluster import job_logs
 from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.client import JobPod, UnreachableError
+from ddpjob_operator.history import open_place
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history.targets import DirectoryTarget
 
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
@@ -77,6 +84,48 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
     printed = capsys.readouterr()
     assert printed.err == said
     assert printed.out == "".join(f"[rank {one}] a line\n" for one in left if rank in {None, one})
+
+
+def a_job_with_a_history(path: str) -> dict[str, Any]:
+    job = a_failed_job()
+    job["spec"]["history"] = {"path": path}
+    return job
+
+
+@pytest.mark.parametrize("which", [Which(), Which(attempt=1), Which(previous=True), Which(node=0, tail=1)])
+def test_what_a_history_has_is_printed_where_the_pods_are_gone(
+    which: Which, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_logs, "open_place", lambda _: open_place(str(tmp_path)))
+    writer = HistoryWriter("team", "digits", "uid", 0, 1, 1)
+    target = DirectoryTarget(tmp_path / writer.node_folder)
+    journal = Journal("s3://bucket", writer, SecretValues({}), 1, lambda: target)
+    journal.hear(1, b"a line\n")
+    journal.attempt = 2
+    journal.hear(1, b"attempt 2 begins\nlast\n")
+    journal.close(30)
+    jobs: Any = SimpleNamespace(get=lambda _: a_job_with_a_history("s3://bucket"), pods=lambda _: [])
+    assert logs(jobs, "digits", which, follow=False) == 0
+    shown = "last" if which.tail else "a line"
+    assert capsys.readouterr().out.splitlines()[0] == f"[rank 0] {shown}"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("s3://bucket", "holds no history of a job named digits in namespace team"),
+        ("/history", "its history is on a volume, at /history; copy it, and read it with --history"),
+    ],
+)
+def test_a_history_that_cannot_be_read_is_said(
+    path: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_logs, "open_place", lambda _: open_place(str(tmp_path)))
+    jobs: Any = SimpleNamespace(get=lambda _: a_job_with_a_history(path), pods=lambda _: [])
+    assert logs(jobs, "digits", Which(), follow=False) == 0
+    told = capsys.readouterr().err
+    assert said in told
+    assert "its pods are gone, and their logs with them" in told
 
 
 @pytest.mark.parametrize(("nodes", "node"), [(2, 2), (2, -1), (1, 1)])

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.cli.from_history import print_logs
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
 from ddpjob_operator.cli.run_logs import Line, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called
+from ddpjob_operator.history import find_history, open_place
 from ddpjob_operator.text import visible
 
 from .life import Life, unnoticed
@@ -31,7 +34,12 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
     if which.past:
-        attempt, left = _left(job, jobs.pods(document), which)
+        try:
+            attempt, left = _left(job, jobs.pods(document), which)
+        except BadInputError:
+            if (code := _kept(job, which)) is not None:
+                return code
+            raise
         return _print(jobs, job, left, which, attempt)
     nodes, node = job.status.nodes or job.spec.nodes, which.node
     if node is not None and not 0 <= node < nodes:
@@ -39,10 +47,31 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     pods = jobs.pods(document)
     if follow and not job.status.finished:
         return _follow(jobs, document, pods, which)
+    if not pods and (code := _kept(job, which)) is not None:
+        return code
     found = present(pods, job.status)
     if node is None and found:
         _miss_first(job, found)
     return _print(jobs, job, [pod for pod in found if node is None or pod.node == node], which)
+
+
+def _kept(job: DDPJob, which: Which) -> int | None:
+    """Prints what the job's history has of its logs; None if this machine can read nothing of it."""
+    history, identity = job.spec.history, job.metadata
+    if history is None or nothing_ran(job.status):
+        return None
+    if not is_url(history.path):
+        _say(f"its history is on a volume, at {history.path}; copy it, and read it with --history")
+        return None
+    try:
+        found = find_history(open_place(history.path), identity.namespace, identity.name, identity.uid)
+        code = print_logs(found, which)
+    except BadInputError as error:
+        _say(str(error))
+        return None
+    for problem in found.problems:
+        _say(problem)
+    return code
 
 
 def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:

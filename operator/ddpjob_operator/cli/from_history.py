@@ -1,0 +1,271 @@
+"""`ddpjob logs`, `status` and `report` with --history: what is kept of a job when its pods or the job are gone.
+
+Neither a cluster nor a run directory is needed.
+"""
+
+import argparse
+import json
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.words import enumerated
+from ddpjob_operator.history import JobHistory, find_history, open_place
+from ddpjob_operator.text import one_line, visible
+
+from .logs import Which, which_of
+from .phrases import age, span_of_attempts, world, writer
+from .report import write_page
+from .run_logs import Line
+from .screen import Screen
+
+ELSEWHERE = (
+    *("local", "run_dir", "cluster", "context", "kubeconfig", "all_namespaces"),
+    *("follow", "watch", "stacks"),
+)
+"""Arguments that concern what is running, or another place."""
+INCIDENTS = 16
+"""How many incidents are shown: the last ones."""
+RANKS = 8
+"""How many failed ranks are named."""
+FEW = 4
+NODES = 64
+"""In a larger job, only the events of node 0 are read, which has the incidents of all."""
+LONGEST = 1000
+"""A value is cut off after this many characters."""
+RECENT = 4
+"""In how many of the last segments of events an incident is searched for."""
+
+
+def call(arguments: argparse.Namespace) -> int:
+    """Runs a command on the history that `--history` names.
+
+    Raises:
+        BadInputError: There is no such job, node or attempt, or an argument does not fit.
+    """
+    for name in ELSEWHERE:
+        if getattr(arguments, name, None):
+            flag = name.replace("_", "-")
+            raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
+    space, _, name = (arguments.name or "").rpartition("/")
+    namespace = getattr(arguments, "namespace", None) or space or None
+    history = find_history(open_place(arguments.history), namespace, name or None, arguments.uid)
+    if history.others and arguments.uid is None:
+        _say(f"this is the newest of {history.others + 1} jobs named {history.identity.name}; others by --uid")
+    try:
+        return COMMANDS[arguments.command](history, arguments)
+    finally:
+        for problem in history.problems:
+            _say(problem)
+
+
+def _logs(history: JobHistory, arguments: argparse.Namespace) -> int:
+    return print_logs(history, which_of(arguments))
+
+
+def print_logs(history: JobHistory, which: Which) -> int:
+    """Prints the logs that a job's history has; those of the last pods, if no attempt is requested.
+
+    Raises:
+        BadInputError: There is no log of the requested node or attempt, or the place cannot be read.
+    """
+    nodes = history.nodes()
+    if which.node is not None and which.node not in nodes:
+        raise BadInputError(f"there is no log of node {which.node}; there is one of node {_listed(nodes)}")
+    # All nodes take part in an attempt, so a few of them tell which there were.
+    attempt = _attempt(history, nodes[:FEW] if which.node is None else [which.node], which)
+    since = 0.0
+    if which.since_seconds is not None:
+        since = (datetime.now(UTC) - timedelta(seconds=which.since_seconds)).timestamp()
+    noun, first = writer(history.ranks), _failed_first(history, attempt)
+    for node in sorted(nodes if which.node is None else [which.node], key=lambda node: (node != first, node)):
+        segments = history.segments(node, "log")
+        if which.past:
+            segments = [segment for segment in segments if segment.attempt == attempt]
+        else:  # The process that took part in the last attempt, with its earlier attempts.
+            last = {segment.folder for segment in segments if segment.attempt == attempt}
+            segments = [segment for segment in segments if segment.folder in last]
+        for line in history.log(segments, since=since, tail=which.tail):
+            print(Line(node, line.attempt, which.shown(line.moment, line.text), noun))
+    return 0
+
+
+def _attempt(history: JobHistory, nodes: list[int], which: Which) -> int:
+    """The requested attempt, or the last one.
+
+    Raises:
+        BadInputError: There is no log of it.
+    """
+    found = history.attempts(nodes)
+    if not found:
+        raise BadInputError(
+            f"the history of {history.identity.name} has no log: none of its ranks has printed anything"
+        )
+    wanted = found[-1] if which.attempt is None else which.attempt
+    if which.previous:
+        if len(found) == 1:
+            raise BadInputError("there is no previous attempt; leave out --previous")
+        wanted = found[-2]
+    if wanted not in found:
+        raise BadInputError(f"no log of attempt {wanted} is kept; there is {_listed(found)}")
+    return wanted
+
+
+def _failed_first(history: JobHistory, attempt: int) -> int | None:
+    """The node that failed first in an attempt; None if that is not known."""
+    for event in history.last_events(0, RECENT):
+        incident = event.get("incident")
+        if event.get("attempt") == attempt and isinstance(incident, dict) and isinstance(incident.get("node"), int):
+            node: int = incident["node"]
+            return node
+    return None
+
+
+@dataclass
+class _Seen:
+    """What the events of a job say."""
+
+    first: str = ""
+    last: str = ""
+    """The times of the first and the last event."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    incidents: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=INCIDENTS))
+    ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """How each rank ended in the last attempt in which it did."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Takes an event of node 0."""
+        time = event.get("time")
+        if isinstance(time, str):
+            self.first, self.last = self.first or time, max(self.last, time)
+        match event:
+            case {"event": "facts"}:
+                self.facts = event
+            case {"event": "progress"}:
+                self.progress, self.finished = event, False
+            case {"event": "finished"}:
+                self.finished = True
+            case {"event": "incident", "incident": dict() as incident}:
+                self.incidents.append(incident)
+                self.finished = False
+        self.take_end(event)
+
+    def take_end(self, event: Mapping[str, Any]) -> None:
+        """Takes an event of any node, for how ranks have ended."""
+        if event.get("event") == "rank_ended" and isinstance(event.get("rank"), int):
+            self.ended[event["rank"]] = event
+
+    def document(self, history: JobHistory, attempts: list[int]) -> dict[str, Any]:
+        """All of it as JSON."""
+        known = {key: getattr(history.identity, key) for key in ("namespace", "name", "uid")}
+        return {
+            **known,
+            "attempts": attempts,
+            "first": self.first,
+            "last": self.last,
+            "finished": self.finished,
+            "facts": self.facts,
+            "progress": self.progress,
+            "incidents": [*self.incidents],
+            "ranks": [self.ended[rank] for rank in sorted(self.ended)],
+        }
+
+
+def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
+    nodes, seen = history.nodes(), _Seen()
+    for event in history.events(0):
+        seen.take(event)
+    for node in nodes[1:] if len(nodes) <= NODES else ():
+        for event in [*history.last_events(node, 1)][::-1]:
+            seen.take_end(event)
+    attempts = history.attempts(nodes[:FEW])
+    if arguments.output == "json":
+        print(json.dumps(seen.document(history, attempts), indent=2))
+        return 0
+    screen = Screen()
+    for name, value in _described(history, nodes, attempts, seen):
+        screen.print(f"{name + ':':<14}{one_line(value[:LONGEST])}")
+    for index, incident in enumerate(reversed(seen.incidents)):
+        row = "attempt {attempt}, rank {rank} on node {node}: {cause}: {message}".format_map(_Shown(incident))
+        screen.print(f"{'Incidents:' if index == 0 else '':<14}{one_line(row[:LONGEST])}")
+    return 0
+
+
+class _Shown(dict[str, Any]):
+    """Fields of a document of others, of which some may be missing."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen: _Seen) -> Iterator[tuple[str, str]]:
+    identity, now = history.identity, datetime.now(UTC)
+    yield "Name", identity.name
+    yield "Namespace", identity.namespace
+    yield "Uid", identity.uid
+    yield "History", str(history.place)
+    yield "World", world(len(nodes), history.ranks)
+    yield "End", "the program finished" if seen.finished else _end(seen)
+    if attempts:
+        yield "Attempts", span_of_attempts(attempts[0], attempts[-1])
+    if seen.first:
+        yield "Recorded", f"{seen.first} to {seen.last}{_ago(seen.last, now)}"
+    if seen.progress:
+        total = seen.progress.get("total_steps")
+        yield "Progress", f"step {seen.progress.get('step')}{f' of {total}' if isinstance(total, int) else ''}"
+    if isinstance(loss := seen.progress.get("loss"), int | float | str):
+        yield "Loss", f"{loss:.4g}" if isinstance(loss, float) else str(loss)
+    if failed := [end for end in seen.ended.values() if end.get("cause")]:
+        ranks = ", ".join(str(end["rank"]) for end in failed[:RANKS]) + ", …" * (len(failed) > RANKS)
+        yield "Failed", f"rank {ranks}"
+
+
+def _end(seen: _Seen) -> str:
+    if not seen.incidents:
+        return "none was recorded: it still runs, was stopped, or was lost with its node"
+    last = seen.incidents[-1]
+    went_on, ended = seen.progress.get("attempt"), last.get("attempt")
+    if isinstance(went_on, int) and isinstance(ended, int) and went_on > ended:
+        return "none was recorded since the last incident"
+    return "{cause}: {message}".format_map(_Shown(last))
+
+
+def _ago(moment: str, now: datetime) -> str:
+    try:
+        return f", {age(datetime.fromisoformat(moment), now)} ago"
+    except (ValueError, TypeError):
+        return ""
+
+
+def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
+    name = history.identity.name
+    output = arguments.output or Path(f"{name}-report.html")
+    return write_page(output, lambda now: _run_data(history, now), whole=arguments.output is None)
+
+
+def _run_data(history: JobHistory, now: datetime) -> Any:
+    from ddpjob_operator.report import RunData, collected  # noqa: PLC0415  Its libraries may be missing.
+
+    from .printed_records import records_of  # noqa: PLC0415
+
+    recorded = collected(history.events(0))
+    said = records_of(history.log(history.segments(0, "log")), now)
+    return RunData(history.identity.name, None, recorded, printed=said)
+
+
+def _listed(numbers: list[int]) -> str:
+    return enumerated(numbers[:RANKS]) + ", …" * (len(numbers) > RANKS)
+
+
+def _say(text: str) -> None:
+    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
+
+
+COMMANDS = {"logs": _logs, "status": _status, "report": _report}

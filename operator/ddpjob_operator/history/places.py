@@ -1,0 +1,186 @@
+"""The folders and files of a history, in a directory or in an object store. Nothing is written there."""
+
+import os
+import re
+import stat
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.spec import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from obstore.store import ObjectStore as Store
+
+MOST_NAMES = 100_000
+"""How many names of one folder are read."""
+STATUS = re.compile(r"status code: (\d{3})")
+MEANINGS = {
+    "401": "the credentials are not valid",
+    "403": "the credentials do not permit it",
+    "404": "the bucket does not exist",
+}
+
+
+class PlaceError(BadInputError):
+    """A place cannot be read."""
+
+
+class HistoryPlace(Protocol):
+    """A place with histories. Paths in it have slashes and are relative to it; the empty path is the place itself."""
+
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders in a folder, sorted; none if it does not exist.
+
+        Raises:
+            PlaceError: They cannot be read.
+        """
+        ...
+
+    def files(self, path: str) -> list[str]:
+        """The names of the files in a folder, sorted; none if it does not exist.
+
+        Raises:
+            PlaceError: They cannot be read.
+        """
+        ...
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """At most `limit` bytes from the start of a file; None if it does not exist.
+
+        Raises:
+            PlaceError: It cannot be read.
+        """
+        ...
+
+
+class DirectoryPlace:
+    """A directory. Only folders and regular files in it are read, because a link could lead out of it."""
+
+    def __init__(self, root: Path) -> None:
+        """Checks that the directory exists.
+
+        Raises:
+            PlaceError: It does not.
+        """
+        if not root.is_dir():
+            raise PlaceError(f"--history {root}: there is no such directory")
+        self._root = root
+
+    def __str__(self) -> str:
+        return str(self._root)
+
+    def folders(self, path: str) -> list[str]:
+        """As `HistoryPlace.folders`."""
+        return self._names(path, folders=True)
+
+    def files(self, path: str) -> list[str]:
+        """As `HistoryPlace.files`."""
+        return self._names(path, folders=False)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """As `HistoryPlace.read`."""
+        try:
+            # O_NONBLOCK, because a pipe would keep its reader waiting.
+            descriptor = os.open(self._real(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                return file.read(limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PlaceError(f"cannot read {self._root / path}: {error.strerror}") from None
+
+    def _real(self, path: str) -> Path:
+        """The path on this machine, in folders that are no links.
+
+        Raises:
+            FileNotFoundError: One of the folders is not there, is no folder, or leads out of this one.
+        """
+        here = self._root
+        *above, name = path.split("/")
+        for part in above:
+            here /= part
+            if part in {"", ".", ".."} or not stat.S_ISDIR(here.lstat().st_mode):
+                raise FileNotFoundError
+        return here / name
+
+    def _names(self, path: str, *, folders: bool) -> list[str]:
+        try:
+            with os.scandir(self._real(f"{path}/." if path else "")) as entries:
+                found = (
+                    entry.name
+                    for entry in islice(entries, MOST_NAMES)
+                    if (entry.is_dir if folders else entry.is_file)(follow_symlinks=False)
+                )
+                return sorted(found)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise PlaceError(f"cannot read {self._root / path}: {error.strerror}") from None
+
+
+class StorePlace:
+    """A place in an object store, read with the user's own credentials, which come from the environment."""
+
+    def __init__(self, url: str, store: "Store") -> None:
+        self._url, self._store = url.rstrip("/"), store
+
+    def __str__(self) -> str:
+        return self._url
+
+    def folders(self, path: str) -> list[str]:
+        """As `HistoryPlace.folders`."""
+        return self._names(path, folders=True)
+
+    def files(self, path: str) -> list[str]:
+        """As `HistoryPlace.files`."""
+        return self._names(path, folders=False)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """As `HistoryPlace.read`."""
+        import obstore  # noqa: PLC0415  (needs an extra)
+
+        try:
+            size = obstore.head(self._store, path)["size"]
+            return bytes(obstore.get_range(self._store, path, start=0, end=min(size, limit))) if size else b""
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # noqa: BLE001  (obstore's errors have no common base that is public)
+            raise self._error(error) from None
+
+    def _names(self, path: str, *, folders: bool) -> list[str]:
+        import obstore  # noqa: PLC0415
+
+        try:
+            found = obstore.list_with_delimiter(self._store, path or None)
+        except Exception as error:  # noqa: BLE001
+            raise self._error(error) from None
+        paths: Iterable[str] = found["common_prefixes"] if folders else (item["path"] for item in found["objects"])
+        return sorted(path.rpartition("/")[2] for path in islice(paths, MOST_NAMES))
+
+    def _error(self, error: Exception) -> PlaceError:
+        """The error without the text of obstore's, which may contain settings."""
+        status = STATUS.search(str(error)[:8192])
+        reason = MEANINGS.get(status[1], f"the server answers {status[1]}") if status else type(error).__name__
+        return PlaceError(f"cannot read {self._url}: {reason}")
+
+
+def open_place(address: str) -> HistoryPlace:
+    """Opens the directory or the object store that an address names.
+
+    Raises:
+        PlaceError: It cannot be opened.
+    """
+    if not is_url(address):
+        return DirectoryPlace(Path(address))
+    try:
+        from obstore.store import from_url  # noqa: PLC0415  (needs an extra)
+    except ModuleNotFoundError:
+        raise PlaceError(f"{address}: an object store needs another package: pip install 'ddpjob[store]'") from None
+    try:
+        return StorePlace(address, from_url(address, client_options={"allow_http": True}))
+    except Exception as error:  # noqa: BLE001
+        raise PlaceError(f"cannot read {address}: {(str(error).splitlines() or [''])[0]}") from None

@@ -1,0 +1,52 @@
+"""What supervisors keep of a run is read when the run is gone, and is what its log was."""
+
+import json
+
+from tests.local.here import Here
+
+TRAIN = """
+import os, pathlib, sys, time
+import ddpjob
+rank, attempt = int(os.environ["RANK"]), int(os.environ["DDPJOB_ATTEMPT"])
+print("rank", rank, "begins", os.environ["SOME_TOKEN"], flush=True)
+os.write(2, b"on stderr\\n")
+for step in range(1, 6):
+    ddpjob.report(step=step, total=5, loss=1 / step)
+    print(f"step {step} of attempt {attempt}", flush=True)
+    time.sleep(0.3)
+    if attempt == 1 and rank == 1 and step == 3:
+        pathlib.Path("failed").touch()
+        raise ValueError("no third step")
+"""
+
+
+def lines(text: str) -> dict[str, list[str]]:
+    """The lines of each node."""
+    nodes: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        node, _, said = line.partition("] ")
+        nodes.setdefault(node, []).append(said)
+    return nodes
+
+
+def test_a_run_that_was_removed_can_still_be_read(here: Here) -> None:
+    (here.directory / "train.py").write_text(TRAIN)
+    options = ("--nodes", "2", "--start-method", "cold", "--name", "kept", "--env", "SOME_TOKEN=abc-1234567")
+    code, output = here.ddpjob("run", "train.py", *options, "--history", "history")
+    assert code == 0, output
+    log = lines(here.says("logs", "kept")[1])
+    (uid,) = {json.loads((here.run("kept") / "job.json").read_text())["metadata"]["uid"]}
+    here.says("rm", "kept")
+    assert not here.run("kept").exists()
+
+    code, text = here.says("logs", "kept", "--history", "history")
+    assert code == 0
+    assert lines(text) == {node: [line.replace("abc-1234567", "•••") for line in said] for node, said in log.items()}
+    assert all("on stderr" in said for said in lines(text).values())
+    code, text = here.says("status", "--history", "history")
+    for line in (f"Uid:          {uid}", "End:          the program finished", "Progress:     step 5 of 5"):
+        assert line in text
+    assert "rank 1 on node 1: Application: no third step" in text
+    code, text = here.says("report", "--history", "history", "--output", "page.html")
+    assert code == 0, text
+    assert "rank 1: Application" in (here.directory / "page.html").read_text()

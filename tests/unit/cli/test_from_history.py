@@ -1,0 +1,142 @@
+"""`--history` of `ddpjob logs`, `status` and `report`: no pod, no job, no cluster."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.cli.main import main
+from ddpjob_rank.recording.event import Event
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history.targets import DirectoryTarget
+
+Says = Callable[..., str]
+
+INCIDENT = {"attempt": 1, "node": 1, "rank": 2, "cause": "OOMKilled", "message": "killed\x1b[2J", "step": 12}
+
+
+def keep(directory: Path, node: int, *content: bytes | Event, attempt: int = 1, incarnation: int = 1) -> None:
+    writer = HistoryWriter("team", "digits", "a-uid", node, incarnation, 2)
+    target = DirectoryTarget(directory / writer.node_folder)
+    journal = Journal(str(directory), writer, SecretValues({}), attempt, lambda: target)
+    for item in content:
+        if isinstance(item, Event):
+            journal.note(item)
+        else:
+            journal.attempt = 2
+            journal.hear(1, item)
+    journal.close(30)
+
+
+def event(word: str, attempt: int, step: int, **values: Any) -> Event:
+    return Event(word, time.time(), attempt, step, values)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A job of two nodes whose rank 2 failed first, and which was done in its second attempt."""
+    again = b"attempt 2 begins in place: rank 2 on node 1 failed\n"
+    keep(
+        tmp_path,
+        0,
+        b"loading\n" + again + b"done 0\n",
+        event("started", 1, 0, seen=True),
+        event("progress", 1, 12, loss=0.5, total_steps=40),
+        event("incident", 1, 12, incident=INCIDENT),
+        event("rank_ended", 1, 12, rank=0, exitCode=137, cause="", message=""),
+        event("started", 2, 10, seen=True),
+        event("progress", 2, 40, loss=0.25, total_steps=40),
+        event("rank_ended", 2, 40, rank=0, exitCode=0, cause="", message=""),
+        event("finished", 2, 40),
+    )
+    keep(tmp_path, 1, b"boom\x1b[2J\n" + again + b"done 1\n")
+    return tmp_path
+
+
+@pytest.fixture
+def says(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Says:
+    """What a command prints, on both streams."""
+    monkeypatch.chdir(tmp_path)
+
+    def says(*words: str, code: int = 0) -> str:
+        monkeypatch.setattr("sys.argv", ["ddpjob", *words, "--history", str(kept)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        shown = capsys.readouterr()
+        assert end.value.code == code, shown
+        return shown.out + shown.err
+
+    return says
+
+
+def test_logs_has_all_nodes_and_all_attempts_of_the_last_pods(says: Says) -> None:
+    lines = says("logs", "digits").splitlines()
+    assert [line for line in lines if "begins" not in line] == [
+        *("[node 0] loading", "[node 0] done 0"),
+        *("[node 1] boom\x1b[2J", "[node 1] done 1"),
+    ]
+
+
+@pytest.mark.parametrize("flags", [("--attempt", "1"), ("--previous",)])
+def test_logs_of_an_attempt_begin_with_the_node_that_failed_first(says: Says, flags: tuple[str, ...]) -> None:
+    assert says("logs", "team/digits", *flags).splitlines() == ["[node 1] boom\x1b[2J", "[node 0] loading"]
+
+
+def test_logs_can_be_limited(says: Says) -> None:
+    assert says("logs", "--node", "1", "--tail", "1") == "[node 1] done 1\n"
+    assert says("logs", "-n", "team", "--since", "1h").count("\n") == 6
+    moment, text = says("logs", "--node", "0", "--tail", "1", "--timestamps").removeprefix("[node 0] ").split(" ", 1)
+    assert (moment[-1], text) == ("Z", "done 0\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("logs", "other"), "holds no history of a job named other"),
+        (("logs", "digits", "--node", "7"), "there is no log of node 7; there is one of node 0 and 1"),
+        (("logs", "digits", "--attempt", "3"), "no log of attempt 3 is kept; there is 1 and 2"),
+        (("logs", "digits", "-f"), "--follow does not go with --history"),
+        (("status", "digits", "--stacks"), "--stacks does not go with --history"),
+        (("logs", "digits", "--uid", "x"), "with the uid x"),
+    ],
+)
+def test_what_cannot_be_had_is_said(says: Says, words: tuple[str, ...], problem: str) -> None:
+    assert problem in says(*words, code=2)
+
+
+def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
+    shown = says("status")
+    for line in (
+        *("Name:         digits", "Namespace:    team", "Uid:          a-uid", "World:        2 nodes x 2 processes"),
+        *("End:          the program finished", "Attempts:     1 to 2", "Progress:     step 40 of 40"),
+        *("Loss:         0.25", "Incidents:    attempt 1, rank 2 on node 1: OOMKilled: killed\\x1b[2J"),
+    ):
+        assert line in shown
+
+
+def test_status_as_json(says: Says) -> None:
+    document = json.loads(says("status", "-o", "json"))
+    assert (document["uid"], document["attempts"], document["finished"]) == ("a-uid", [1, 2], True)
+    assert [incident["rank"] for incident in document["incidents"]] == [2]
+    assert [(end["rank"], end["exitCode"]) for end in document["ranks"]] == [(0, 0)]
+
+
+@pytest.mark.parametrize("word", ["facts", "progress", "incident", "rank_ended", "finished"])
+def test_events_that_are_not_as_they_should_be_end_nothing(says: Says, kept: Path, word: str) -> None:
+    for number, odd in enumerate((None, [], {}, "x", -1, 1e400, {"attempt": "x"})):
+        values = dict.fromkeys(("incident", "rank", "loss", "total_steps", "cause"), odd)
+        keep(kept, 0, event(word, 2, 41, **values), incarnation=number + 2, attempt=2)
+    for command in ("status", "report", "logs"):
+        says(command)
+
+
+def test_report_is_drawn_from_it(says: Says, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert says("report", "digits", "--output", str(page)).startswith("written: ")
+    text = page.read_text()
+    assert "rank 2: OOMKilled" in text
+    assert "Finished" in text

@@ -1,0 +1,57 @@
+"""Histories that a test writes and reads: the supervisor's side and the command's, held together by their files."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.history import JobHistory, find_history, open_place
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history.targets import DirectoryTarget, Target
+
+Begin = Callable[..., Journal]
+Read = Callable[..., JobHistory]
+
+LONG_SECONDS = 30.0
+
+
+@pytest.fixture
+def uid() -> str:
+    return secrets.token_hex(8)
+
+
+@pytest.fixture
+def begin(tmp_path: Path, uid: str) -> Iterator[Begin]:
+    """Begins the journal of a node, whose end is waited for."""
+    begun = []
+
+    def begin(
+        *,
+        node: int = 0,
+        incarnation: int = 1,
+        attempt: int = 1,
+        ranks: int = 1,
+        disk: Target | None = None,
+        name: str = "digits",
+        **env: str,
+    ) -> Journal:
+        writer = HistoryWriter("team", name, uid, node, incarnation, ranks)
+        target = disk or DirectoryTarget(tmp_path / writer.node_folder)
+        begun.append(Journal(str(tmp_path), writer, SecretValues(env), attempt, lambda: target))
+        return begun[-1]
+
+    yield begin
+    for journal in begun:
+        journal.close(LONG_SECONDS)
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Reads the history that is there."""
+    return lambda name="digits", uid=None: find_history(open_place(str(tmp_path)), "team", name, uid)
+
+
+def texts(history: JobHistory, node: int = 0, **limits: float) -> list[str]:
+    return [line.text for line in history.log(history.segments(node, "log"), **limits)]  # type: ignore[arg-type]

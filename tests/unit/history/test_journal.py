@@ -1,0 +1,302 @@
+"""What a supervisor writes of a node is read again, whatever happens to the writer, the disk or the files."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_rank.recording.event import Event
+from ddpjob_supervisor.history import journal as journals
+from ddpjob_supervisor.history import segments
+from ddpjob_supervisor.history.segments import Segment
+from ddpjob_supervisor.history.targets import DirectoryTarget
+
+from tests.support.waiting import wait_for
+
+from .conftest import LONG_SECONDS, Begin, Read, texts
+
+
+def say(journal: journals.Journal, *lines: object, stream: int = 1) -> None:
+    journal.hear(stream, "".join(f"{line}\n" for line in lines).encode())
+
+
+def test_what_is_printed_is_read_again_with_its_time_and_its_attempt(begin: Begin, read: Read) -> None:
+    before, journal = time.time(), begin()
+    say(journal, "hello", "attempt 7 begins", "still the first")
+    journal.attempt = 2
+    say(journal, "attempt 2 begins in place: rank 1 failed", "again")
+    journal.close(LONG_SECONDS)
+    history = read()
+    lines = [*history.log(history.segments(0, "log"))]
+    assert [(line.attempt, line.text) for line in lines] == [
+        *((1, text) for text in ("hello", "attempt 7 begins", "still the first")),
+        *((2, text) for text in ("attempt 2 begins in place: rank 1 failed", "again")),
+    ]
+    assert all(before - 0.001 <= line.time <= time.time() for line in lines)
+    assert history.attempts([0]) == [1, 2]
+
+
+def test_pieces_of_lines_are_put_together_and_each_stream_has_its_own(begin: Begin, read: Read) -> None:
+    whole = "".join(random.choices("aä\u20ac\U0001f600 ", k=400)).strip() or "a"
+    journal, content = begin(), f"{whole}\n".encode()
+    cuts = sorted(random.choices(range(len(content)), k=20))
+    for start, end in zip([0, *cuts], [*cuts, len(content)], strict=True):
+        journal.hear(1, content[start:end])
+        if end < len(content):
+            journal.hear(2, b"other\n")
+    journal.close(LONG_SECONDS)
+    assert [text for text in texts(read()) if text != "other"] == [whole]
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (b"10%\r20%\r100%\n", ["100%"]),
+        (b"10%\r20%\r   \nafter\n", ["after"]),
+        (b"windows\r\n", ["windows"]),
+        (b"10%\r20%", ["20%"]),
+        (b"no end", ["no end"]),
+        (b"\n\n", ["", ""]),
+        (b"\xff\x1b[2J\x00\n", ["\ufffd\x1b[2J\x00"]),
+    ],
+)
+def test_lines_are_kept_as_a_terminal_finally_shows_them(
+    begin: Begin, read: Read, printed: bytes, shown: list[str]
+) -> None:
+    journal = begin()
+    for at in range(len(printed)):
+        journal.hear(1, printed[at : at + 1])
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == shown
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_very_long_line_is_divided_and_read_as_one(begin: Begin, read: Read, ended: bool) -> None:  # noqa: FBT001
+    long = "é" * random.randint(40_000, 60_000)
+    journal = begin()
+    content = long.encode() + b"\n" * ended
+    for at in range(0, len(content), 1000):
+        journal.hear(1, content[at : at + 1000])
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == [long]
+
+
+def test_a_bar_that_never_ends_takes_no_memory(begin: Begin) -> None:
+    journal = begin()
+    for step in range(10_000):
+        journal.hear(1, f"\r{step}".encode())
+    journal.close(LONG_SECONDS)
+    assert journal._streams[1]._rest == b""
+    assert sum(len(item.content) for item in journal._series[0].unsaved) == 0
+
+
+def test_values_of_secret_variables_are_masked(begin: Begin, read: Read) -> None:
+    secret = f"s3cr3t-{random.randint(10**6, 10**9)}"
+    journal = begin(
+        HF_TOKEN=secret, KEY_PASSWORD="short", SOME_SECRET="true", MY_API_KEY="two\nlines-of-it", USER=secret
+    )
+    say(journal, f"token={secret}!", "short true", "lines-of-it")
+    journal.note(Event("facts", time.time(), 1, 0, {"of": [{"it": f"x{secret}"}]}))
+    journal.close(LONG_SECONDS)
+    history = read()
+    assert texts(history) == ["token=•••!", "short true", "•••"]
+    assert [event["of"] for event in history.events(0)] == [[{"it": "x•••"}]]
+
+
+def test_only_the_owner_can_read_what_is_written(begin: Begin, tmp_path: Path) -> None:
+    journal = begin()
+    say(journal, "hello")
+    journal.close(LONG_SECONDS)
+    (file,) = tmp_path.rglob("log-*")
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_the_first_and_the_newest_segments_stay(
+    begin: Begin, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(journals, "LOG_BYTES", 10_000)
+    journal = begin()
+    for number in range(2000):
+        say(journal, f"line {number}")
+    journal.close(LONG_SECONDS)
+    history = read()
+    kept = [int(text.split()[1]) for text in texts(history)]
+    assert kept[0] == 0
+    assert kept[-1] == 1999
+    gap = next(at for at in range(1, len(kept)) if kept[at] != kept[at - 1] + 1)
+    assert kept[gap:] == [*range(kept[gap], 2000)]
+    assert sum(file.stat().st_size for file in tmp_path.rglob("log-*")) <= 10_000
+    assert any("were removed" in problem for problem in history.problems)
+    assert texts(read(), tail=3) == ["line 1997", "line 1998", "line 1999"]
+
+
+def test_former_processes_of_a_node_are_removed_but_the_first(
+    begin: Begin, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "PROCESSES", 4)
+    for number in range(8):
+        journal = begin(incarnation=number + 1, attempt=number + 1)
+        say(journal, f"pod {number}")
+        journal.close(LONG_SECONDS)
+    assert texts(read()) == ["pod 0", "pod 5", "pod 6", "pod 7"]
+
+
+def test_a_file_that_is_cut_at_any_byte_is_read_up_to_there(begin: Begin, read: Read, tmp_path: Path) -> None:
+    journal, lines = begin(), [f"line {number} é" for number in range(30)]
+    say(journal, *lines)
+    journal.close(LONG_SECONDS)
+    (file,) = tmp_path.rglob("log-*")
+    content = file.read_bytes()
+    head = content.index(b"\n") + 1
+    for end in random.sample(range(head, len(content)), 60):
+        file.write_bytes(content[:end])
+        assert texts(read()) == lines[: content[:end].count(b"\n") - 1]
+
+
+WRITE = """
+import sys, time
+from pathlib import Path
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history import segments, journal
+from ddpjob_supervisor.history.targets import DirectoryTarget
+segments.SEGMENT_BYTES = 4000
+journal.SECONDS = 0.05
+writer = HistoryWriter("team", "digits", sys.argv[2], 0, 1, 1)
+folder = Path(sys.argv[1], writer.node_folder)
+kept = Journal(sys.argv[1], writer, SecretValues({}), 1, lambda: DirectoryTarget(folder))
+number = 0
+while True:
+    kept.hear(1, f"line {number}\\n".encode())
+    print(number, flush=True)
+    number += 1
+    time.sleep(0.0005)
+"""
+
+
+def test_a_writer_that_is_killed_loses_only_the_last_moment(tmp_path: Path, uid: str, read: Read) -> None:
+    process = subprocess.Popen([sys.executable, "-c", WRITE, tmp_path, uid], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    wait_for("something is written", lambda: [*tmp_path.rglob("log-*")], 30)
+    said: list[tuple[float, int]] = []
+    for line in process.stdout:
+        said.append((time.monotonic(), int(line)))
+        if said[-1][0] > said[0][0] + random.uniform(0.5, 1.0):
+            break
+    process.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    process.communicate()
+    kept = texts(read())
+    assert kept == [f"line {number}" for number in range(len(kept))]
+    before = max(number for moment, number in said if moment < killed - 0.4 or number == said[0][1])
+    assert len(kept) > before
+
+
+class Hanging(DirectoryTarget):
+    """A disk that can be told to hang, or to fail after some bytes."""
+
+    def __init__(self, node: Path) -> None:
+        super().__init__(node)
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.full = False
+
+    def save(self, folder: str, segment: Segment) -> None:
+        self.goes_on.wait()
+        if self.full:
+            torn, path = segment.content[: len(segment.content) - 3], self._node / folder / segment.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(torn)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().save(folder, segment)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: str) -> Hanging:
+    monkeypatch.setattr(journals, "SECONDS", 0.01)
+    return Hanging(tmp_path / "team" / "digits" / uid / "node-00000")
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting_and_what_is_lost_is_counted(
+    begin: Begin, read: Read, disk: Hanging, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journals, "WAITING_BYTES", 20_000)
+    disk.goes_on.clear()
+    journal, began = begin(disk=disk), time.monotonic()
+    for number in range(1000):
+        say(journal, number)
+    assert time.monotonic() - began < 1
+    journal.close(0.05)
+    assert time.monotonic() - began < 2
+    assert "could not be written in time" in capfd.readouterr().err
+    disk.goes_on.set()
+    journal.close(LONG_SECONDS)
+    *kept, missing = texts(read())
+    assert kept == [str(number) for number in range(len(kept))]
+    assert missing.startswith(f"[{1000 - len(kept)} lines are missing here")
+
+
+def test_a_full_disk_is_said_once_and_nothing_is_torn_or_doubled_when_it_has_room(
+    begin: Begin, read: Read, disk: Hanging, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "SHARE", 0)
+    disk.full = True
+    journal = begin(disk=disk)
+    tried = []
+    monkeypatch.setattr(journal, "_warn", lambda error, warn=journal._warn: (tried.append(error), warn(error)))
+    say(journal, *range(10))
+    wait_for("a second try", lambda: len(tried) > 1, 10)
+    disk.full = False
+    say(journal, *range(10, 20))
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == [str(number) for number in range(20)]
+    assert capfd.readouterr().err.count("cannot be written now: No space left on device. Training goes on") == 1
+
+
+def test_events_that_can_never_be_written_take_no_memory_for_ever(
+    begin: Begin, disk: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "EVENT_BYTES", 10_000)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
+    disk.full = True
+    journal = begin(disk=disk)
+    for step in range(1000):
+        journal.note(Event("progress", time.time(), 1, step, {"text": "x" * 100}))
+        if step % 100 == 0:
+            time.sleep(0.02)
+    journal.close(LONG_SECONDS)
+    assert sum(len(item.content) for item in journal._series[1].unsaved) <= 12_000
+
+
+@pytest.mark.parametrize("value", ["../up", "a/b", "", "Upper", "a" * 300, ".", ".."])
+def test_a_name_that_is_none_in_kubernetes_becomes_no_path(value: str) -> None:
+    for place in range(3):
+        names = ["team", "digits", "uid"]
+        names[place] = value
+        with pytest.raises(Exception, match="is not a name in Kubernetes"):
+            segments.HistoryWriter(names[0], names[1], names[2], 0, 1, 1)
+
+
+def test_each_line_of_a_segment_is_json_and_the_first_says_whose_it_is(
+    begin: Begin, tmp_path: Path, uid: str
+) -> None:
+    journal = begin(node=3, incarnation=2, attempt=5, ranks=4)
+    say(journal, 'quote " and \\ and \x1b')
+    journal.close(LONG_SECONDS)
+    (file,) = tmp_path.rglob("log-*")
+    assert file.name.startswith("log-000001-00005-")
+    assert file.parent.parent.name == "node-00003"
+    head, line = map(json.loads, file.read_text().splitlines())
+    known: dict[str, Any] = {"v": 1, "namespace": "team", "name": "digits", "uid": uid}
+    assert head == known | {"node": 3, "incarnation": 2, "ranks": 4, "attempt": 5}
+    assert line["x"] == 'quote " and \\ and \x1b'

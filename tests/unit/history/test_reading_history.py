@@ -1,0 +1,232 @@
+"""Whatever stands in a history, it is read as data: bounded, from inside of its folder, and each problem is said."""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from ddpjob_operator.api import BadInputError, secrecy
+from ddpjob_operator.history import find_history, open_place
+from ddpjob_operator.history.places import DirectoryPlace, StorePlace
+from ddpjob_supervisor.history import secret_values, store_target
+from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
+from obstore.store import MemoryStore
+
+from .conftest import LONG_SECONDS, Begin, Read, texts
+
+
+def written(begin: Begin, *lines: str, **where: object) -> Path:
+    """The segment with the lines of a node; `where` is as for `begin`."""
+    journal = begin(**where)
+    journal.hear(1, "".join(f"{line}\n" for line in lines).encode())
+    journal.close(LONG_SECONDS)
+    folder = Path(journal._make()._node, journal._folder)  # type: ignore[attr-defined]
+    (file,) = folder.glob("log-*")
+    return file
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b"[]",
+        b"7",
+        b'{"x":"no time"}',
+        b'{"t":"1","x":"a"}',
+        b'{"t":true,"x":"a"}',
+        b'{"t":-1,"x":"a"}',
+        b'{"t":1e300,"x":"a"}',
+        b'{"t":NaN,"x":"a"}',
+        b'{"t":1,"x":7}',
+        b'{"t":1,"x":null}',
+        b"\xff\xfe",
+    ],
+    ids=lambda line: line[:16],
+)
+def test_a_line_that_is_no_record_is_left_out(begin: Begin, read: Read, line: bytes) -> None:
+    file = written(begin, "before")
+    file.write_bytes(file.read_bytes() + line + b"\n" + json.dumps({"t": 1, "x": "after"}).encode() + b"\n")
+    assert texts(read()) == ["before", "after"]
+
+
+def test_half_a_character_is_no_error(begin: Begin, read: Read) -> None:
+    file = written(begin, "a")
+    file.write_bytes(file.read_bytes() + b'{"t":1,"x":"\\ud800"}\n')
+    assert texts(read()) == ["a", "?"]
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ({"v": 2, "uid": "x"}, "newer version"),
+        ({"v": 1, "uid": "other"}, "another job's"),
+        ({"v": "1"}, "does not begin as a segment does"),
+        ([], "does not begin as a segment does"),
+    ],
+)
+def test_a_segment_that_is_not_ours_is_left_out_and_said(
+    begin: Begin, read: Read, head: object, problem: str
+) -> None:
+    file = written(begin, "ours")
+    forged = file.with_name(file.name.replace("log-000001", "log-000002"))
+    forged.write_text(f'{json.dumps(head)}\n{{"t":1,"x":"theirs"}}\n')
+    history = read()
+    assert texts(history) == ["ours"]
+    assert [said for said in history.problems if problem in said]
+
+
+def test_names_that_are_none_are_not_read(begin: Begin, read: Read) -> None:
+    file = written(begin, "ours")
+    for name in (
+        "log-1.jsonl",
+        "log-000002-00001-9.jsonl.tmp",
+        f"x{file.name}",
+        f"{file.name}\n",
+        "log-٠٠٠٠٠٢-00001-1796009007123.jsonl",
+    ):
+        file.with_name(name).write_bytes(file.read_bytes())
+    for folder in ("other", "..x", "1796009007123-00001-XXXXXXXX"):
+        (file.parents[1] / folder).mkdir()
+        (file.parents[1] / folder / file.name).write_bytes(file.read_bytes())
+    assert texts(read()) == ["ours"]
+
+
+def test_neither_links_nor_pipes_nor_devices_are_read(begin: Begin, read: Read, tmp_path: Path) -> None:
+    file = written(begin, "ours")
+    outside = tmp_path.parent / f"outside-{random.random()}"
+    outside.write_bytes(file.read_bytes().replace(b"ours", b"theirs"))
+    for number, make in enumerate((outside.__class__.symlink_to, None), 2):
+        odd = file.with_name(file.name.replace("log-000001", f"log-00000{number}"))
+        if make:
+            odd.symlink_to(outside)
+        else:
+            os.mkfifo(odd)
+    (file.parents[1] / file.parent.name.replace("-00001-", "-00009-")).symlink_to(file.parent)
+    assert texts(read()) == ["ours"]
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "link/x", "a/./x"])
+def test_no_path_leads_out_of_a_place(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    (root / "a").mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path)
+    (tmp_path / "x").write_text("secret")
+    assert DirectoryPlace(root).read(path, 100) is None
+    assert DirectoryPlace(root).files(f"{path}/..") == []
+
+
+def test_a_place_may_itself_be_a_link(begin: Begin, tmp_path: Path) -> None:
+    written(begin, "ours")
+    link = tmp_path.parent / f"link-{random.random()}"
+    link.symlink_to(tmp_path)
+    assert texts(find_history(open_place(str(link)), None, None, None)) == ["ours"]
+
+
+def test_only_so_much_of_a_segment_is_read(begin: Begin, read: Read) -> None:
+    file = written(begin, "ours")
+    with file.open("ab") as content:
+        content.truncate(1 << 34)
+    began = time.monotonic()
+    assert texts(read()) == ["ours"]
+    assert time.monotonic() - began < 5
+
+
+def test_pieces_without_an_end_are_put_together_only_up_to_a_length(begin: Begin, read: Read) -> None:
+    file = written(begin, "ours")
+    piece = json.dumps({"t": 1, "x": "x" * 100_000, "c": 1}).encode() + b"\n"
+    file.write_bytes(file.read_bytes() + 9 * piece)
+    assert max(map(len, texts(read()))) <= 400_000
+    assert sum(map(len, texts(read()))) == 4 + 900_000
+
+
+def test_the_newest_job_of_a_name_is_read_or_that_of_a_uid(tmp_path: Path) -> None:
+    uids = [f"uid-{number}" for number in random.sample(range(10**6), 4)]
+    for moment, uid in enumerate(uids):
+        writer = HistoryWriter("team", "digits", uid, 0, 1, 1)
+        series = Series("log", writer, 1 << 20)
+        series.add(1, 1.0, {"t": 1, "x": uid})
+        folder = tmp_path / writer.node_folder / writer.folder(1e9 + moment, "0123abcd")
+        folder.mkdir(parents=True)
+        (folder / series.unsaved[0].name).write_bytes(series.unsaved[0].content)
+    place = open_place(str(tmp_path))
+    newest = find_history(place, "team", "digits", None)
+    assert (texts(newest), newest.others) == ([uids[-1]], 3)
+    assert texts(find_history(place, None, "digits", uids[1])) == [uids[1]]
+    for namespace, name, uid in (
+        *(("other", "digits", None), (None, "other", None), (None, "digits", "other")),
+        *(("..", "digits", None), (None, "../digits", None), (None, "a\nb", None)),
+    ):
+        with pytest.raises(BadInputError, match="holds no history"):
+            find_history(place, namespace, name, uid)
+
+
+def test_several_jobs_are_named(begin: Begin, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        written(begin, name, name=name)
+    with pytest.raises(BadInputError, match=r"which job\? team/one, team/two"):
+        find_history(open_place(str(tmp_path)), None, None, None)
+    assert texts(find_history(open_place(str(tmp_path)), None, "two", None)) == ["two"]
+
+
+def test_the_folder_of_one_job_can_be_read_alone(begin: Begin, tmp_path: Path, uid: str) -> None:
+    written(begin, "hello")
+    copied = tmp_path.parent / f"copied-{random.random()}"
+    (tmp_path / "team" / "digits" / uid).rename(copied)
+    history = find_history(open_place(str(copied)), None, None, None)
+    assert (history.identity.name, history.identity.uid, texts(history)) == ("digits", uid, ["hello"])
+    with pytest.raises(BadInputError, match="no history of other"):
+        find_history(open_place(str(copied)), None, "other", None)
+
+
+def test_time_and_tail_read_only_the_segments_that_they_need(
+    begin: Begin, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddpjob_supervisor.history.segments.SEGMENT_BYTES", 3000)
+    monkeypatch.setattr("ddpjob_supervisor.history.journal.time.time", lambda: next(clock))
+    clock = iter(range(10**9, 10**9 + 10**6))
+    journal = begin()
+    for number in range(1000):
+        journal.hear(1, f"{number}\n".encode())
+    journal.close(LONG_SECONDS)
+    history = read()
+    lines = [*history.log(history.segments(0, "log"))]
+    read_paths: list[str] = []
+    place, real = history.place, history.place.read
+    monkeypatch.setattr(place, "read", lambda path, limit: (read_paths.append(path), real(path, limit))[1])
+    at = random.randrange(900, 990)
+    assert texts(history, since=lines[at].time) == [line.text for line in lines[at:]]
+    assert texts(history, tail=7) == [str(number) for number in range(993, 1000)]
+    assert len(read_paths) < len(history.segments(0, "log"))
+
+
+def test_an_object_store_has_the_same_files(uid: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr(store_target, "opened", lambda _: store)
+    writer = HistoryWriter("team", "digits", uid, 0, 1, 1)
+    target = store_target.StoreTarget("s3://bucket/history/", writer.node_folder)
+    folder, series = writer.folder(1e9, "0123abcd"), Series("log", writer, 1 << 20)
+    for number in range(3):
+        series.add(1, 1.0, {"t": 1, "x": f"line {number}"})
+        target.save(folder, series.unsaved[0])
+    history = find_history(StorePlace("s3://bucket/history", store), None, None, None)
+    assert texts(history) == ["line 0", "line 1", "line 2"]
+    assert target.folders() == [folder]
+    target.remove(folder, series.unsaved[0].name)
+    target.save(folder, Segment("x", bytearray(b"y")))
+    target.remove_folder(folder)
+    target.remove_folder(folder)
+    assert target.folders() == []
+
+
+def test_the_supervisor_masks_by_the_names_that_are_secret_to_the_operator() -> None:
+    assert secret_values.NAMES == secrecy.NAMES
+
+
+@pytest.mark.parametrize("address", ["nowhere", "s3://", "ftp://x/y"])
+def test_a_place_that_is_none_is_said(tmp_path: Path, address: str) -> None:
+    with pytest.raises(BadInputError):
+        open_place(address if ":" in address else str(tmp_path / address))
