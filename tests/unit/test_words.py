@@ -39,7 +39,10 @@ def test_no_text_has_another_word_than_the_glossary() -> None:
 
 
 def test_no_message_of_the_command_the_engine_or_a_pod_is_a_riddle() -> None:
-    rooms = [*(PACKAGE / room for room in ("cli", "client", "engine", "history", "local", "report")), ROOT / "trainer"]
+    rooms = [
+        *(PACKAGE / room for room in ("cli", "client", "engine", "history", "local", "report")),
+        ROOT / "trainer",
+    ]
     texts = [(file.name, text) for room in rooms for file in room.rglob("*.py") for text in _texts(file, shown=True)]
     assert len(texts) > 1000, "they are found"
     found = [(*place, instead) for place in texts for bad, instead in RIDDLES.items() if re.search(bad, place[1])]
