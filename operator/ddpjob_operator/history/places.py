@@ -1,5 +1,6 @@
 """The folders and files of a history, in a directory or in an object store. Nothing is written there."""
 
+import errno
 import os
 import re
 import stat
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_NAMES = 100_000
 """How many names of one folder are read."""
+NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
+"""Errors of open(2) for a link, a socket, and a directory."""
 STATUS = re.compile(r"status code: (\d{3})")
 MEANINGS = {
     "401": "the credentials are not valid",
@@ -91,6 +94,8 @@ class DirectoryPlace:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in NOT_A_FILE:
+                return None
             raise PlaceError(f"cannot read {self._root / path}: {error.strerror}") from None
 
     def _real(self, path: str) -> Path:

@@ -109,11 +109,12 @@ def test_neither_links_nor_pipes_nor_devices_are_read(begin: Begin, read: Read, 
     assert texts(read()) == ["ours"]
 
 
-@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "link/x", "a/./x"])
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "link/x", "a/./x", "a", "to-x"])
 def test_no_path_leads_out_of_a_place(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     (root / "a").mkdir(parents=True)
     (root / "link").symlink_to(tmp_path)
+    (root / "to-x").symlink_to("../x")
     (tmp_path / "x").write_text("secret")
     assert DirectoryPlace(root).read(path, 100) is None
     assert DirectoryPlace(root).files(f"{path}/..") == []
