@@ -212,7 +212,13 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     yield "Uid", identity.uid
     yield "History", str(history.place)
     yield "World", world(len(nodes), history.ranks)
-    yield "End", "the program finished" if seen.finished else _end(seen)
+    done = [
+        end
+        for end in seen.ended.values()
+        if end.get("exitCode") == 0 and end.get("attempt") == max(attempts, default=0)
+    ]
+    finished = seen.finished or len(done) == len(nodes) * history.ranks  # Not every program reports its steps.
+    yield "End", "the program finished" if finished else _end(seen)
     if attempts:
         yield "Attempts", span_of_attempts(attempts[0], attempts[-1])
     if seen.first:

@@ -118,6 +118,28 @@ def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
         assert line in shown
 
 
+@pytest.mark.parametrize(
+    ("code", "attempt", "shown"), [(0, 1, "the program finished"), (3, 1, "none"), (0, 2, "none")]
+)
+def test_a_program_that_reports_no_steps_has_finished_when_all_its_ranks_have(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    code: int,
+    attempt: int,
+    shown: str,
+) -> None:
+    ends = [event("rank_ended", 1, 0, rank=rank, exitCode=exits) for rank, exits in enumerate((0, code))]
+    keep(tmp_path, 0, b"done\n", *ends)
+    if attempt > 1:
+        keep(tmp_path, 0, b"again\n", attempt=attempt, incarnation=attempt)
+    monkeypatch.setattr("sys.argv", ["ddpjob", "status", "--history", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"End:          {shown}" in capsys.readouterr().out
+
+
 def test_status_as_json(says: Says) -> None:
     document = json.loads(says("status", "-o", "json"))
     assert (document["uid"], document["attempts"], document["finished"]) == ("a-uid", [1, 2], True)
