@@ -300,3 +300,10 @@ def test_where_nodes_are_processes_nobody_hears_of_pods() -> None:
     messages += [one.message for moment in told for one in moment.decided().status.incidents]
     assert "the node vanished" in messages
     assert [message for message in messages if re.search(r"\bpods?\b", message)] == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"), [(1, "1 node created"), (2, "2 nodes created"), (3, "3 nodes created")]
+)
+def test_that_all_pods_exist_is_told_with_their_number_alone(nodes: int, message: str) -> None:
+    assert a_job(nodes=nodes).running().condition(ConditionType.CREATED).message == message
