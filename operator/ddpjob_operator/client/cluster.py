@@ -141,7 +141,7 @@ class Cluster:
             return answer
         host = self.api.configuration.host
         raise UnreachableError(
-            f"the answer of {self} at {host} is no JSON object: does a proxy in front of it ask for a login?"
+            f"the answer of {self} at {host} is not a JSON object: does a proxy in front of it ask for a login?"
         )
 
     def _unreachable(self, error: Exception) -> str:

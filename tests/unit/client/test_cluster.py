@@ -102,8 +102,8 @@ def test_a_refusal_has_the_servers_code_and_words(code: int) -> None:
         (500, b"[]", UnreachableError, "cannot answer now: Internal Server Error"),
         (502, b"<html>", UnreachableError, "cannot answer now: Bad Gateway"),
         (520, b"<html>", UnreachableError, "cannot answer now: status 520"),
-        (200, b"<html>", UnreachableError, "is no JSON object"),
-        (200, b"[]", UnreachableError, "is no JSON object"),
+        (200, b"<html>", UnreachableError, "is not a JSON object"),
+        (200, b"[]", UnreachableError, "is not a JSON object"),
     ],
 )
 def test_what_a_proxy_answers_instead_is_one_line(code: int, body: bytes, error: type[Exception], words: str) -> None:
