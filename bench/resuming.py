@@ -92,7 +92,8 @@ def _bytes(pids: Sequence[int | None]) -> int:
 
 def _rank(number: int, port: int, job: tuple[Path, str, int, bool], together: Any) -> None:
     directory, program, megabytes, resumes = job
-    os.environ.update(world(number, RANKS, port))
+    node = {"NNODES": "1", "NODE_RANK": "0", "NPROC_PER_NODE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
+    os.environ.update(world(number, RANKS, port) | node | {"LOCAL_RANK": str(number)})
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     small = DistributedDataParallel(nn.Linear(1, 1))  # Imports modules that must not count.

@@ -169,6 +169,7 @@ def test_a_log_has_whole_lines_without_the_modes_of_a_terminal(scene: Scene) -> 
 
 def test_a_rank_that_is_to_stop_gets_the_end_of_its_input_again_and_again(scene: Scene) -> None:
     scene.user.type("half a line")
+    scene.user.until("half a line")  # The echo: the rank has it.
     scene.stopped = True
     for expected in (b"half a line", b"", b""):
         assert os.read(scene.rank.descriptor, 100) == expected
