@@ -4,9 +4,11 @@ import json
 import logging
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import obstore
 import pytest
+import torch
 from ddpjob.checkpoint import writer
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
@@ -160,6 +162,20 @@ def test_what_copies_leaves_the_level_of_logging(monkeypatch: pytest.MonkeyPatch
     before = logging.getLogger().level
     writer.stager()
     assert logging.getLogger().level == before
+
+
+def test_a_copy_is_taken_once_all_gpus_that_hold_the_state_have_copied_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    awaited: list[torch.device] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", awaited.append)
+    monkeypatch.setattr(writer, "STAGER", Mock())
+    gpus = [torch.device("cuda", index) for index in (0, 1)]
+    state = {
+        "model": {gpu.index: Mock(torch.Tensor, device=gpu, is_cuda=True) for gpu in gpus},
+        "step": torch.tensor(0.0),
+    }
+    Snapshots().take(state)
+    assert sorted(awaited, key=str) == gpus
 
 
 class Clock:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from ddpjob_rank.manifests.manifest import Manifest
+from torch.utils import _pytree as pytree
 
 from .checkpoint_storage import CheckpointStorage
 from .encoding import RANKS, SHARED, StateDict, check_encodable, check_loadable, encode
@@ -57,7 +58,9 @@ class Snapshots:
         copy: StateDict = self._stager.stage(current, non_blocking=self._on_gpu)
         if self._on_gpu:
             # The copy takes little time. The next step must not change tensors before they are copied.
-            torch.accelerator.synchronize()
+            leaves = pytree.tree_leaves(current)
+            for gpu in {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_cuda}:
+                torch.accelerator.synchronize(gpu)
         return copy
 
 
