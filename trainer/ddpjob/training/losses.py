@@ -22,23 +22,19 @@ class Losses:
     def note(self, step: int, loss: SupportsFloat) -> float | None:
         """Notes the loss of a step; returns the newest loss that is known, unless it was returned before."""
         if not isinstance(loss, Tensor):
-            try:
-                return self._known(step, float(loss))
-            except (TypeError, ValueError):
-                self._leave_out(f"it is of type {type(loss).__name__}, not a number")
-                return None
+            return self._known(step, loss)
         if loss.numel() != 1:
             self._leave_out(f"it has {loss.numel()} numbers, not one. Pass their mean: training.step(loss.mean())")
             return None
         if isinstance(loss, DTensor):
             loss = loss.to_local()  # The whole value would take a collective.
         if loss.is_cpu:
-            return self._known(step, loss.item())
+            return self._known(step, loss)
         if loss.is_cuda:
             copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
             copy.copy_(loss.detach().reshape(()), non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
+            event.record(torch.cuda.current_stream(loss.device))  # It may not be the present GPU.
             self._coming.append((step, copy, event))
         return self.arrived()
 
@@ -47,13 +43,19 @@ class Losses:
         newest = None
         while self._coming and self._coming[0][2].query():  # type: ignore[no-untyped-call]
             step, copy, _ = self._coming.popleft()
-            newest = self._known(step, copy.item())
+            newest = self._known(step, copy)
         return newest
 
-    def _known(self, step: int, loss: float) -> float:
-        if self.nonfinite is None and not math.isfinite(loss):
-            self.nonfinite = step, loss
-        return loss
+    def _known(self, step: int, loss: SupportsFloat) -> float | None:
+        try:
+            # float() of a tensor that requires a gradient prints a warning; item() does not.
+            number = float(loss.item() if isinstance(loss, Tensor) else loss)
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            self._leave_out(f"it is of type {type(loss).__name__}, not a number")
+            return None
+        if self.nonfinite is None and not math.isfinite(number):
+            self.nonfinite = step, number
+        return number
 
     def _leave_out(self, why: str) -> None:
         if not self._warned:
