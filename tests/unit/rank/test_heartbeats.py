@@ -166,6 +166,12 @@ def test_in_any_order_of_reports_the_file_tells_all_that_was_reported(here: Here
         assert (slot_of(1, told), told.metrics) == (slot_of(1, reported), reported.metrics), f"after {name}"
 
 
+def test_a_process_that_takes_over_after_its_training_has_begun_reports_its_steps(here: Here) -> None:
+    reporting.report_step(119, 3, 0.5)
+    reporting.count_step()  # As an optimizer does, in a step that the program reports itself.
+    assert (here.beat.step, here.beat.first_step, here.beat.reports) == (119, 119, True)
+
+
 def test_before_anything_is_told_there_is_no_beat(here: Here) -> None:
     assert here.heartbeats.read() == [None]
 

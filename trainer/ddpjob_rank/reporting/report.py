@@ -96,8 +96,11 @@ def report_step(step: int, epoch: int, loss: float | None) -> None:
         record.epoch = epoch
         if loss is not None:
             record.loss, record.loss_is_nan = loss, 1 if loss != loss else math.nan  # noqa: PLR0124  (NaN)
+        takes_over = record.counted != 0  # `reports_steps` was called while another process had the file.
+        if takes_over:
+            record.counted, record.first_step = 0, step
         teller.finish(step, now)
-        teller.write(now, step_only=True)
+        teller.write(now, step_only=not takes_over)
 
 
 @contextmanager
