@@ -186,3 +186,19 @@ def test_a_stop_that_comes_while_a_save_waits_for_a_rank_has_its_whole_patience(
 
     gang = asyncio.run(stop_late())
     assert (gang.warnings, [acts[0][1] for acts in gang.acts.values()]) == ([], [Wish.STOP, Wish.STOP])
+
+
+def test_a_rank_that_is_cut_off_until_no_patience_is_left_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rules.PATIENCE_SECONDS, Wish.STOP, 0.05)
+
+    async def cut_off() -> Gang:
+        gang = Gang(3)
+        gang.cut(2)
+        gang.notice(2)
+        gang.stop(0)
+        gang.all_up(0)
+        await asyncio.wait_for(gang.leader.lead(), 20)
+        return gang
+
+    (warning,) = asyncio.run(cut_off()).warnings
+    assert warning.startswith("rank 2 did not answer")

@@ -127,7 +127,7 @@ class Leader:
         while True:
             await self._until(lambda: not self._absent(), seconds_left)
             positions = await self._answers("ask", seconds_left=seconds_left)
-            if missing := self._absent() | self._silent(positions):
+            if missing := self._absent() or self._silent(positions):
                 if seconds_left() > 0:
                     continue  # A rank has lost its connection, or connected again.
                 self._give_up(missing)
