@@ -10,7 +10,7 @@ from typing import Any
 from ddpjob_operator.api import BadInputError
 
 from .places import HistoryPlace
-from .segment_names import EVENTS, LOG, NODE, WRITER, SegmentName, segment_name
+from .segment_names import EVENTS, LOG, NODE, OBJECT, WRITER, SegmentName, segment_name
 
 VERSION = 1
 SEGMENT_BYTES = 1 << 20
@@ -191,10 +191,10 @@ def find_history(place: HistoryPlace, namespace: str | None, name: str | None, u
         raise BadInputError(f"which job? {listed}")
     folder = "/".join(jobs[0])
     uids = place.folders(folder)
-    if uid is not None and uid not in uids:
-        raise BadInputError(f"{place} holds no history of {jobs[0][1]} with the uid {uid}")
+    if uid not in uids if uid else not uids:
+        raise BadInputError(f"{place} holds no history of {jobs[0][1]}{f' with the uid {uid}' if uid else ''}")
     newest = uid or max(uids, key=lambda each: _began(place, f"{folder}/{each}"))
-    history = _known(place, f"{folder}/{newest}", None, newest)
+    history = _known(place, f"{folder}/{newest}", jobs[0][1], newest)
     history.others = len(uids) - 1
     return history
 
@@ -217,7 +217,7 @@ def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) 
         for segment in history.segments(node, EVENTS) + history.segments(node, LOG):
             content = place.read(_join(folder, segment.path), HEAD_BYTES) or b""
             head = _parsed(content.split(b"\n", 1)[0])
-            if not isinstance(head, dict) or not all(isinstance(head.get(key), str) for key in JobIdentity.__slots__):
+            if not isinstance(head, dict) or not all(_is_name(head.get(key)) for key in JobIdentity.__slots__):
                 continue
             identity = JobIdentity(head["namespace"], head["name"], head["uid"])
             if (name or identity.name) != identity.name or (uid or identity.uid) != identity.uid:
@@ -234,6 +234,11 @@ def _began(place: HistoryPlace, folder: str) -> int:
     first = next((name for name in place.folders(folder) if NODE.fullmatch(name)), None)
     writers = [] if first is None else [WRITER.fullmatch(name) for name in place.folders(f"{folder}/{first}")]
     return max((int(match[1]) for match in writers if match), default=0)
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it can be an object's name. Otherwise it may lead elsewhere, as a part of a file's name."""
+    return isinstance(value, str) and OBJECT.fullmatch(value) is not None
 
 
 def _join(folder: str, name: str) -> str:

@@ -183,6 +183,32 @@ def test_the_folder_of_one_job_can_be_read_alone(begin: Begin, tmp_path: Path, u
         find_history(open_place(str(copied)), None, "other", None)
 
 
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "x/../y", "..", "", "x\ny"])
+def test_a_name_that_is_none_in_kubernetes_becomes_nobodys(
+    begin: Begin, read: Read, tmp_path: Path, uid: str, name: str
+) -> None:
+    file = written(begin, "forged")
+    head, rest = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(json.dumps(json.loads(head) | {"name": name}).encode() + b"\n" + rest)
+    with pytest.raises(BadInputError, match="holds no history"):
+        read()
+    with pytest.raises(BadInputError, match="holds no history"):
+        find_history(open_place(str(tmp_path / "team" / "digits" / uid)), None, None, None)
+
+
+def test_a_history_of_another_job_in_the_folder_of_a_job_is_not_read(begin: Begin, read: Read, tmp_path: Path) -> None:
+    written(begin, "theirs", name="other")
+    (tmp_path / "team" / "other").rename(tmp_path / "team" / "digits")
+    with pytest.raises(BadInputError, match="holds no history of digits"):
+        read()
+
+
+def test_an_empty_folder_is_no_history(tmp_path: Path) -> None:
+    (tmp_path / "team" / "digits").mkdir(parents=True)
+    with pytest.raises(BadInputError, match="holds no history of digits"):
+        find_history(open_place(str(tmp_path)), None, None, None)
+
+
 def test_time_and_tail_read_only_the_segments_that_they_need(
     begin: Begin, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
