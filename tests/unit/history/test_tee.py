@@ -1,5 +1,6 @@
 """A supervisor hears all that it and its children print, in order, and nobody notices: real processes and pipes."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -115,3 +116,22 @@ def test_a_process_that_is_left_behind_delays_the_end_only_so_long() -> None:
     assert 0.2 <= float(process.stdout.readline()) < 5
     os.killpg(process.pid, 9)
     process.communicate()
+
+
+LAST = """
+import os
+from ddpjob_supervisor.history.tee import Tee
+tee = Tee(lambda stream, chunk: None)
+os.write(1, b"." * 100_000)
+os.write(1, b"Traceback")
+tee.close(0.01)
+"""
+
+
+def test_the_last_words_reach_a_log_that_is_read_slowly() -> None:
+    with subprocess.Popen([sys.executable, "-c", LAST], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # Its pipe is full.
+            process.wait(1)
+        assert process.stdout.read() == b"." * 100_000 + b"Traceback"
+    assert process.returncode == 0

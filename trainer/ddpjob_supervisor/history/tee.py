@@ -7,11 +7,14 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 
 CHUNK_BYTES = 1 << 16
 PRINTED = (1, 2)
 """The descriptors of stdout and stderr."""
+SLOW_SECONDS, LOOK_SECONDS = 30.0, 0.02
+"""How long the end waits for a log that is read slowly, and how often it looks for that."""
 
 
 def is_wanted() -> bool:
@@ -32,6 +35,8 @@ class Tee:
         self._originals = [os.dup(descriptor) for descriptor in PRINTED]
         self._sources: dict[int, int] = {}
         """The descriptor where each pipe is passed on, by the descriptor from which it is read."""
+        self._busy = False
+        """Whether something that was printed is being passed on."""
         # One pipe for both if they lead to the same place: this keeps the order of what is printed.
         same = os.path.sameopenfile(*PRINTED)
         for descriptors in [PRINTED] if same else [PRINTED[:1], PRINTED[1:]]:
@@ -44,13 +49,25 @@ class Tee:
         self._thread.start()
 
     def close(self, seconds: float) -> None:
-        """Restores stdout and stderr, and passes on what is left. Waits at most so many seconds for that.
+        """Restores stdout and stderr, and passes on what is left, although the log may be read slowly.
 
-        A process that was left behind may keep a pipe open.
+        A process that was left behind may keep a pipe open. If it prints nothing, this waits only `seconds` for it.
         """
         for original, descriptor in zip(self._originals, PRINTED, strict=True):
             os.dup2(original, descriptor)
         self._thread.join(seconds)
+        end = time.monotonic() + SLOW_SECONDS
+        while self._has_more() and time.monotonic() < end:
+            self._thread.join(LOOK_SECONDS)
+
+    def _has_more(self) -> bool:
+        if not self._thread.is_alive():
+            return False
+        poll = select.poll()
+        for source in self._sources:
+            poll.register(source, select.POLLIN)
+        # In this order: the thread is busy before it empties a pipe.
+        return any(event & select.POLLIN for _, event in poll.poll(0)) or self._busy
 
     def _pass_on(self) -> None:
         poll = select.poll()
@@ -58,7 +75,10 @@ class Tee:
             poll.register(source, select.POLLIN)
         left = set(self._sources)
         while left:
-            for source, _ in poll.poll():
+            self._busy = False
+            found = poll.poll()
+            self._busy = True
+            for source, _ in found:
                 chunk = os.read(source, CHUNK_BYTES)
                 if chunk:
                     _write(self._sources[source], chunk)
