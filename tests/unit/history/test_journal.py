@@ -248,6 +248,19 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_what_is_lost_is_counted(
     assert lost
 
 
+def test_short_lines_count_with_what_their_records_take(
+    begin: Begin, disk: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "WAITING_BYTES", 20_000)
+    disk.goes_on.clear()
+    journal = begin(disk=disk)
+    for _ in range(100):
+        journal.hear(1, b"\n" * 500)
+    disk.goes_on.set()
+    journal.close(LONG_SECONDS)
+    assert sum(journal._series[0]._sizes.values()) < 60_000
+
+
 def test_a_full_disk_is_said_once_and_nothing_is_torn_or_doubled_when_it_has_room(
     begin: Begin, read: Read, disk: Hanging, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,13 +278,20 @@ def test_a_full_disk_is_said_once_and_nothing_is_torn_or_doubled_when_it_has_roo
     assert capfd.readouterr().err.count("cannot be written now: No space left on device. Training goes on") == 1
 
 
+@pytest.mark.parametrize("opened", [True, False])
 def test_events_that_can_never_be_written_take_no_memory_for_ever(
-    begin: Begin, disk: Hanging, monkeypatch: pytest.MonkeyPatch
+    begin: Begin,
+    disk: Hanging,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: bool,  # noqa: FBT001
 ) -> None:
     monkeypatch.setattr(journals, "EVENT_BYTES", 10_000)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
     disk.full = True
     journal = begin(disk=disk)
+    if not opened:
+        monkeypatch.setattr(journal, "_make", lambda: os.stat("/nothing"))
+    say(journal, "a line that cannot be written either")
     for step in range(1000):
         journal.note(Event("progress", time.time(), 1, step, {"text": "x" * 100}))
         if step % 100 == 0:

@@ -25,6 +25,8 @@ WAITING_BYTES = 4 << 20
 """How much may wait to be saved. What comes then is lost, and counted."""
 ITEM_BYTES = 256
 """Memory that a small item of the queue takes."""
+LINE_BYTES = 29
+"""What the record of a line takes beside its text. Short lines take more of a processor, too."""
 PROCESSES = 16
 """How many processes of a node keep their folders: the first, and the newest."""
 
@@ -66,7 +68,7 @@ class Journal:
             if self._waiting > WAITING_BYTES:
                 self._lost += max(1, chunk.count(b"\n"))
                 return
-            self._waiting += len(chunk) + ITEM_BYTES
+            self._waiting += _size(chunk)
             self._queue.append((time.time(), stream, chunk))
             if len(self._queue) == 1:  # Otherwise the thread knows, and would wake up at each line.
                 self._changed.notify()
@@ -95,12 +97,13 @@ class Journal:
         while True:
             items, lost, closing = self._next(pause)
             self._take(items, lost, closing=closing)
+            surplus = [name for series in self._series for name in series.surplus()]  # Even if nothing can be saved.
             began = time.monotonic()
             try:
                 if target is None:
                     target = self._make()
                     self._tidy(target)
-                self._save(target)
+                self._save(target, surplus)
                 self._warned = False
             except ERRORS as error:
                 self._warn(error)
@@ -151,17 +154,17 @@ class Journal:
         record = {"t": round(moment, 3), "x": self._secret.masked(text)}
         log.add(self._logged, moment, record | {"c": 1} if continues else record)
 
-    def _save(self, target: Target) -> None:
+    def _save(self, target: Target, surplus: list[str]) -> None:
+        for name in surplus:
+            with contextlib.suppress(*ERRORS):  # The folder is then larger than it should be.
+                target.remove(self._folder, name)
         for series in self._series:
-            for name in series.surplus():
-                with contextlib.suppress(*ERRORS):  # The folder is then larger than it should be.
-                    target.remove(self._folder, name)
             while series.unsaved:
                 target.save(self._folder, series.unsaved[0])
                 del series.unsaved[0]
         with self._changed:
             heard = (item for item in self._queue if not isinstance(item, Event))
-            self._waiting = sum(len(chunk) + ITEM_BYTES for _, _, chunk in heard)
+            self._waiting = sum(_size(chunk) for _, _, chunk in heard)
 
     def _tidy(self, target: Target) -> None:
         """Removes the folders of former processes of this node, except the first and the newest."""
@@ -177,3 +180,8 @@ class Journal:
                 f"the history in {self._address} cannot be written now: {reason}. Training goes on, and this is tried"
                 f" again; meanwhile up to {WAITING_BYTES >> 20} MiB of the log are kept for it"
             )
+
+
+def _size(chunk: bytes) -> int:
+    """Memory that a chunk takes before it is saved."""
+    return ITEM_BYTES + len(chunk) + LINE_BYTES * chunk.count(b"\n")
