@@ -99,15 +99,17 @@ class Tally:
             self._seen[namespace] = now
         for namespace in {job.metadata.namespace for job in jobs if job.summary.restarts or job.summary.disruptions}:
             self._begin_causes(namespace)
-        for namespace in [name for name, seen in self._seen.items() if now - seen > KEPT_SECONDS]:
-            self.end(namespace)
+        if gone := [name for name, seen in self._seen.items() if now - seen > KEPT_SECONDS]:
+            self.end(*gone)
 
-    def end(self, namespace: str) -> None:
-        """Ends the series of a namespace, whose jobs are no longer counted."""
-        self._seen.pop(namespace, None)
+    def end(self, *namespaces: str) -> None:
+        """Ends the series of namespaces, whose jobs are no longer counted."""
+        gone = set(namespaces)
+        for namespace in gone:
+            self._seen.pop(namespace, None)
         everything: tuple[dict[Any, Any], ...] = (*self._series.values(), self._namespace_starts, self._running)
         for known in everything:
-            for labels in [labels for labels in known if labels[0] == namespace]:
+            for labels in [labels for labels in known if labels[0] in gone]:
                 del known[labels]
 
     def metrics(self, jobs: Collection[StoredJob], *, leads: bool) -> JobMetrics:
