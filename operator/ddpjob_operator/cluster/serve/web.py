@@ -71,14 +71,22 @@ async def serve(
         not_ready = ready()
         return text("\n".join(filter(None, (not_ready or "ok", problems()))), 503 if not_ready else 200)
 
+    async def rendered() -> bytes:
+        collectors = REGISTRY, jobs()
+        loop = asyncio.get_running_loop()
+        return b"".join([await loop.run_in_executor(renderer, generate_latest, each) for each in collectors])
+
+    rendering: asyncio.Task[bytes] | None = None
+
     async def metrics(request: web.BaseRequest) -> web.Response:
+        nonlocal rendering
         if access is not None and (status := await access(_token(request))) is not HTTPStatus.OK:
             challenge = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
             return text(status.phrase, status, **challenge)
-        collectors = REGISTRY, jobs()
-        loop = asyncio.get_running_loop()
-        texts = [await loop.run_in_executor(renderer, generate_latest, collector) for collector in collectors]
-        return web.Response(body=b"".join(texts), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        # Requests in the meantime get the same text, because each copy of the counts takes memory, and time of the loop.
+        if rendering is None or rendering.done():
+            rendering = asyncio.create_task(rendered())
+        return web.Response(body=await asyncio.shield(rendering), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     probes: dict[str, Page] = {"/healthz": healthz, "/readyz": readyz}
     everything = _pages({**probes, "/metrics": metrics}), "--port", ports[0], IDLE_SECONDS

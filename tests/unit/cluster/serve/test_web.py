@@ -4,6 +4,7 @@ import asyncio
 import resource
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from ddpjob_operator.cluster.metrics_access import MetricsAccess
 from ddpjob_operator.cluster.serve import fair_server, web
 from ddpjob_operator.cluster.serve.fair_server import WITH_REQUEST, WITHOUT_REQUEST, raise_open_files_limit
 from ddpjob_operator.cluster.serve.web import Access, serve
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 
 from tests.support.files import many_files, open_files
 from tests.support.waiting import patience
@@ -118,6 +119,32 @@ def test_whoever_does_not_read_what_they_asked_for_holds_no_more_places_than_oth
                 await asyncio.to_thread(there.recv, 1)
             while open_files() > before + 20 + 4:
                 assert await probed(port) == 200
+
+    asyncio.run(test())
+
+
+def test_whoever_asks_for_the_metrics_while_their_text_is_made_gets_the_same_text() -> None:
+    made = []
+
+    class Slow:
+        def __init__(self) -> None:
+            made.append(self)
+
+        def collect(self) -> Iterator[Metric]:
+            time.sleep(0.2)
+            yield from ()
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            port, _ = await serve(stack, (0, 0), ready=lambda: "", problems=lambda: "", jobs=Slow)
+            gone = asyncio.create_task(probed(port, "/metrics"))
+            await asyncio.sleep(0.1)
+            gone.cancel()
+            assert set(await asyncio.gather(*(probed(port, "/metrics") for _ in range(20)))) == {HTTPStatus.OK}
+            before = len(made)
+            assert before < 10
+            await probed(port, "/metrics")
+            assert len(made) == before + 1
 
     asyncio.run(test())
 
