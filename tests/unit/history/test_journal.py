@@ -110,6 +110,18 @@ def test_values_of_secret_variables_are_masked(begin: Begin, read: Read) -> None
     assert [event["of"] for event in history.events(0)] == [[{"it": "x•••"}]]
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_secret_is_masked_where_a_long_line_is_divided(begin: Begin, read: Read, ended: bool) -> None:  # noqa: FBT001
+    secret = f"s3cr3t-{random.randint(10**6, 10**9)}"
+    journal = begin(HF_TOKEN=secret)
+    content = b"x" * (16 * 1024 - random.randint(1, 13)) + secret.encode() + b"y" * 100 + b"\n" * ended
+    for at in range(0, len(content), 1000):
+        journal.hear(1, content[at : at + 1000])
+    journal.close(LONG_SECONDS)
+    (text,) = texts(read())
+    assert text.strip("xy") == "•••"
+
+
 def test_only_the_owner_can_read_what_is_written(begin: Begin, tmp_path: Path) -> None:
     journal = begin()
     say(journal, "hello")

@@ -196,7 +196,9 @@ def test_a_name_that_is_none_in_kubernetes_becomes_nobodys(
         find_history(open_place(str(tmp_path / "team" / "digits" / uid)), None, None, None)
 
 
-def test_a_history_of_another_job_in_the_folder_of_a_job_is_not_read(begin: Begin, read: Read, tmp_path: Path) -> None:
+def test_a_history_of_another_job_in_the_folder_of_a_job_is_not_read(
+    begin: Begin, read: Read, tmp_path: Path
+) -> None:
     written(begin, "theirs", name="other")
     (tmp_path / "team" / "other").rename(tmp_path / "team" / "digits")
     with pytest.raises(BadInputError, match="holds no history of digits"):

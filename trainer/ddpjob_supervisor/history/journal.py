@@ -138,7 +138,7 @@ class Journal:
                 events.add(item.attempt, item.time, self._secret.masked(fields_of(item)))
                 continue
             moment, stream, chunk = item
-            for line in self._streams.setdefault(stream, PrintedLines()).feed(chunk):
+            for line in self._streams.setdefault(stream, PrintedLines(self._secret)).feed(chunk):
                 self._add(log, moment, *line)
         now = time.time()
         if closing:
@@ -151,7 +151,7 @@ class Journal:
     def _add(self, log: Series, moment: float, text: str, continues: bool) -> None:  # noqa: FBT001
         if (begins := BEGINS.fullmatch(text)) and self._logged < int(begins[1]) <= self.attempt:
             self._logged = int(begins[1])
-        record = {"t": round(moment, 3), "x": self._secret.masked(text)}
+        record = {"t": round(moment, 3), "x": text}
         log.add(self._logged, moment, record | {"c": 1} if continues else record)
 
     def _save(self, target: Target, surplus: list[str]) -> None:

@@ -1,25 +1,29 @@
-"""Divides what a node prints into lines, as a terminal finally shows them. Pure."""
+"""Divides what a node prints into lines, as a terminal finally shows them, with its secrets masked. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .secret_values import SecretValues
 from .segments import LONGEST_LINE
 
 
 @dataclass(slots=True)
 class PrintedLines:
-    """The lines of one stream. Keeps at most LONGEST_LINE bytes of a line that is not finished yet."""
+    """The lines of one stream. Keeps LONGEST_LINE bytes and the longest secret of a line that is not finished yet."""
 
+    secret: SecretValues
     _rest: bytes = b""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, bool]]:
         """The lines that end in this chunk, or are too long. The flag says if the next text continues the line."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            yield from _shown(line)
+            yield from _shown(self.secret.masked_bytes(line))
         # A carriage return at the end does not count yet: until more arrives, the text before it is still shown.
         rest = rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]
-        while len(rest) > LONGEST_LINE:
+        if len(rest) > LONGEST_LINE + self.secret.longest:  # A secret at the end of a piece has arrived as a whole.
+            rest = self.secret.masked_bytes(rest)
+        while len(rest) > LONGEST_LINE + self.secret.longest:
             end = _whole_characters(rest, LONGEST_LINE)
             yield rest[:end].decode(errors="replace"), True
             rest = rest[end:]
@@ -28,7 +32,7 @@ class PrintedLines:
     def finish(self) -> Iterator[tuple[str, bool]]:
         """The line that is not finished."""
         rest, self._rest = self._rest, b""
-        yield from _shown(rest) if rest else ()
+        yield from _shown(self.secret.masked_bytes(rest)) if rest else ()
 
 
 def _shown(line: bytes) -> Iterator[tuple[str, bool]]:

@@ -27,6 +27,14 @@ class SecretValues:
         # The longest first: a value may begin like another one.
         longest_first = sorted(hidden, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if hidden else None
+        encoded = [value.encode(errors="surrogateescape") for value in longest_first]
+        self._in_bytes = re.compile(b"|".join(map(re.escape, encoded))) if hidden else None
+        self.longest = max(map(len, encoded), default=0)
+        """The length of the longest value in bytes."""
+
+    def masked_bytes(self, text: bytes) -> bytes:
+        """A text with the secrets masked. A piece of a value at its end is not recognized yet."""
+        return text if self._in_bytes is None else self._in_bytes.sub(MASK.encode(), text)
 
     def masked(self, value: Any) -> Any:
         """A value of JSON, with the secrets in its texts masked."""

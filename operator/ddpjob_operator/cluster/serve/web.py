@@ -83,7 +83,7 @@ async def serve(
         if access is not None and (status := await access(_token(request))) is not HTTPStatus.OK:
             challenge = {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
             return text(status.phrase, status, **challenge)
-        # Requests in the meantime get the same text, because each copy of the counts takes memory, and time of the loop.
+        # Requests in the meantime get the same text, because a copy of the counts takes memory and time.
         if rendering is None or rendering.done():
             rendering = asyncio.create_task(rendered())
         return web.Response(body=await asyncio.shield(rendering), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
