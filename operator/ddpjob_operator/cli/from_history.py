@@ -77,8 +77,7 @@ def print_logs(history: JobHistory, which: Which) -> int:
     nodes = history.nodes()
     if which.node is not None and which.node not in nodes:
         raise BadInputError(f"there is no log of node {which.node}; there is one of node {_listed(nodes)}")
-    # All nodes take part in an attempt, so a few of them tell which there were.
-    attempt = _attempt(history, nodes[:FEW] if which.node is None else [which.node], which)
+    attempt = _attempt(history, nodes if which.node is None else [which.node], which)
     since = 0.0
     if which.since_seconds is not None:
         since = (datetime.now(UTC) - timedelta(seconds=which.since_seconds)).timestamp()
@@ -101,7 +100,8 @@ def _attempt(history: JobHistory, nodes: list[int], which: Which) -> int:
     Raises:
         BadInputError: There is no log of it.
     """
-    found = history.attempts(nodes)
+    # All nodes take part in an attempt, so a few of them tell which there were, unless they have printed nothing.
+    found = history.attempts(nodes[:FEW]) or history.attempts(nodes)
     if not found:
         raise BadInputError(
             f"the history of {history.identity.name} has no log: none of its ranks has printed anything"

@@ -91,7 +91,7 @@ class JobHistory:
         # A segment ends where the next one of the same process begins.
         later = [
             segment
-            for segment, after in zip(segments, [*segments[1:], None], strict=True)
+            for segment, after in zip(segments, [*segments, None][1:], strict=True)
             if after is None or after.folder != segment.folder or after.time >= since * 1000
         ]
         if tail is None:

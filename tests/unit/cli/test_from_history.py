@@ -140,6 +140,26 @@ def test_a_program_that_reports_no_steps_has_finished_when_all_its_ranks_have(
     assert f"End:          {shown}" in capsys.readouterr().out
 
 
+def test_a_quiet_program_has_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keep(tmp_path, 0, event("started", 1, 0, seen=True))
+    page = tmp_path / "page.html"
+    monkeypatch.setattr("sys.argv", ["ddpjob", "report", "--history", str(tmp_path), "--output", str(page)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, page.exists()) == (0, True)
+
+
+def test_logs_are_found_if_the_first_nodes_have_printed_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ddpjob", "logs", "--history", str(tmp_path)])
+    for node in range(9):
+        keep(tmp_path, node, event("started", 1, 0, seen=True), *[b"the only words\n"] * (node == 8))
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == "[node 8] the only words\n"
+
+
 def test_status_as_json(says: Says) -> None:
     document = json.loads(says("status", "-o", "json"))
     assert (document["uid"], document["attempts"], document["finished"]) == ("a-uid", [1, 2], True)

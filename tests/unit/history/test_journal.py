@@ -302,7 +302,7 @@ def test_events_that_can_never_be_written_take_no_memory_for_ever(
     disk.full = True
     journal = begin(disk=disk)
     if not opened:
-        monkeypatch.setattr(journal, "_make", lambda: os.stat("/nothing"))
+        monkeypatch.setattr(journal, "_make", Path("/nothing").stat)
     say(journal, "a line that cannot be written either")
     for step in range(1000):
         journal.note(Event("progress", time.time(), 1, step, {"text": "x" * 100}))
