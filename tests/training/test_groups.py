@@ -102,7 +102,7 @@ def acts_at(world: World, config: TrainConfig) -> int:
     assert joining.store_of_mpi(world) is None, "this group has a store of its own"
     store = joining.store_through_group(world)
     agreement = agreement_of_group("training", "step()", store)
-    store.get("ddpjob/agreement/training/1")
+    store.get("ddpjob/agreement/training/0/1")
     step = 1
     while agreement.reached(step) is not Wish.STOP:
         if step == WISHED_AFTER and not world.leads:

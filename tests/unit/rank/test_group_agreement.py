@@ -69,8 +69,8 @@ def test_a_group_has_one_agreement_for_each_purpose_and_the_next_group_has_other
     assert stop() is not agreement
     assert not agreement._thread.is_alive()
     assert [*first], [*second] == (
-        ["ddpjob/agreement/stop/1", "ddpjob/agreement/save/1"],
-        ["ddpjob/agreement/stop/2"],
+        ["ddpjob/agreement/stop/0/1", "ddpjob/agreement/save/0/1"],
+        ["ddpjob/agreement/stop/0/2"],
     )
 
 
@@ -106,7 +106,7 @@ def test_rank_0_is_looked_for_where_its_store_is_and_where_it_says(form: Form) -
     store = Store()
     form(store)
     stop()
-    hosts = json.loads(store["ddpjob/agreement/stop/1"])["hosts"]
+    hosts = json.loads(store["ddpjob/agreement/stop/0/1"])["hosts"]
     towards = [f"an address towards {host}" for host in (MASTER, *group_agreement.ELSEWHERE)]
     assert hosts == [store.host, MASTER, *towards, socket.gethostname(), "127.0.0.1"]
     assert [*group_agreement._hosts(store, leads=False)] == [store.host, MASTER]

@@ -62,6 +62,15 @@ def test_a_loop_of_any_shape_resumes_after_the_step_of_its_last_save(tmp_path: P
     assert checkpoints.save_if_due(16), "step 15 was passed"
 
 
+def test_a_number_of_steps_that_falls_is_refused(tmp_path: Path) -> None:
+    _, checkpoints = a_program(tmp_path, every_steps=5)
+    checkpoints.resume()
+    for step in (1, 2, 2):
+        checkpoints.save_if_due(step)
+    with pytest.raises(ConfigError, match=r"^save_if_due\(1\) after save_if_due\(2\): pass the number of all steps"):
+        checkpoints.save_if_due(1)
+
+
 def test_by_default_the_interval_is_the_one_that_costs_the_least_time(tmp_path: Path, clock: Clock) -> None:
     _, checkpoints = a_program(tmp_path)
     checkpoints.resume()

@@ -177,6 +177,7 @@ def test_objects_that_only_one_of_both_has_are_told(tmp_path: Path) -> None:
         ("model.generator", "model.genrator", "model.generator"),
         ("scaler", "scheduler", None),
         ("model", "ema", None),
+        ("model.d", "model.e", None),
     ],
 )
 def test_an_object_with_a_misspelled_name_is_refused_with_the_name_of_the_checkpoint(

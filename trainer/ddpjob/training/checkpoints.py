@@ -96,11 +96,17 @@ class Checkpoints:
         returns True.
 
         Raises:
-            ConfigError: `resume` was not called before, or another Checkpoints or Training has replaced this one.
+            ConfigError: `resume` was not called before, another Checkpoints or Training has replaced this one, or
+                `step` is smaller than in the last call.
             StorageFullError, StorageError, PeerLostError, SupersededError, DivergedError: A save has failed for good.
         """
         if not self._has_looked:
             raise ConfigError("call resume() before save_if_due(): otherwise an existing checkpoint would be ignored")
+        if self._last is not None and step < self._last:
+            raise ConfigError(
+                f"save_if_due({step}) after save_if_due({self._last}): pass the number of all steps that are"
+                " finished, which rises from call to call, also from epoch to epoch"
+            )
         self._last = step
         decision = self._saver.reached(step, Where(step, epoch=1), self._named.state, self._own)
         if decision is Wish.STOP:

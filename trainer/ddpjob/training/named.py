@@ -121,10 +121,11 @@ class Named:
         unused = [name for name in states if name not in self.objects]
         missing = [name for name in self.objects if name not in states]
         for name in missing:
-            if meant := difflib.get_close_matches(name, unused, 1, MISSPELLED):
+            if meant := _misspelled(name, unused):
                 raise ConfigError(
-                    f"the checkpoint has no state of {name}, but one of {meant[0]}: did you mean {meant[0]}? If"
-                    f" {name} is another object, give it a name that resembles {meant[0]} less"
+                    f"the checkpoint has no state of {name}, but one of {meant}: did you mean {meant}? If the"
+                    f" checkpoint has the wrong name, go on with it. If {name} is another object, give it a name that"
+                    f" resembles {meant} less"
                 )
         for name, value in self.objects.items():
             if name in states:
@@ -158,6 +159,13 @@ class UnwrappedModel:
         names = plain_names(self._module, present)
         present.update({name: state[plain_name] for name, plain_name in names.items()})
         self._module.load_state_dict(present)
+
+
+def _misspelled(name: str, unused: Sequence[str]) -> str | None:
+    """The name of the checkpoint that is meant by a similar one: the last parts are compared, as of g in model.g."""
+    last = {saved.rpartition(".")[2]: saved for saved in unused}
+    similar = difflib.get_close_matches(name.rpartition(".")[2], last, 1, MISSPELLED)
+    return last[similar[0]] if similar else None
 
 
 def check_by_name(owner: type, unnamed: Sequence[object], objects: Mapping[str, Any]) -> None:

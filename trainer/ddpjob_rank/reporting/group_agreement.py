@@ -71,8 +71,9 @@ def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:
     here = os.environ.get(Env.WORLD_SIZE) == os.environ.get(Env.LOCAL_WORLD_SIZE) == str(size)
     return Agreement(
         store,
-        # The store may also serve a former group, whose leader must not be taken for this group's.
-        f"ddpjob/agreement/{key}/{_made.get(key, 0)}",
+        # The store may also serve a former group, whose leader must not be taken for this group's: one of this
+        # process, or of the processes that torchrun has started again, beside whose store its own goes on.
+        f"ddpjob/agreement/{key}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_made.get(key, 0)}",
         hosts=[LOOPBACK] if here else [*_hosts(store, leads=rank == 0)] if size > 1 else [],
         rank=rank,
         size=size,
