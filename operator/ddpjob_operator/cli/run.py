@@ -330,6 +330,8 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
         BadInputError: the spec differs from the one that succeeded.
     """
     anew = f"Start over with: {itself()} run --fresh {again}"
+    if kept := _kept_by_fresh(job):
+        anew = f"To start over, save elsewhere: even with --fresh, a run goes on from the checkpoints in {kept}"
     before, now = job.spec.to_dict(), wanted.spec.to_dict()
     by_itself = {"suspend"} | ({"backend"} if wanted.spec.backend is Backend.AUTO else set())
     changed = [field for field in before | now if before.get(field) != now.get(field) and field not in by_itself]
@@ -339,6 +341,14 @@ def _succeeded_already(screen: Screen, job: DDPJob, wanted: DDPJob, again: str) 
         )
     screen.print(f"{job.metadata.name} has succeeded already. {anew}")
     return 0
+
+
+def _kept_by_fresh(job: DDPJob) -> str:
+    """Where the checkpoints are, if they are not in the run's own directory; empty if they are."""
+    checkpoint = job.spec.checkpoint
+    if checkpoint is None or is_url(checkpoint.path):
+        return checkpoint.path if checkpoint else ""
+    return str(((checkpoint.volume or {}).get("hostPath") or {}).get("path", ""))
 
 
 def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None) -> bool:

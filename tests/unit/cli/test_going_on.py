@@ -35,6 +35,24 @@ def test_what_another_process_has_changed_until_it_let_go_is_heeded(
     )
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [
+        ({"path": "s3://bucket/digits"}, "s3://bucket/digits"),
+        ({"path": "/saved", "volume": {"hostPath": {"path": "/here/saved"}}}, "/here/saved"),
+    ],
+)
+def test_how_to_start_over_is_not_with_the_checkpoints_that_another_run_may_use(
+    checkpoint: dict[str, Any], place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = a_job(checkpoint=checkpoint).snapshot.job
+    assert _succeeded_already(Screen(), job, job, "--resume digits") == 0
+    assert capsys.readouterr().out == (
+        "digits has succeeded already. To start over, save elsewhere: even with --fresh, a run goes on from the"
+        f" checkpoints in {place}\n"
+    )
+
+
 def test_a_run_that_goes_on_does_not_name_a_field_as_the_reason_for_its_backend(
     digits: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
