@@ -284,7 +284,7 @@ def failing(directory: Path, world: World) -> list[str]:
             own = object() if number == 2 else None
             if number == 3:
                 state["model"]["another"] = torch.ones(1)
-        position = number + (world.rank == 1 and number == 4)
+        position = 2 * number + (world.rank == 1 and number == 4)
         mine.begin(Manifest(number, 0, 0, 1, 1, "uid", (1,)), state, own, position)
         try:
             written = mine.finished(wait=True)

@@ -7,7 +7,8 @@ Such state are the DTensors of fully_shard and tensor parallelism, and the state
     step-00000120/manifest.json    with the size and the checksum of each file; rank 0 writes it when all are durable
 
 All ranks write into one directory, which their nodes must share. They coordinate a save in a process group of
-their own, in a thread of their own: the thread that trains only copies its part of the state.
+their own, in a thread of their own: the thread that trains only copies its part of the state. They begin a save
+together (see `common_start`), so that a rank that does not come cannot make the others hang.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,7 +31,6 @@ from ddpjob_rank.errors import (
 from ddpjob_rank.machine.storage import ADVICE, kind_of
 from ddpjob_rank.manifests.manifest import Manifest, Shard
 from ddpjob_rank.manifests.unusable import UnusableError
-from ddpjob_rank.reporting.agreement_warnings import ranks
 from ddpjob_rank.world import World
 from torch import Tensor
 
@@ -38,6 +38,7 @@ from ddpjob.group.collectives import all_gather, gather
 
 from . import shard_files as shards
 from .checkpoint_directory import CheckpointDirectory
+from .common_start import CommonStart
 from .divided import Parts
 from .encoding import PLAIN, RANKS, SHARED, TENSORS, StateDict, encode, first_lines, from_bytes, to_bytes
 from .plain_values import NotPlainError, plain
@@ -46,6 +47,9 @@ from .writer import BackgroundSaves
 
 NAMED_RANKS = 3
 """The most ranks that a message names."""
+
+COME_SECONDS = 60.0
+"""How long ranks wait for each other before they give up a save."""
 
 ONE_DIRECTORY = (
     "State that is divided among ranks is written by all of them, so all nodes need the same directory: in a pod, a "
@@ -90,9 +94,12 @@ class ShardedSaver(BackgroundSaves):
         self._divided = frozenset(divided)
         self._group = group
         self._check_finite = check_finite
+        self._start = CommonStart(group, world) if group else None
         self._refuse_unshared()
 
-    def begin(self, manifest: Manifest, state: StateDict, own: Any, position: int) -> None:
+    def begin(
+        self, manifest: Manifest, state: StateDict, own: Any, position: int, seconds: float = COME_SECONDS
+    ) -> None:
         """Copies this rank's part of a state, and begins to write the copy.
 
         The previous save must have finished.
@@ -102,14 +109,21 @@ class ShardedSaver(BackgroundSaves):
             state: For each object, by name, what `state_of` returns.
             own: This rank's own state, as plain values. Nothing may change it after this call.
             position: Where training is. Nothing is saved if ranks are at different positions.
+            seconds: How long to wait until all ranks have come to this save.
         """
         try:
-            taken: _Taken | TrainerError = self._take(state, own, position)
+            taken: _Taken | TrainerError = self._take(state, own)
         except TrainerError as error:
             taken = error  # The other ranks must learn of the error, so that this save fails on all of them.
         write = partial(self._lead, manifest, taken) if self._files else partial(self._follow, taken)
+
+        def write_together() -> object:
+            if self._start:
+                self._start.await_all(position, seconds)
+            return write()
+
         # A daemon: a process that ends after an error must not wait for ranks that never come to this save.
-        self._begin(manifest, write, daemon=True)
+        self._begin(manifest, write_together, daemon=True)
 
     def located(self, name: str) -> Path:
         """The path of a checkpoint on this node. Rank 0 gives its name. No save may be under way."""
@@ -131,7 +145,7 @@ class ShardedSaver(BackgroundSaves):
                 f"{listed(apart, NAMED_RANKS)}. {ONE_DIRECTORY}"
             )
 
-    def _take(self, state: StateDict, own: Any, position: int) -> "_Taken":
+    def _take(self, state: StateDict, own: Any) -> "_Taken":
         parts = Parts(leads=self._world.leads)
         trees = {
             name: parts.split(value, (name,)) if name in self._divided else value
@@ -144,7 +158,7 @@ class ShardedSaver(BackgroundSaves):
         except NotPlainError as error:
             raise CheckpointMissedError(f"the state cannot be saved: {error}. {PLAIN}") from error
         copies = self._copy({**rest, "ours": parts.ours})
-        return _Taken(parts.tensors, digest=parts.digest.hexdigest(), position=position, **copies)
+        return _Taken(parts.tensors, digest=parts.digest.hexdigest(), **copies)
 
     def _lead(self, manifest: Manifest, taken: "_Taken | TrainerError") -> Path:
         """Rank 0's part of a save: it creates the checkpoint, and commits it when all ranks have written."""
@@ -199,7 +213,6 @@ class _Taken:
     """All tensors of divided things. Only their names, types and places are used: training changes their values."""
     digest: str
     """A checksum of their names, types and sizes."""
-    position: int
     ours: StateDict
     """The copies of those tensors, or parts of DTensors, that this rank writes."""
     shared: StateDict
@@ -229,8 +242,8 @@ def _whole(shared: StateDict, reports: list[StateDict], index: Index) -> StateDi
     return {SHARED: shared, RANKS: [report["own"] for report in reports], TENSORS: shards.forms(index)}
 
 
-_Said = tuple[tuple[str, str] | None, str, str, int]
-"""What a rank sends to all: the class and the message of its error, a place, a digest, and a position."""
+_Said = tuple[tuple[str, str] | None, str, str]
+"""What a rank sends to all: the class and the message of its error, a place, and a digest."""
 
 
 class _Exchange:
@@ -250,17 +263,14 @@ class _Exchange:
 
         Raises:
             TrainerError: A rank could not take its part.
-            PeerLostError: The ranks are at different positions.
             ConfigError: The ranks have different states.
         """
         if isinstance(taken, TrainerError):
             self._all(taken)  # Raises this error, or that of a rank with a lower number.
             raise taken
-        said = self._all(None, place, taken.digest, taken.position)
-        _, place, first, position = said[0]
-        if apart := [rank for rank, (*_, where) in enumerate(said) if where != position]:
-            raise PeerLostError(f"{ranks(apart, 'is')} at another step than rank 0, so this step is not saved")
-        if differing := [f"rank {rank}" for rank, (_, _, digest, _) in enumerate(said) if digest != first]:
+        said = self._all(None, place, taken.digest)
+        _, place, first = said[0]
+        if differing := [f"rank {rank}" for rank, (_, _, digest) in enumerate(said) if digest != first]:
             raise ConfigError(
                 f"the state cannot be saved: {listed(differing, NAMED_RANKS)} and rank 0 have tensors of different "
                 "names, types or sizes. Stages of a pipeline cannot be saved"
@@ -293,11 +303,11 @@ class _Exchange:
             with suppress(TrainerError):
                 self._all(error)
 
-    def _all(self, error: Exception | None, place: str = "", digest: str = "", position: int = 0) -> list[_Said]:
+    def _all(self, error: Exception | None, place: str = "", digest: str = "") -> list[_Said]:
         """The messages of all ranks."""
         self._awaited = False
         with self._while_all_live():
-            mine: _Said = (_told(error) if error else None, place, digest, position)
+            mine: _Said = (_told(error) if error else None, place, digest)
             said = all_gather(mine, self._world, self._group)
         _raise_first([problem for problem, *_ in said])
         return said

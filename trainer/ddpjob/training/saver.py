@@ -450,7 +450,9 @@ class TrainingSaver:
         if isinstance(self._writer, ShardedSaver):
             with self._activity("saving"):
                 self._settle(wait=True)  # No rank may skip a save in which others take part.
-                self._writer.begin(manifest, shared(), _with_random(own(names[-1])()), place.position)
+                self._writer.begin(
+                    manifest, shared(), _with_random(own(names[-1])()), place.position, self._seconds()
+                )
             self.begun_position = place.position
             return
         # Not as part of the activity: a rank that hangs meanwhile is missed as soon as in a step.
@@ -469,7 +471,7 @@ class TrainingSaver:
             name=names[-1] if place.ends else names[0],
             place=place,
             step=where.step,
-            seconds=self._settings.stop_seconds if self._stops else RANKS_SECONDS,
+            seconds=self._seconds(),
         )
         with self._activity("saving"):
             self._settle(wait=True)
@@ -488,6 +490,10 @@ class TrainingSaver:
         for make, content in contents.items():
             first, *others = (name for name in names if makers[name] is make)
             self._agreement.send(first, content, *others)
+
+    def _seconds(self) -> float:
+        """How long ranks wait for each other in the save that begins."""
+        return self._settings.stop_seconds if self._stops else RANKS_SECONDS
 
     def _skip(self, step: int) -> None:
         if not self._skipped:
