@@ -9,6 +9,7 @@ Three kinds of environment are understood:
 The package `places` first translates flags and the variables of Slurm and MPI into these variables.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,11 @@ MASTER = (Env.MASTER_ADDR, Env.MASTER_PORT)
 PROCESS = (Env.RANK, Env.WORLD_SIZE, Env.LOCAL_RANK, Env.LOCAL_WORLD_SIZE)
 NODE = (Env.NNODES, Env.NODE_RANK, Env.NPROC_PER_NODE, Env.WORLD_SIZE)
 MAX_PORT = 65535
+
+
+def restart_of_torchrun() -> str:
+    """How often torchrun has started the processes again: it may give them the store of the former ones."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 @dataclass(frozen=True, slots=True)

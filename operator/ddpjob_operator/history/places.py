@@ -4,9 +4,10 @@ import errno
 import os
 import re
 import stat
+from abc import ABC, abstractmethod
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.spec import is_url
@@ -32,7 +33,7 @@ class PlaceError(BadInputError):
     """A place cannot be read."""
 
 
-class HistoryPlace(Protocol):
+class HistoryPlace(ABC):
     """A place with histories. Paths in it have slashes and are relative to it; the empty path is the place itself."""
 
     def folders(self, path: str) -> list[str]:
@@ -41,7 +42,7 @@ class HistoryPlace(Protocol):
         Raises:
             PlaceError: They cannot be read.
         """
-        ...
+        return self._names(path, folders=True)
 
     def files(self, path: str) -> list[str]:
         """The names of the files in a folder, sorted; none if it does not exist.
@@ -49,18 +50,21 @@ class HistoryPlace(Protocol):
         Raises:
             PlaceError: They cannot be read.
         """
-        ...
+        return self._names(path, folders=False)
 
+    @abstractmethod
+    def _names(self, path: str, *, folders: bool) -> list[str]: ...
+
+    @abstractmethod
     def read(self, path: str, limit: int) -> bytes | None:
         """At most `limit` bytes from the start of a file; None if it does not exist.
 
         Raises:
             PlaceError: It cannot be read.
         """
-        ...
 
 
-class DirectoryPlace:
+class DirectoryPlace(HistoryPlace):
     """A directory. Only folders and regular files in it are read, because a link could lead out of it."""
 
     def __init__(self, root: Path) -> None:
@@ -75,14 +79,6 @@ class DirectoryPlace:
 
     def __str__(self) -> str:
         return str(self._root)
-
-    def folders(self, path: str) -> list[str]:
-        """As `HistoryPlace.folders`."""
-        return self._names(path, folders=True)
-
-    def files(self, path: str) -> list[str]:
-        """As `HistoryPlace.files`."""
-        return self._names(path, folders=False)
 
     def read(self, path: str, limit: int) -> bytes | None:
         """As `HistoryPlace.read`."""
@@ -127,7 +123,7 @@ class DirectoryPlace:
             raise PlaceError(f"cannot read {self._root / path}: {error.strerror}") from None
 
 
-class StorePlace:
+class StorePlace(HistoryPlace):
     """A place in an object store, read with the user's own credentials, which come from the environment."""
 
     def __init__(self, url: str, store: "Store") -> None:
@@ -135,14 +131,6 @@ class StorePlace:
 
     def __str__(self) -> str:
         return self._url
-
-    def folders(self, path: str) -> list[str]:
-        """As `HistoryPlace.folders`."""
-        return self._names(path, folders=True)
-
-    def files(self, path: str) -> list[str]:
-        """As `HistoryPlace.files`."""
-        return self._names(path, folders=False)
 
     def read(self, path: str, limit: int) -> bytes | None:
         """As `HistoryPlace.read`."""

@@ -1,13 +1,12 @@
 """Lets all ranks begin a save together, or none of them."""
 
-import os
 import time
-from collections.abc import Iterator
 
 import torch.distributed as dist
 from ddpjob_rank.errors import PeerLostError
+from ddpjob_rank.pauses import longer_pauses
 from ddpjob_rank.reporting.agreement_warnings import ranks
-from ddpjob_rank.world import World
+from ddpjob_rank.world import World, restart_of_torchrun
 from torch.distributed.distributed_c10d import PrefixStore, _get_process_group_store
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 1.0
@@ -27,9 +26,7 @@ class CommonStart:
 
     def __init__(self, group: dist.ProcessGroup, world: World) -> None:
         """Uses the store of a group of all ranks, which is not used for anything else."""
-        # torchrun may give processes that it starts again the store of the former ones.
-        prefix = f"start/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-        self._store = PrefixStore(prefix, _get_process_group_store(group))
+        self._store = PrefixStore(f"start/{restart_of_torchrun()}", _get_process_group_store(group))
         self._world = world
         self._tried = (-1, 0)
         """The last position, and how often this rank has come to it."""
@@ -54,7 +51,7 @@ class CommonStart:
         """What this rank decides, unless another has decided before."""
         # The others wait longer, because only rank 0 knows who is missing.
         until = time.monotonic() + (seconds if self._world.leads else 2 * seconds)
-        for pause in _pauses():
+        for pause in longer_pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS):
             if self._store.check([decision]):
                 break
             if found := self._found(position):
@@ -91,10 +88,3 @@ class CommonStart:
 
 def _place(rank: int) -> str:
     return f"position/{rank}"
-
-
-def _pauses() -> Iterator[float]:
-    pause = PAUSE_SECONDS
-    while True:
-        yield pause
-        pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)

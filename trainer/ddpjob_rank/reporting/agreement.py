@@ -33,6 +33,8 @@ from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from ddpjob_rank.pauses import longer_pauses
+
 from . import agreement_rules as rules
 from . import agreement_wire as wire
 from .agreement_leader import Leader, Survey, Tell
@@ -274,7 +276,7 @@ class Agreement:
 
     async def _connect(self, hosts: Sequence[str], port: int, *, again: bool) -> socket.socket | None:
         """Connects to the leader. None if rank 0 has ended since this rank was connected for the first time."""
-        refused_since, pauses = math.inf, _pauses()
+        refused_since, pauses = math.inf, longer_pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 return await wire.connected(hosts, port, self._greeting)
@@ -504,7 +506,7 @@ class Agreement:
 
 async def _published(store: Store, key: str) -> Any:
     """Where the leader listens, once rank 0 has published it."""
-    for pause in _pauses():
+    for pause in longer_pauses(PAUSE_SECONDS, LONGEST_PAUSE_SECONDS):
         if store.check([key]):
             break
         await asyncio.sleep(pause)
@@ -513,13 +515,6 @@ async def _published(store: Store, key: str) -> Any:
 
 def _size(contents: deque[tuple[str, bytes]]) -> int:
     return sum(len(content) for _, content in contents.copy())  # Another thread may take one out meanwhile.
-
-
-def _pauses() -> Iterator[float]:
-    pause = PAUSE_SECONDS
-    while True:
-        yield pause
-        pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.machine.network import address_towards
+from ddpjob_rank.world import restart_of_torchrun
 
 from .agreement import Agreement, Wish
 from .teller import warn_once
@@ -73,7 +74,7 @@ def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:
         store,
         # The store may also serve a former group, whose leader must not be taken for this group's: one of this
         # process, or of the processes that torchrun has started again, beside whose store its own goes on.
-        f"ddpjob/agreement/{key}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_made.get(key, 0)}",
+        f"ddpjob/agreement/{key}/{restart_of_torchrun()}/{_made.get(key, 0)}",
         hosts=[LOOPBACK] if here else [*_hosts(store, leads=rank == 0)] if size > 1 else [],
         rank=rank,
         size=size,

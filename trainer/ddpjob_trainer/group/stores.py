@@ -19,7 +19,7 @@ from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
 from ddpjob_rank.machine.port_holder import holder_of
 from ddpjob_rank.machine.regular_file import NotRegularError, open_regular
 from ddpjob_rank.places.master import await_rank_0
-from ddpjob_rank.world import World
+from ddpjob_rank.world import World, restart_of_torchrun
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 MISSING_NAMED = 8
@@ -65,9 +65,8 @@ class InitMethod:
             ConfigError: Another program or an earlier run uses the port or the file, or backends differ.
             TrainerError: The store cannot be used.
         """
-        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         whole = _file_store(self) if self.file else _tcp_store(self)
-        store = PrefixStore(f"{self.attempt}/{restarts}", whole)
+        store = PrefixStore(f"{self.attempt}/{restart_of_torchrun()}", whole)
         self._sign(store, backend, address)
         for phase in (ARRIVED, CONFIRMED):
             self._await_all(store, phase)
