@@ -48,14 +48,14 @@ __all__ = [
 ]
 
 for _error in [name for name in __all__ if name.endswith("Error")]:
-    globals()[_error].__module__ = __name__  # A traceback then shows the name by which a program can catch it.
+    globals()[_error].__module__ = __name__  # A traceback then shows the name by which a program can catch the error.
 
 HOMES = {"Checkpoints": "checkpoints", "Resumed": "resumed", "Training": "training", "newest": "newest"}
-"""The modules of those names that need PyTorch."""
+"""For each public name that needs PyTorch, its module."""
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what needs PyTorch when it is used."""
+    """Imports a name that needs PyTorch when it is first used."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415

@@ -16,7 +16,7 @@ import torch
 
 try:
     import numpy as np
-except ModuleNotFoundError:  # torch works without it.
+except ModuleNotFoundError:  # torch works without NumPy.
     np = None  # type: ignore[assignment]
 
 SEED_RANGE = 2**32

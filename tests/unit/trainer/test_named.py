@@ -188,7 +188,7 @@ def test_an_object_with_a_misspelled_name_is_refused_with_the_name_of_the_checkp
     if meant is None:
         assert len(named.load(states)) == 2
         return
-    with pytest.raises(ConfigError, match=f"no state of {present}, but one of {meant}: did you mean {meant}?"):
+    with pytest.raises(ConfigError, match=f"no state of {present}, but it has one of {meant}: did you mean {meant}?"):
         named.load(states)
     both = Named({present: nn.Linear(1, 1), saved: nn.Linear(1, 1)})
     assert len(both.load(states)) == 2, "a new object beside the saved one"

@@ -307,7 +307,7 @@ def test_who_is_given_up_cannot_commit_any_more(store: MemoryStore, monkeypatch:
         commit(self, checkpoint, manifest_)
 
     monkeypatch.setattr(ObjectStore, "_commit", commit_late)
-    with pytest.raises(SupersededError, match="attempt 2 has given up what this run was writing"):
+    with pytest.raises(SupersededError, match="attempt 2 has removed the checkpoint that this run was writing"):
         late.write(manifest(1, 130), state(b"late"))
     assert saves(store) == []
     assert [name.rpartition("/")[2] for name in keys(store)] == ["manifest.json"]

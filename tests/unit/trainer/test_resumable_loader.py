@@ -337,8 +337,8 @@ def test_the_batch_size_may_change_in_the_middle_of_an_epoch() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda _: DATA["shuffled"](), "what they saw of RandomSampler cannot be divided again"),
-        (lambda _: DATA["any iterable"](), "what they saw of list cannot be divided again"),
+        (lambda _: DATA["shuffled"](), "RandomSampler cannot divide the rest of the epoch anew"),
+        (lambda _: DATA["any iterable"](), "list cannot divide the rest of the epoch anew"),
         (lambda size: distributed(size, 4, 37 + size)[0], "DistributedSampler yields another order than before"),
     ],
 )
@@ -501,9 +501,7 @@ def test_fetching_again_is_said_if_it_takes_long(
     assert capfd.readouterr().out == ""
     monkeypatch.setattr(replay_tracker, "PATIENCE_SECONDS", -1.0)
     list(cut(loader, DATA["any iterable"]).batches(0))
-    assert (
-        capfd.readouterr().out.count("fetching 3 batches of epoch 1 again, because list cannot leave them out") == 1
-    )
+    assert capfd.readouterr().out.count("fetching 3 batches of epoch 1 again, because list cannot skip them") == 1
 
 
 def test_a_loader_that_has_less_now_goes_on_with_the_next_epoch(capfd: pytest.CaptureFixture[str]) -> None:

@@ -123,7 +123,9 @@ def test_a_copy_is_removed_when_the_process_ends(tmp_path: Path, monkeypatch: py
 
 
 def test_a_store_without_checkpoints_is_told_and_left_as_it_is(store: MemoryStore) -> None:
-    with pytest.raises(ConfigError, match=f"^{URL} has no valid checkpoint: name the place where a training saves$"):
+    with pytest.raises(
+        ConfigError, match=f"^{URL} has no valid checkpoint: name the place where a training run saves$"
+    ):
         read_newest(URL)
     assert ddpjob.newest(URL) is None
     assert not [*obstore.list(store)]

@@ -1,1 +1,1 @@
-"""Checkpoints of any training: how they are encoded, written beside training, found and read back."""
+"""Checkpoints of any training run: how they are encoded, written while it goes on, found and read back."""

@@ -56,7 +56,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             for leftover in self.directory.glob(f"{TEMPORARY_PREFIX}*"):
-                if not leftover.is_symlink():  # The target of a link belongs to somebody else.
+                if not leftover.is_symlink():  # The target of a link is not ours.
                     self._clear(leftover)
             with TemporaryFile(dir=self.directory):
                 pass
@@ -74,7 +74,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
         check: Callable[[Path], object] = Path.exists,
         shards: Callable[[Path], tuple[Shard, ...]] = lambda _: (),
     ) -> Path:
-        """As `CheckpointStorage.write`. If the checkpoint cannot be written, no part of it is left.
+        """Like `CheckpointStorage.write`. If the checkpoint cannot be written, no part of it is left.
 
         `shards` writes the tensors of a sharded state into the directory of the checkpoint. It is called first.
         """
@@ -104,7 +104,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
             yield Path(name)
 
     def _put_in_place(self, fresh: Path, manifest: Manifest) -> Path:
-        """Renames a written checkpoint to its final name, to which it adds a number if the name is taken."""
+        """Renames a written checkpoint to its final name, adding a number if that name is taken."""
         for path in _names(self.directory / fresh.name):
             self._refuse_if_late(manifest)
             try:
@@ -121,7 +121,7 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
 
     @staticmethod
     def _is_of(checkpoint: Path, run: str) -> bool:
-        """Whether a run has written a checkpoint."""
+        """Whether this run has written this checkpoint."""
         with suppress(UnusableError):
             return read_manifest(checkpoint).run == run
         return False
@@ -133,11 +133,11 @@ class CheckpointDirectory(FileReader, CheckpointStorage[Path]):
         read_whole(checkpoint, afresh=True)
 
     def _remove(self, checkpoint: Path, manifest: Manifest) -> None:
-        """As `CheckpointStorage._remove`. Renames the checkpoint first."""
+        """Like `CheckpointStorage._remove`. Renames the checkpoint first."""
         with self.workspace() as workspace, suppress(FileNotFoundError):
             aside = workspace / checkpoint.name
             checkpoint.rename(aside)
-            # Check after the rename, because no other writer can replace the checkpoint in the workspace.
+            # Check only after the rename: no other writer can replace a checkpoint in the workspace.
             if self.sort_key(aside, unknown=NO_ATTEMPT)[0] > manifest.writer:
                 aside.rename(checkpoint)
             else:

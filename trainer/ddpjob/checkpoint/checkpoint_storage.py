@@ -4,7 +4,7 @@ Only rank 0 uses a storage, which belongs to one job. Nevertheless two attempts 
 an unreachable machine still runs the earlier attempt, and so may two jobs, by mistake. In either case the earlier
 writer stops writing when it notices the later one.
 
-It may also contain other things. Therefore checkpoints are removed or set aside only if their manifests show
+A storage may also contain other things. Therefore checkpoints are removed or set aside only if their manifests show
 that they led to this run, or if they are broken.
 """
 
@@ -23,7 +23,7 @@ from .content import Sink
 from .reading import PATIENCE_SECONDS, Decode, Decoded, Entry, Found, Reader, SortKey, find_newest
 
 NOTHING_DONE = "Nothing was started or removed"
-START_OVER = "ddpjob-train begins at step 0 with --start-over if no other checkpoint can be used"
+START_OVER = "with --start-over, ddpjob-train begins at step 0 if no other checkpoint can be used"
 NEWER = f"{NOTHING_DONE}. Use the version that wrote it, or name another checkpoint directory; {START_OVER}"
 NONE_IS_WHOLE = f"{NOTHING_DONE}. Name another checkpoint directory; {START_OVER}"
 
@@ -32,7 +32,7 @@ class CheckpointStorage(Reader[Entry]):
     """The checkpoints of one job, in a directory or in an object store."""
 
     checks_files: bool
-    """Whether `write` calls its `check`. It does not if the state does not become a file of this machine."""
+    """Whether `write` calls its `check`. It does not if the state is not written to a file on this machine."""
 
     def __init__(self, address: str, keep: int) -> None:
         """`address` is the path or the URL of the storage, and `keep` how many checkpoints stay."""
@@ -148,23 +148,23 @@ class CheckpointStorage(Reader[Entry]):
         try:
             self._check_written(checkpoint)
         except UnavailableError as error:
-            warn(f"checkpoint {checkpoint} cannot be read back now ({error}): older ones stay")
+            warn(f"checkpoint {checkpoint} cannot be read back now ({error}): older checkpoints are kept")
             return False
         except UnusableError as error:
             if self.identity(checkpoint) is None:  # A later attempt has removed it.
                 return False
             raise StorageError(
-                f"checkpoint {checkpoint} was written, but is not intact: {error}; {ADVICE[StorageError]}. Older ones"
-                " stay"
+                f"checkpoint {checkpoint} was written, but is not intact: {error}; {ADVICE[StorageError]}. Older"
+                " checkpoints are kept"
             ) from error
         return True
 
     def _old(self, manifest: Manifest) -> list[Entry]:
-        """The checkpoints to remove: all but the newest `keep` that led to this one, and all but `keep` broken ones.
+        """Checkpoints to remove: all but the newest `keep` that led to `manifest`, and all but `keep` broken ones.
 
-        A checkpoint of a later step cannot have led to this one, because training would have resumed from it. Such a
-        checkpoint is not counted, and not removed, until training has passed its step. Broken checkpoints include
-        those whose manifests are torn, so that they no longer show to which run the checkpoint belonged.
+        A checkpoint of a later step cannot have led to `manifest`, because training would have resumed from it.
+        Such a checkpoint is neither counted nor removed until training has passed its step. Broken checkpoints
+        include those whose manifests are torn, so that they no longer show to which run the checkpoint belonged.
         """
         ours = [(order, entry) for order, entry in self._line(self._listed(), manifest) if order[1] <= manifest.step]
         aside = self._set_aside_before()
@@ -200,7 +200,7 @@ class CheckpointStorage(Reader[Entry]):
             raise self._superseded(manifest, evidence)
 
     def _is_late(self, manifest: Manifest, newest: tuple[float, str]) -> bool:
-        """Whether `newest`, the greatest writer in this storage, has taken over from the manifest's."""
+        """Whether `newest`, the latest writer in this storage, has taken over from the manifest's writer."""
         return newest > manifest.writer
 
     def _newest_writer(self) -> tuple[float, str]:

@@ -27,14 +27,14 @@ class Sink(Protocol):
 
 
 class Measured(ABC):
-    """A content while it is being written.
+    """Content while it is being written.
 
     If writing fails, the error is raised only at the end, because torch's writer, which calls `write`, would hide it.
     Therefore `size` is complete even if the disk is full.
     """
 
     ERRORS: tuple[type[Exception], ...] = (OSError,)
-    """The errors of writing."""
+    """The exceptions that `_append` may raise."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -62,7 +62,7 @@ class Measured(ABC):
         """Writes a portion."""
 
     def _encode(self, encode: Callable[[Sink], object]) -> None:
-        """Has `encode` write the content, and raises the error that writing has met."""
+        """Has `encode` write the content, then raises the error if writing has failed."""
         encode(self)
         if self._error is not None:
             raise self._error
@@ -121,7 +121,7 @@ class Content(Measured):
 
 
 def sync(path: Path) -> None:
-    """Makes a file durable or, of a directory, the names of its files, which fsync(2) of the files does not do."""
+    """Makes a file durable or, for a directory, its list of files. fsync(2) of the files does not do that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def is_zero(thing: Any) -> "TypeGuard[ZeroRedundancyOptimizer]":
     """Whether a thing is a ZeroRedundancyOptimizer.
 
-    Does not import its package, because the package of torch 2.11 gives a warning of its own.
+    Does not import its package, because in torch 2.11 that prints a warning.
     """
     module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
     return module is not None and isinstance(thing, module.ZeroRedundancyOptimizer)
@@ -61,7 +61,7 @@ def state_of(thing: Any) -> Any:
     """The state of a thing, in the form of its `state_dict()`. No rank waits for another rank."""
     if not is_zero(thing):
         return thing.state_dict()
-    # Its own state_dict() needs consolidate_state_dict(), which sends everything to one rank.
+    # The optimizer's own state_dict() needs consolidate_state_dict(), which sends everything to one rank.
     numbers = {parameter: number for number, parameter in enumerate(parameters_of(thing))}
     return {
         "state": HeldState({numbers[parameter]: dict(state) for parameter, state in thing.optim.state.items()}),
@@ -83,10 +83,10 @@ class Parts:
         self.held: list[Any] = []
         """Paths and contents of the parts of dicts that only this rank has."""
         self.digest = hashlib.sha256()
-        """Over the names, types and sizes of the tensors that all ranks must have."""
+        """A digest of the names, types and sizes of the tensors that all ranks must have."""
 
     def split(self, value: Any, path: tuple[Any, ...], *, held: bool = False) -> Any:
-        """The value with a `Sharded` for each tensor."""
+        """The value with each tensor replaced by a `Sharded`."""
         kind = type(value)
         if isinstance(value, Tensor):
             return self._take(value, path, held=held)
@@ -102,7 +102,7 @@ class Parts:
 
     def _take(self, tensor: Tensor, path: tuple[Any, ...], *, held: bool) -> Sharded:
         name = ".".join(map(str, path))
-        while name in self.tensors:  # The key a.b, and the key b in a dict a, give the same name.
+        while name in self.tensors:  # A key `a.b`, and a key `b` in a dict `a`, give the same name.
             name += "_"
         if isinstance(tensor, DTensor) and any(how.is_partial() for how in tensor.placements):
             raise ConfigError(

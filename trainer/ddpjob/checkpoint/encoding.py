@@ -1,9 +1,9 @@
-"""Encodes the state of a training as bytes, and decodes it without running code from it.
+"""Encodes the state of a training run as bytes, and decodes it without running code from it.
 
     {"shared": {"model": …, "optimizer": …}, "ranks": [{"random": …}, …], "position": (step, epoch, samples)}
 
 `shared` has the state that is the same on all ranks, by the names of its objects; `ranks` has each rank's own state.
-In format 1, the objects' names were at the top, and for each name of a rank's state there was a list, by rank.
+Format 1 had the objects' names at the top level, and, for each name in the ranks' own states, a list by rank.
 """
 
 import io
@@ -55,7 +55,7 @@ def _from_format_1(state: StateDict) -> StateDict:
 
 
 def to_bytes(state: StateDict) -> bytes:
-    """A small state, in its plain form, as bytes. The values of `group.values` do not include all plain forms."""
+    """A small state, in its plain form, as bytes. `group.values` cannot encode all plain forms."""
     content = io.BytesIO()
     encode(state, content)
     return content.getvalue()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .shard_files import local
 
 NAMED_PARAMETERS = 3
-"""The most parameters that a message names."""
+"""The largest number of parameters that a message names."""
 
 NUMPYS = frozenset({torch.float16, torch.float32, torch.float64})
 """Floating-point types that NumPy has too."""
@@ -22,7 +22,7 @@ def finite_parameters(model: nn.Module) -> frozenset[str]:
     """The names of the trainable parameters that are finite now, as far as this rank has them.
 
     Buffers and frozen parameters are left out, because they may be infinite on purpose, as masks are. If all
-    parameters are frozen, as those of a moving average, all count as trainable.
+    parameters are frozen, as those of a moving average are, all count as trainable.
     """
     parameters = dict(model.named_parameters())
     trained = {name: value for name, value in parameters.items() if value.requires_grad} or parameters
@@ -30,12 +30,13 @@ def finite_parameters(model: nn.Module) -> frozenset[str]:
 
 
 def check_parameters(weights: Mapping[str, Any], names: Iterable[str], model: str = "the model") -> None:
-    """Checks that the weights of these names are finite, as far as they are there. `model` is for the message.
+    """Checks that the weights with these names, if present, are finite. `model` is for the message.
 
     Raises:
         DivergedError: A weight is not finite.
     """
-    # Sharded state has no tensors, but their names. Each rank has checked its tensors before it wrote them.
+    # Sharded state contains the tensors' names in place of the tensors. Each rank checked its tensors before writing
+    # them.
     there = [name for name in sorted(names) if isinstance(weights.get(name), Tensor)]
     if wrong := [name for name in there if not is_finite(weights[name])]:
         raise DivergedError(
@@ -45,7 +46,7 @@ def check_parameters(weights: Mapping[str, Any], names: Iterable[str], model: st
 
 
 def is_finite(numbers: Tensor) -> bool:
-    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because other threads may train."""
+    """Whether all numbers of a tensor in CPU memory are finite. Uses one thread, because another may be training."""
     known = numbers.numel() and (numbers.is_floating_point() or numbers.is_complex())
     if not known:
         return True

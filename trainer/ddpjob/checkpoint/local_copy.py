@@ -21,7 +21,7 @@ from ddpjob.group.shared_file import SharedFile
 
 SHARE = 4
 """Copies may use the memory that is free when a copy is made, divided by this number. While a checkpoint is written,
-there may be two: the former copy and the new one."""
+there may be two copies: the former and the new one."""
 
 FIELD = "spec.checkpoint.localCopySizeLimit"
 
@@ -43,11 +43,11 @@ class LocalCopies:
         """`storage` is the URL of the storage."""
         self._storage = storage
         self._held: SharedFile | None = None
-        """The manifest of the copy that the supervisor has."""
+        """The file with the manifest of the copy that the supervisor has."""
         self._held_bytes = 0
         self._new: SharedFile | None = None
         self._limit = 0
-        """The most bytes that both copies together may use."""
+        """The largest number of bytes that both copies together may use."""
         self._told = False
         _ALL.add(self)
 
@@ -94,7 +94,7 @@ class LocalCopies:
         if self._held is not None:
             try:
                 self._held.empty()
-            except OSError:  # It is no file in memory. The supervisor can still drop it.
+            except OSError:  # The file is not in memory. The supervisor can still drop the copy.
                 copy_handover.drop()
 
     def keep(self, location: str, manifest: Manifest) -> None:
@@ -103,7 +103,7 @@ class LocalCopies:
         if state is None:
             self._drop()
             return
-        with suppress(OSError):  # Without a copy, the checkpoint is saved nevertheless.
+        with suppress(OSError):  # The checkpoint is saved even if the copy fails.
             state.seal()
             described = SharedFile.in_memory()
             described.write(memoryview(encoded(manifest)))
@@ -117,7 +117,7 @@ class LocalCopies:
         self.keep(location, manifest)
 
     def _limit_now(self, made: int = 0) -> int:
-        """The most bytes that copies may use, if so many bytes of a new copy are in memory already."""
+        """The largest number of bytes that copies may use, if `made` bytes of a new copy are in memory already."""
         if (given := os.environ.get(Env.CHECKPOINT_LOCAL_COPY_BYTES, "")).isdecimal():
             return int(given)
         return (memory.free() + self._held_bytes + made) // SHARE

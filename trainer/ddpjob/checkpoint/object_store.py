@@ -8,9 +8,9 @@
 
 An object store has no rename and no locks, but can refuse to write an object that exists. So each save has a name of
 its own, with a random number, and no object is ever written twice. The creator of `manifest.json` decides what
-happens to a checkpoint. If it is the writer, this commits the checkpoint. If it is a later run, which has found the
-checkpoint unfinished, it writes a description without a checksum: then the writer, if it still runs, can no longer
-commit, and its objects can be removed.
+happens to a checkpoint. If that is the writer, the checkpoint is thereby committed. If it is a later run, which has
+found the checkpoint unfinished, it writes a description without a checksum: then the writer, if it is still running,
+can no longer commit, and its objects can be removed.
 """
 
 import secrets
@@ -52,12 +52,12 @@ BEGUN = "begun.json"
 PROBE = ".ddpjob-probe"
 
 PART_BYTES = 16 * 1024 * 1024
-"""Bytes of a request that uploads or downloads a state. S3 allows 10,000 parts, so a state may have 160 GB."""
+"""Bytes per request when a state is uploaded or downloaded. S3 allows 10,000 parts, so a state may have 160 GB."""
 PARTS_AT_ONCE = 4
 COPY_BYTES = 1024 * 1024
-"""Bytes that are copied at once, while Python's global lock keeps the thread that trains waiting."""
+"""Bytes to copy at a time: during each copy, the training thread waits for the GIL."""
 COMMIT_TRIES = 3
-"""How often the creation of an object is tried if the answer is lost."""
+"""How many times to try to create an object if the answer is lost."""
 PAUSE_SECONDS = 1.0
 
 REMEDY = "check the name and the credentials, which must permit listing, reading, writing and deleting objects there"
@@ -67,8 +67,8 @@ class ObjectStore(CheckpointStorage[str]):
     """The checkpoints below one URL. A checkpoint is named by its own URL.
 
     Raises:
-        ConfigError: The URL is wrong, or the store lacks something, such as a right, the bucket, or writes that only
-            create.
+        ConfigError: The URL is wrong, or the store lacks something, such as a right, the bucket, or writes that
+            cannot overwrite.
         StorageUnavailableError: The store does not answer.
     """
 
@@ -99,13 +99,13 @@ class ObjectStore(CheckpointStorage[str]):
         return self._listed()
 
     def manifest(self, checkpoint: str) -> Manifest:
-        """As `Reader.manifest`. It has no checksum if the checkpoint was given up."""
+        """Like `Reader.manifest`. It has no checksum if the checkpoint was given up."""
         if checkpoint not in self._known:
             self._known[checkpoint] = self._read_manifest(checkpoint, MANIFEST)
         return self._known[checkpoint]
 
     def whole(self, checkpoint: str) -> tuple[Manifest, SharedFile]:
-        """As `Reader.whole`. The content is downloaded into memory."""
+        """Like `Reader.whole`. The content is downloaded into memory."""
         manifest, key = self.manifest(checkpoint), self._key(checkpoint, STATE)
         if manifest.shards:
             raise NewerError("its state is divided among files, which can be read only from a directory")
@@ -134,7 +134,7 @@ class ObjectStore(CheckpointStorage[str]):
         return checkpoint if found["objects"] or found["common_prefixes"] else None
 
     def given_up(self, error: UnavailableError) -> tuple[type[TrainerError], str]:
-        """As `Reader.given_up`."""
+        """Like `Reader.given_up`."""
         if isinstance(error, StoreError) and error.lasting:
             return ConfigError, REMEDY
         return StorageUnavailableError, "check that this machine can reach the store"
@@ -142,7 +142,7 @@ class ObjectStore(CheckpointStorage[str]):
     def newest(
         self, decode: Decode[Decoded], *, start_over: bool = False, retry_seconds: float = PATIENCE_SECONDS
     ) -> Found[Decoded] | None:
-        """As `CheckpointStorage.newest`. If there is a local copy, the store is not asked."""
+        """Like `CheckpointStorage.newest`. If there is a local copy, the store is not asked."""
         if found := self._from_copy(decode):
             return found
         with self._needed():
@@ -152,7 +152,7 @@ class ObjectStore(CheckpointStorage[str]):
         return found
 
     def newest_attempt(self) -> int:
-        """As `CheckpointStorage.newest_attempt`.
+        """Like `CheckpointStorage.newest_attempt`.
 
         Raises:
             StorageUnavailableError: The store does not answer.
@@ -163,9 +163,9 @@ class ObjectStore(CheckpointStorage[str]):
             return super().newest_attempt()
 
     def tidy(self, manifest: Manifest, newest: str) -> None:
-        """As `CheckpointStorage.tidy`. Removes unfinished checkpoints of earlier runs, too.
+        """Like `CheckpointStorage.tidy`. Removes unfinished checkpoints of earlier runs, too.
 
-        After a resumption from a local copy, the first save does this.
+        After a resumption from a local copy, the first save does this instead.
         """
         if self._resumed:
             return
@@ -178,7 +178,7 @@ class ObjectStore(CheckpointStorage[str]):
     def write(
         self, manifest: Manifest, encode: Callable[[Sink], object], check: Callable[[Path], object] = Path.exists
     ) -> str:
-        """As `CheckpointStorage.write`, but does not call `check`.
+        """Like `CheckpointStorage.write`, but does not call `check`.
 
         Raises:
             CheckpointMissedError: The store did not take the checkpoint. The next one may succeed.
@@ -197,7 +197,7 @@ class ObjectStore(CheckpointStorage[str]):
                 self._refuse_if_late(manifest)
                 self._commit(checkpoint, _completed(manifest, content))
             except UnavailableError:
-                raise  # The removal would need a request, too. The next save removes what this save has left.
+                raise  # Removing it would need a request, too. The next save removes what this one leaves behind.
             except Exception:
                 with suppress(UnusableError):
                     self._give_up(checkpoint, manifest)
@@ -219,13 +219,15 @@ class ObjectStore(CheckpointStorage[str]):
         if not self._create(self._key(checkpoint, MANIFEST), encoded(manifest)):
             with suppress(UnusableError):
                 later = self._read_manifest(checkpoint, MANIFEST)
-                raise self._superseded(manifest, f"{named(later.writer)} has given up what this run was writing")
+                raise self._superseded(
+                    manifest, f"{named(later.writer)} has removed the checkpoint that this run was writing"
+                )
             raise self._superseded(manifest, f"{checkpoint}/{MANIFEST} exists already")
         self._known[checkpoint] = manifest
         self._copies.keep(checkpoint, manifest)
 
     def _from_copy(self, decode: Decode[Decoded]) -> Found[Decoded] | None:
-        """The checkpoint of which there is a local copy; None if there is no copy, or it cannot be decoded."""
+        """The checkpoint in the local copy; None if there is no copy, or it cannot be decoded."""
         copy, self._copy = self._copy, None
         if copy is None:
             return None
@@ -242,7 +244,7 @@ class ObjectStore(CheckpointStorage[str]):
         return found
 
     def _is_late(self, manifest: Manifest, newest: tuple[float, str]) -> bool:
-        """As `CheckpointStorage._is_late`. After a resumption from a local copy, any other later writer counts."""
+        """Like `CheckpointStorage._is_late`. Once resumed from a local copy, any other later writer counts."""
         if self._resumed:
             return newest > self._resumed and newest != manifest.writer
         return super()._is_late(manifest, newest)
@@ -259,7 +261,7 @@ class ObjectStore(CheckpointStorage[str]):
             self._delete(checkpoint, STATE, BEGUN)
 
     def _remove_unfinished(self, manifest: Manifest) -> None:
-        """Gives up the unfinished checkpoints of this run and earlier runs. Keeps few of their descriptions."""
+        """Gives up the unfinished checkpoints of this and earlier runs. Keeps only a few of their descriptions."""
         given_up = []
         for checkpoint in self._entries():
             with suppress(UnusableError):
@@ -319,8 +321,8 @@ class ObjectStore(CheckpointStorage[str]):
         return decoded(written)
 
     def _check_written(self, checkpoint: str) -> None:
-        # Only the size: the store has checked the parts as they came in, and to read 10 GB back would cost a minute
-        # and money after each save. The checksum is compared when a run resumes.
+        # Check only the size: the store has checked the parts as they came in, and reading 10 GB back after each save
+        # would cost a minute and money. The checksum is compared when a run resumes.
         self._check_size(checkpoint, self.manifest(checkpoint))
 
     def _check_size(self, checkpoint: str, manifest: Manifest) -> None:
@@ -356,12 +358,12 @@ class ObjectStore(CheckpointStorage[str]):
         return False
 
     def _remove(self, checkpoint: str, manifest: Manifest) -> None:
-        """As `CheckpointStorage._remove`. Nobody puts another checkpoint at its URL."""
+        """Like `CheckpointStorage._remove`. Its URL is never used again."""
         del manifest
         _, aside = self._names()
         try:
             if self._key(checkpoint) in aside:
-                # Without its mark it must still be a broken checkpoint, which can be set aside again.
+                # Even without its mark, what is left must be a broken checkpoint, which can be set aside again.
                 self._delete(checkpoint, STATE, BEGUN)
                 self._delete_object(f"{self._key(checkpoint)}.broken")
                 self._delete(checkpoint, MANIFEST)
@@ -422,7 +424,7 @@ class ObjectStore(CheckpointStorage[str]):
 
         Raises:
             StoreError: The store refuses something, or does not answer.
-            ConfigError: It creates an object that exists.
+            ConfigError: The store lets an object be created that exists already.
         """
         try:
             overwrites = all(self._create(PROBE, secrets.token_bytes(16)) for _ in range(2))
@@ -459,7 +461,7 @@ class Upload(Measured):
         self._file: WritableFile
 
     def fill(self, key: str, encode: Callable[[Sink], object], checkpoint: str) -> None:
-        """Has `encode` write the object's content. Without errors the object exists afterwards.
+        """Has `encode` write the object's content. If no error is raised, the object exists afterwards.
 
         Raises:
             StoreError: The store did not take the content of `checkpoint`.
@@ -478,7 +480,8 @@ class Upload(Measured):
     def _append(self, portion: memoryview) -> None:
         with asking(self._what):
             for start in range(0, len(portion), COPY_BYTES):
-                # A copy, because obstore keeps what it is given until that is uploaded, and torch reuses its memory.
+                # A copy, because obstore keeps the bytes until they are uploaded, and torch reuses its memory before
+                # that.
                 self._file.write(bytes(portion[start : start + COPY_BYTES]))
         self._copy(portion)
 

@@ -42,7 +42,7 @@ def read_newest(address: str | os.PathLike[str]) -> Found[StateDict]:
         raise ConfigError(f"{place} has no checkpoints: {error.strerror}") from error
     search.refuse_newer("Use the version that wrote it, or name another checkpoint by its own path")
     if search.found is None:
-        raise ConfigError(f"{place} has no valid checkpoint: name the place where a training saves")
+        raise ConfigError(f"{place} has no valid checkpoint: name the place where a training run saves")
     return search.found
 
 

@@ -1,8 +1,8 @@
 """The values of a state in a form that is read back without running code from the file.
 
 torch.load(weights_only=True) reads tensors, numbers, strings, and lists, tuples, sets and dicts of them. Optimizers
-and schedules of users also hold values such as a numpy number or a datetime, whose meaning is as plain. Each of these
-becomes a dict with its type's name under TAG, and is read back as the type that it had. All other objects are
+and schedules of users also hold values such as a numpy number or a datetime, whose meaning is just as plain. Each of
+these becomes a dict with its type's name under TAG, and is read back as the type that it had. All other objects are
 refused, because only code could restore them.
 """
 
@@ -26,7 +26,7 @@ DEEPEST = 100
 """How deep containers may be nested. A container that holds itself would otherwise be followed for ever."""
 
 SHOWN = 12
-"""How many keys of a path to a value an error shows at most."""
+"""The largest number of keys that an error shows of the path to a value."""
 
 ATOMS = frozenset({bool, bytearray, bytes, complex, float, int, str, type(None)})
 READ_BY_TORCH = ATOMS | {torch.Size, torch.device, torch.dtype}
@@ -58,13 +58,13 @@ class NotPlainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """Stands in a state for a tensor that is not in it, but in the files of a sharded state."""
+    """Takes the place of a tensor that is not in the state itself, but in the files of a sharded state."""
 
     name: str
 
 
 class HeldState(dict[Any, Any]):
-    """The part of a dict that this rank has. The whole dict is the parts of all ranks together."""
+    """The part of a dict that this rank has. The whole dict consists of the parts of all ranks."""
 
 
 class UnknownFormError(Exception):
@@ -72,7 +72,7 @@ class UnknownFormError(Exception):
 
 
 def plain(value: Any) -> Any:
-    """The value in its plain form: itself, not a copy, if it is plain already.
+    """The value in its plain form: the value itself, not a copy, if it is plain already.
 
     Tensors, and the numbers of numpy arrays, are not copied.
 
@@ -136,15 +136,15 @@ def _each(items: Iterable[tuple[object, Any]], depth: int) -> list[Any]:
 
 
 def with_items(sequence: Any, items: list[Any]) -> Any:
-    """A list or a tuple with other items; itself if they are the same."""
+    """A list or tuple like `sequence` with these items; `sequence` itself if these are its items."""
     return sequence if all(map(_same, sequence, items)) else type(sequence)(items)
 
 
 def with_values(mapping: Any, items: dict[Any, Any]) -> Any:
-    """A mapping with other values for its keys; itself if they are the same."""
+    """A copy of `mapping` with these values for its keys; `mapping` itself if these are its values."""
     if all(map(_same, mapping.values(), items.values())):
         return mapping
-    changed = copy(mapping)  # With its attributes: a module's state has `_metadata`.
+    changed = copy(mapping)  # Keeps attributes, such as `_metadata` of a module's state.
     dict.update(changed, items)  # Counter.update would add the numbers.
     return changed
 
@@ -154,7 +154,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _numbers(value: np.ndarray | np.generic) -> str:
-    """The name of the dtype of numbers.
+    """The name of the dtype of an array or a number.
 
     Raises:
         NotPlainError: The values are not plain numbers or strings.
@@ -193,10 +193,10 @@ def _factory(value: defaultdict[Any, Any]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How the values of a type are written."""
+    """How values of one type are written and read."""
 
     write: Callable[[Any], Any]
-    """The value as one that `_plain` can write."""
+    """Turns the value into one that `_plain` can write."""
     read: Callable[[Any], Any]
 
 
@@ -245,4 +245,4 @@ NAMES: Mapping[type, str] = {
     HeldState: "dict",
     Sharded: "sharded",
 }
-"""The form of each type."""
+"""For each type, the name of its form in FORMS."""

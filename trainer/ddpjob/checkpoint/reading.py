@@ -9,7 +9,7 @@
 A `Reader` says how checkpoints are read: here those in directories, in `object_store` those in a bucket.
 
 `manifests.unusable` defines the four reasons why a checkpoint cannot be used. For three of them, the search passes
-over the checkpoint. For the fourth, that the checkpoint is unavailable, the search fails.
+over the checkpoint. For the fourth (the checkpoint is unavailable), the search fails.
 """
 
 import hashlib
@@ -37,11 +37,12 @@ STATE = "state.pt"
 BROKEN = re.compile(r"step-\d{8,}(?:-\d+)?\.broken(?:-\d+)?")
 
 PATIENCE_SECONDS = 30.0
-"""How long to keep trying if a checkpoint cannot be read."""
+"""How long to keep trying to read a checkpoint."""
 PAUSE_SECONDS = 0.2
 
 MOST_AT_ONCE = 8
-"""How many shards are read at the same time: a core reads and hashes 1 to 2 GB/s, a file server gives more."""
+"""How many shards are read at the same time: one core reads and hashes 1 to 2 GB/s, and a file server can deliver
+more."""
 
 READABLE = (
     "Allow the user that runs the training to read the checkpoint (in a pod: securityContext.fsGroup), or run the"
@@ -99,17 +100,17 @@ class FileReader(Reader[Path]):
     """Reads checkpoints that are directories."""
 
     def manifest(self, checkpoint: Path) -> Manifest:
-        """As `Reader.manifest`."""
+        """Like `Reader.manifest`."""
         return read_manifest(checkpoint)
 
     def whole(self, checkpoint: Path) -> tuple[Manifest, SharedFile]:
-        """As `Reader.whole`."""
+        """Like `Reader.whole`."""
         manifest, content = read_whole(checkpoint)
         check_shards(checkpoint, manifest.shards)
         return manifest, content
 
     def identity(self, checkpoint: Path) -> tuple[int, int] | None:
-        """Device and inode."""
+        """Like `Reader.identity`: the device and the inode."""
         try:
             known = os.lstat(checkpoint)
         except OSError:
@@ -117,7 +118,7 @@ class FileReader(Reader[Path]):
         return known.st_dev, known.st_ino
 
     def given_up(self, error: UnavailableError) -> tuple[type[TrainerError], str]:
-        """As `Reader.given_up`. If owners and modes forbid reading, waiting does not help."""
+        """Like `Reader.given_up`. If owners and modes forbid reading, waiting does not help."""
         cause = error.__cause__
         if isinstance(cause, PermissionError) and cause.filename and (why := forbids(Path(cause.filename))):
             return ConfigError, f"{why}. {READABLE}"
@@ -278,7 +279,7 @@ def _newest(checkpoints: list[Entry], decode: Decode[Decoded], reader: Reader[En
             raise
         except UnusableError as why:
             if identity is None or reader.identity(checkpoint) != identity:
-                raise VanishedError(f"checkpoint {checkpoint} has been removed while it was read") from why
+                raise VanishedError(f"checkpoint {checkpoint} was removed while it was being read") from why
             passed_over[checkpoint] = why
     return Search(None, passed_over)
 

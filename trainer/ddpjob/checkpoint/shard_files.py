@@ -1,11 +1,11 @@
-"""The files with the tensors of a sharded state: those of torch.distributed.checkpoint (DCP), one of each rank.
+"""The files with the tensors of a sharded state: those of torch.distributed.checkpoint (DCP), one per rank.
 
-DCP plans where each part of each tensor is, also if the number of ranks has changed since the save. The planning
-takes no communication: a rank's mesh shows which parts it has to write.
+DCP plans where each part of each tensor is, also if the number of ranks has changed since the save. Planning needs no
+communication: a rank's mesh shows which parts it has to write.
 
 DCP unpickles whatever it finds as `.metadata`, and each item that is not a tensor, so a checkpoint could run code.
-Therefore only tensors are given to it, and where they are is read from the state, which is decoded without running
-code. `.metadata` is written for other programs, and never read.
+Therefore DCP gets only tensors, and their places are read from the state, which is decoded without running code.
+`.metadata` is written for other programs, and never read.
 """
 
 import math
@@ -45,10 +45,11 @@ from .content import Content, sync
 from .reading import check_shards
 
 NAMED_TENSORS = 3
-"""The most tensors that a message names."""
+"""The largest number of tensors that a message names."""
 
 Place = tuple[list[int], list[int], str, int, int]
-"""A part of a tensor: its offsets and its sizes in the tensor, its file, and there its first byte and its length."""
+"""A part of a tensor: its offsets and its sizes in the tensor, its file, and its first byte and its length in that
+file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Placed:
     dtype: torch.dtype
     size: tuple[int, ...]
     divided: bool
-    """Whether it was a DTensor. Otherwise all ranks had the same tensor, or only one rank had it."""
+    """Whether the tensor was a DTensor. Otherwise all ranks had the same tensor, or only one rank had it."""
     parts: tuple[Place, ...]
 
     def form(self) -> list[Any]:
@@ -67,7 +68,7 @@ class Placed:
 
     @classmethod
     def of(cls, form: Any) -> "Placed":
-        """From plain values. Raises an error of any class if they are not as `form` writes them."""
+        """From plain values. If they are not what `form` writes, raises an exception of any class."""
         dtype, size, divided, parts = form
         if not isinstance(dtype, torch.dtype):
             raise TypeError(f"{dtype!r:.40} is not a dtype")
@@ -77,7 +78,7 @@ class Placed:
         """Checks that the parts make up the whole tensor.
 
         Raises:
-            ValueError: They are larger or smaller.
+            ValueError: They do not.
         """
         for offsets, sizes, *_ in self.parts:
             ends = [start + length for start, length in zip(offsets, sizes, strict=True)]
@@ -170,7 +171,7 @@ def _index(tensors: Mapping[str, Tensor], items: Iterable[WriteItem], results: I
 
 
 def merged(each: Iterable[Mapping[str, Any]]) -> Index:
-    """The indexes of all ranks, as plain values, as one index.
+    """Merges the indexes of all ranks, which are given as plain values.
 
     If several ranks have written the same part, as several groups of tensor parallelism do, the first one counts.
 
@@ -288,7 +289,7 @@ def unusable(path: Path, why: str) -> CheckpointUnusableError:
 
 
 class _CopyPlanner(DefaultSavePlanner):
-    """Plans with the tensors of the training, and writes their copies."""
+    """Plans with the tensors that are being trained, but writes their copies."""
 
     def __init__(self, copies: Mapping[str, Tensor]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)

@@ -1,4 +1,4 @@
-"""Divides the state in a checkpoint as a training divides it now, whatever the number of ranks that have saved it."""
+"""Divides the state in a checkpoint as this run divides it, whatever the number of ranks that saved it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def fitted(saved: StateDict, path: Path, things: Mapping[str, Any]) -> StateDict
     """The state in a checkpoint, divided as the things are now, ready for `load_state_dict`.
 
     Of a tensor that is divided now, only this rank's part is read, whatever the number of ranks that have written it.
-    The DTensors of modules are read in their place.
+    Tensors of modules that are DTensors are read in place.
 
     Args:
         saved: The decoded state.
@@ -50,7 +50,7 @@ def fitted(saved: StateDict, path: Path, things: Mapping[str, Any]) -> StateDict
 
 
 class _Fitting:
-    """Puts tensors in the place of each `Sharded`, and divides those that are divided now."""
+    """Replaces each `Sharded` by its tensor, and divides the tensors that are divided now."""
 
     def __init__(self, index: Index, path: Path) -> None:
         self._index = index
@@ -59,7 +59,7 @@ class _Fitting:
         """The tensors to read, by name. Two things may share a tensor."""
 
     def fill(self, value: Any, thing: Any) -> Any:
-        """The state of a thing."""
+        """The saved state `value` of a thing, with its tensors."""
         if is_zero(thing):
             numbers = {parameter: number for number, parameter in enumerate(parameters_of(thing))}
             ours = {numbers[parameter] for parameter in parameters_of(thing.optim)}
@@ -117,7 +117,7 @@ class _Like:
 
 
 def _divided(whole: Tensor, like: Any) -> Tensor:
-    """Divides a tensor that all ranks have in the same way as `like`, if the two have the same size."""
+    """Divides a whole tensor in the same way as `like`, if the two have the same size."""
     if not isinstance(like, DTensor) or whole.shape != like.shape:
         return whole
     return distribute_tensor(whole.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

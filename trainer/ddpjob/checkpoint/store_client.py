@@ -18,7 +18,7 @@ CONNECT_SECONDS = 5
 REQUEST_SECONDS = 90
 """The longest that one request may take, including the upload of a part."""
 RETRY_SECONDS = 15
-"""How long a request is repeated if it does not reach the server, or if the server fails."""
+"""How long to retry a request that does not reach the server, or that fails in the server."""
 
 ERRORS = (BaseError, OSError, ValueError)
 """The classes of errors that obstore raises."""
@@ -36,7 +36,7 @@ MEANINGS = {
     "404": "the bucket does not exist",
 }
 PASSING = {"408", "409", "425", "429"}
-"""Statuses that blame the request, although the answer may differ the next time."""
+"""HTTP statuses that blame the request, although the same request may succeed the next time."""
 BUCKET_MISSING = {"NoSuchBucket", "ContainerNotFound"}
 METADATA_SERVICE = "169.254.169.254"
 NO_CREDENTIALS = (
@@ -76,7 +76,7 @@ def _reason(error: Exception, text: str, status: str | None, code: str | None) -
 
 @contextmanager
 def asking(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """Turns any error of a request into a StoreError, except those that are expected."""
+    """Turns any error of a request into a StoreError, except errors of the `expected` classes."""
     try:
         yield
     except StoreError:
@@ -98,7 +98,7 @@ def opened(url: str) -> "Store":
         return from_url(
             url,
             client_options={
-                "allow_http": True,  # Only if the user's own AWS_ENDPOINT_URL begins with http.
+                "allow_http": True,  # Matters only if the user's own AWS_ENDPOINT_URL begins with http:.
                 "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
                 "timeout": timedelta(seconds=REQUEST_SECONDS),
             },

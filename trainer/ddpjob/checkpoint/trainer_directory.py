@@ -34,7 +34,7 @@ SET_ASIDE = "broken-"
 
 ZIP = b"PK\x03\x04"
 LENGTH_BYTES = 8
-"""The bytes of a safetensors file that hold the length of its header."""
+"""How many bytes at the start of a safetensors file hold the length of its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _check_safetensors(file: Path) -> None:
 
 
 def _check_torch(file: Path) -> None:
-    """Checks a file of torch.save, which is a zip archive with checksums. The format before that has no checksums."""
+    """Checks a file of torch.save, which is a zip archive with checksums. The older format has no checksums."""
     with file.open("rb") as content:
         begin = content.read(len(ZIP))
         if begin.strip(b"\0") and not ZIP.startswith(begin):

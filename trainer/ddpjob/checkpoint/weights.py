@@ -19,7 +19,7 @@ from .reading import Found
 from .shard_fitting import fitted
 
 NAMED_THINGS = 8
-"""The most names that a message lists."""
+"""The largest number of names that a message lists."""
 
 
 def export(address: str | os.PathLike[str], output: Path, thing: str = "model") -> None:
@@ -51,7 +51,8 @@ def export(address: str | os.PathLike[str], output: Path, thing: str = "model") 
             fresh = Path(workspace, output.name)
             (mode := Path(workspace, "mode")).touch()
             save_file(tensors, fresh, {"format": "pt"})
-            fresh.chmod(mode.stat().st_mode)  # Other new files have this mode. safetensors lets only the owner read.
+            # Use the mode that other new files get: safetensors lets only the owner read the file.
+            fresh.chmod(mode.stat().st_mode)
             sync(fresh)
             fresh.replace(output)
     except (OSError, SafetensorError) as error:

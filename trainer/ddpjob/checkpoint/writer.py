@@ -1,7 +1,6 @@
 """Writes checkpoints while training goes on. Training waits only for a copy of the state; a thread writes the copy.
 
-The thread hardly slows training down, because it releases Python's global lock while it hashes, writes, and waits for
-the disk.
+The thread hardly slows training down, because it releases the GIL while it hashes, writes, and waits for the disk.
 """
 
 import logging
@@ -28,7 +27,7 @@ def stager() -> Callable[..., Any]:
     level = root.level
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager  # noqa: PLC0415
 
-    root.setLevel(level)  # In torch 2.8, the import changes it.
+    root.setLevel(level)  # In torch 2.8, the import changes the level.
     return StateDictStager
 
 
@@ -57,7 +56,7 @@ class Snapshots:
         """A copy of a state as it is now, valid until the next copy is taken."""
         copy: StateDict = self._stager.stage(current, non_blocking=self._on_gpu)
         if self._on_gpu:
-            # The copy takes little time. The next step must not change tensors before they are copied.
+            # Wait, because the next step must not change tensors before they are copied. Copying takes little time.
             leaves = pytree.tree_leaves(current)
             for gpu in {leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_cuda}:
                 torch.accelerator.synchronize(gpu)
@@ -110,11 +109,12 @@ class BackgroundSaves:
     def _begin(self, manifest: Manifest, write: Callable[[], object], *, daemon: bool) -> None:
         """Calls `write`, which returns the place of the checkpoint, in a thread."""
         writing, may_begin = Future[Written](), Event()
-        # A pool would wait for its thread before the main thread ends, so the thread could not tell that it ends.
+        # Not a ThreadPoolExecutor: it would make the main thread wait for this thread, which has to notice that the
+        # main thread is ending.
         save = writing, may_begin, manifest, write
         Thread(target=_write_into, args=save, name="checkpoint", daemon=daemon).start()
         self._writing = writing
-        may_begin.set()  # Otherwise it would have Python's global lock before the thread that trains goes on.
+        may_begin.set()  # Not earlier: the new thread would take the GIL before the training thread can go on.
 
     def _check(self, file: Path) -> None:
         """Checks only the first save of a run, because later saves differ only in their numbers."""

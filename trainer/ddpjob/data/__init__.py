@@ -1,4 +1,4 @@
-"""The data of a training: which batches it has seen, and which come next."""
+"""The data of a training run: which batches it has seen, and which come next."""
 
 from .sampler import DistributedBatchSampler
 

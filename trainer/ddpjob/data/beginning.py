@@ -50,5 +50,5 @@ def written(beginning: Beginning | None, loader: object) -> dict[str, Any]:
 
 
 def read(state: dict[str, Any]) -> Beginning:
-    """The beginning in a state. The process's generators must have the states that they had at the save."""
+    """Reads a beginning from a state. The process's generators must have the states that they had at the save."""
     return Beginning(random_state.capture_cpu() | state["random"], state["own"])

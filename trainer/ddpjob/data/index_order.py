@@ -62,7 +62,7 @@ class FollowedSampler(Sampler[Any]):
         self.seen = Seen(0, 0, NOTHING)
         """The part of the epoch that was seen before the present iteration."""
         self.beginning: Beginning | None = None
-        """Where the generators were when the first indices of the epoch were drawn; None until then."""
+        """The states of the generators when the first indices of the epoch were drawn; None until then."""
         self._handed = handed
         self._drawn: deque[Drawn] = deque()
         self._drawn_batches = 0
@@ -82,8 +82,8 @@ class FollowedSampler(Sampler[Any]):
         """Prepares the next iteration: over a whole epoch, or over the part that was not seen.
 
         `generators` are those of the loader's parts. If `undo` is given, these generators, and the process's, are set
-        to it before the first indices are drawn: the DataLoader draws a seed for its workers, which the former
-        process had already drawn.
+        to those states before the first indices are drawn: the DataLoader draws a seed for its workers, which the
+        former process had already drawn.
         """
         self.seen = seen or Seen(0, 0, NOTHING)
         self._handed.batches = self._drawn_batches = self.seen.batches
@@ -97,12 +97,12 @@ class FollowedSampler(Sampler[Any]):
         return len(self.sampler)  # type: ignore[arg-type]  # Without a length it raises TypeError, as it should.
 
     def __getattr__(self, name: str) -> Any:
-        if name == "sampler":  # Before __init__, as in a copy.
+        if name == "sampler":  # `__init__` has not run, as in a copy.
             raise AttributeError(name)
         return getattr(self.sampler, name)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begins at the first `next`: a DataLoader with persistent workers makes an iterator that it never uses."""
+        """Does nothing before `next`: a DataLoader with persistent workers makes an iterator that it never uses."""
         rest, self._rest = self._rest, None
         if self._undo:
             self._undo.put_back(self._generators)
@@ -120,7 +120,7 @@ class FollowedSampler(Sampler[Any]):
 
     @property
     def ahead(self) -> bool:
-        """Whether the sampler was asked for more than training has seen. It may draw also at its end."""
+        """Whether the sampler was asked for more than training has seen. A request for its end counts, too."""
         return self._exhausted or self._drawn_batches > self._handed.batches
 
     def position(self) -> Seen | None:
@@ -152,9 +152,9 @@ def distributed(sampler: object) -> DistributedSampler[Any] | None:
 def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
     """The indices that a sampler yields after those that were seen.
 
-    Returns them, and whether the sampler yields the same indices as before, as far as that can be checked.
+    Returns these indices, and whether the sampler yields the same ones as before, as far as that can be checked.
     """
-    counts_samples = type(sampler) is BatchSampler  # Then the batch size may have changed.
+    counts_samples = type(sampler) is BatchSampler  # If so, the batch size may have changed.
     single = sampler.sampler if counts_samples else sampler
     indices = iter(single)
     skipped = islice(indices, seen.samples if counts_samples else seen.batches)
@@ -168,7 +168,7 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
 
 
 def divided(sampler: Any, each: Sequence[Seen]) -> tuple[Iterator[Any], Seen, int, bool]:
-    """This rank's indices of what is left of an epoch of a DistributedSampler, for any number of ranks.
+    """This rank's share of the remaining indices of a DistributedSampler's epoch, for any number of ranks.
 
     `each` has what the former ranks have seen.
 
@@ -200,7 +200,7 @@ def _order(sampler: DistributedSampler[Any]) -> list[int]:
 
 
 def _part(order: list[int], seen: Seen, *, drop_last: bool) -> list[int]:
-    """A rank's part of the samples from `seen.start` on, divided as DistributedSampler divides all."""
+    """A rank's part of the samples from `seen.start` on, divided as DistributedSampler would divide them."""
     rest = order[seen.start :]
     over = len(rest) % seen.replicas
     if over and drop_last:
@@ -211,7 +211,7 @@ def _part(order: list[int], seen: Seen, *, drop_last: bool) -> list[int]:
 
 
 def _batches(sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
-    """The indices in batches, if the sampler is a batch sampler, which batches the indices of another sampler."""
+    """The indices; in batches if the sampler is a batch sampler, which batches the indices of another sampler."""
     if type(sampler) is not BatchSampler:
         return indices
     return iter(BatchSampler(indices, sampler.batch_size, sampler.drop_last))
@@ -222,7 +222,7 @@ def _within(sampler: object) -> object:
 
 
 def _each(indices: Any) -> Sequence[Any]:
-    """The indices of a batch; a sampler without batches yields single ones."""
+    """The indices of a batch. A sampler without batches yields single indices."""
     if isinstance(indices, Sized) and isinstance(indices, Iterable) and not isinstance(indices, str):
         with suppress(TypeError):  # A tensor with a single index has no length.
             return [*indices]

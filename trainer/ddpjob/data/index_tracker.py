@@ -34,14 +34,14 @@ class SamplerTracker(Tracker):
         return not self._sampler.order.steps(self._sampler.state_dict(self.handed.batches)["samples"])
 
     def state(self) -> State:
-        """The number of samples that all ranks have seen, without those that workers fetch ahead."""
+        """The number of samples that all ranks have seen, not counting those that workers fetch ahead."""
         position = self._sampler.state_dict(self.handed.batches)
         return {"kind": "samples", "position": position, "generators": states_of(own_generators(self._loader))}
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
-        """The batches that are left of an epoch."""
+        """The remaining batches of an epoch."""
         set_epoch(self._loader, epoch)
-        self.handed.batches = 0  # Counts the batches that are left.
+        self.handed.batches = 0  # From here on, it counts the remaining batches.
         try:
             self._sampler.load_state_dict(min((state["position"] for state in states), key=itemgetter("samples")))
         except ConfigError as error:
@@ -55,8 +55,8 @@ class SamplerTracker(Tracker):
 class IndexTracker(Tracker):
     """Tracks any other DataLoader by the indices that its sampler yields.
 
-    At a resumption the sampler draws the indices of the epoch again, from where the generators were at its beginning.
-    The indices that were seen are skipped, and their samples are not fetched.
+    At a resumption, the sampler draws the indices of the epoch again, with the generators as they were when the epoch
+    began. The indices that were seen are skipped, and their samples are not fetched.
     """
 
     kinds = ("indices", "replay")
@@ -64,7 +64,7 @@ class IndexTracker(Tracker):
     def __init__(self, loader: Any, inner: DataLoader[Any], ranks: Ranks) -> None:
         """`inner` is the DataLoader that draws indices: `loader`, or the one in a loader of Accelerate.
 
-        The batches are those of a copy with another sampler, because a DataLoader refuses to change its own.
+        The batches come from a copy with another sampler, because a DataLoader does not let its sampler be changed.
         """
         self._original, self._inner = loader, inner
         self._copy: Any = object.__new__(type(inner))
@@ -96,7 +96,7 @@ class IndexTracker(Tracker):
         )
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
-        """The batches that are left of an epoch."""
+        """The remaining batches of an epoch."""
         generators = self._prepare(epoch)
         beginning: Beginning | None = None
         if states[0]["kind"] == "replay":
@@ -112,7 +112,7 @@ class IndexTracker(Tracker):
             return iter(self._loader)
 
     def _divide(self, epoch: int, states: list[State]) -> tuple[Iterator[Any], Seen]:
-        """This rank's part of what a DistributedSampler has left, and what this rank has seen of it."""
+        """This rank's part of a DistributedSampler's remaining indices, and what this rank has seen of the epoch."""
         each = [Seen(*state["seen"]) for state in states]
         rest, seen, repeated, same = divided(self._sampler.sampler, each)
         if not same:
@@ -131,7 +131,7 @@ class IndexTracker(Tracker):
     ) -> tuple[Iterator[Any], Seen, Beginning]:
         """Skips the indices that this rank has seen.
 
-        Returns the indices that are left, the part of the epoch that was seen, and the beginning of the epoch.
+        Returns the remaining indices, the part of the epoch that was seen, and the beginning of the epoch.
         """
         sampler = self._sampler.sampler
         own = self._ranks.own(states, type(getattr(sampler, "sampler", sampler)).__name__)
@@ -145,7 +145,7 @@ class IndexTracker(Tracker):
             warn(
                 f"rank {self._ranks.rank} goes on in epoch {epoch + 1} with another order of samples, so some may be"
                 f" seen twice or not at all: {type(sampler).__name__} yields other indices than before. Either the"
-                " data has changed, or the sampler draws from a generator from which other code draws too"
+                " data has changed, or other code draws from the sampler's generator, too"
             )
         return rest, seen, beginning
 
@@ -156,7 +156,7 @@ class IndexTracker(Tracker):
         return own_generators(self._loader)
 
     def _copy_loader(self) -> None:
-        """Brings the copy up to date, except for its sampler, and its workers, which may stay for all epochs."""
+        """Updates the copy, except for its sampler and its workers, which may persist for all epochs."""
         kept = {"_iterator": vars(self._copy)["_iterator"], self._name: self._sampler}
         vars(self._copy).update(vars(self._inner), **kept)
         if self._loader is not self._copy:

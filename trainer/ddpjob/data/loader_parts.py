@@ -1,4 +1,4 @@
-"""Finds the parts of a loader that an epoch concerns: its data set, its samplers, and their random generators."""
+"""Finds the parts of a loader that depend on the epoch: its data set, its samplers, and their random generators."""
 
 import random
 import sys
@@ -28,7 +28,7 @@ def parts(loader: object) -> Iterator[tuple[str, Any]]:
 
 
 def described(loader: object) -> dict[str, int]:
-    """What can be known of a loader's data, by what it is called."""
+    """What is known of a loader's data, by its name in messages, such as `batch size`."""
     dataset, sampler = getattr(loader, "dataset", None), getattr(loader, "batch_sampler", None)
     order = getattr(sampler, "order", None)
     facts = {
@@ -43,14 +43,14 @@ def length_of(data: Any) -> int | None:
     """The length of a loader or a data set, if it is known."""
     try:
         return len(data)
-    except (TypeError, NotImplementedError):  # Some data sets without a length, and loaders over them, have len().
+    except (TypeError, NotImplementedError):  # Some data sets without a length have len(), and so do their loaders.
         return None
 
 
 def set_epoch(loader: object, epoch: int) -> None:
     """Calls `set_epoch` of the loader and of its parts, where they have this method."""
     for _, part in parts(loader):
-        if callable(getattr(type(part), "set_epoch", None)):  # An instance may forward all names to another part.
+        if callable(getattr(type(part), "set_epoch", None)):  # An instance may forward any attribute to another part.
             part.set_epoch(epoch)
 
 

@@ -38,7 +38,7 @@ class ReplayTracker(Tracker):
         return {"kind": "replay", "batches": self.handed.batches} | written(self.beginning, self._loader)
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
-        """The batches that are left of an epoch."""
+        """The remaining batches of an epoch."""
         own = self._ranks.own(states, type(self._loader).__name__)
         set_epoch(self._loader, epoch)
         with rng_preserved():
@@ -55,9 +55,9 @@ class ReplayTracker(Tracker):
             if not told and (seconds := time.monotonic() - begun) > PATIENCE_SECONDS:
                 told = True
                 say(
-                    f"fetching {counted(number, 'batch')} of epoch {epoch + 1} again, because {name} cannot leave"
-                    f" them out: about {seconds / max(1, done) * number:.0f} s; a loader with state_dict(), such as"
-                    " torchdata's StatefulDataLoader, goes on at once"
+                    f"fetching {counted(number, 'batch')} of epoch {epoch + 1} again, because {name} cannot skip"
+                    f" them: this takes about {seconds / max(1, done) * number:.0f} s. A loader with state_dict(),"
+                    " such as torchdata's StatefulDataLoader, continues immediately"
                 )
             if next(batches, self) is self:
                 warn(
@@ -77,7 +77,7 @@ class UnknownTracker(Tracker):
         self.unknown = f"the position in {type(loader).__name__} is unknown, because {reason}"
 
     def state(self) -> State:
-        """Nothing but the kind."""
+        """Only the kind of the position."""
         return {"kind": "unknown", "generators": {}}
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:  # noqa: ARG002

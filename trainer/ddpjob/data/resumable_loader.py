@@ -1,4 +1,4 @@
-"""The batches of a training: those of whole epochs, and after a resumption those that are left of an epoch."""
+"""Yields the batches of whole epochs and, after a resumption, the remaining batches of an interrupted epoch."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -31,7 +31,7 @@ class ResumableLoader:
 
     @property
     def unknown(self) -> str | None:
-        """Why a resumption begins the epoch again, and what to do about it; None if it goes on in its middle."""
+        """Why a resumption begins the epoch again, and what to do about it; None if it continues in the middle."""
         return self._tracker.unknown if self._tracker else "the program iterates over its data itself"
 
     @property
@@ -43,7 +43,7 @@ class ResumableLoader:
         """Yields the batches of an epoch. In the epoch of a restored state, batches that were seen are left out.
 
         Calls `set_epoch` of the loader, its data set and its samplers, where they have this method. The caller has to
-        restore the generators of the process first. Finding the position leaves them unchanged.
+        restore the generators of the process first. Finding the position leaves the generators unchanged.
 
         Raises:
             ConfigError: There is no loader, or it has no batch in this epoch.
@@ -77,7 +77,9 @@ class ResumableLoader:
             return {"kind": "none", "epoch": self._epoch, "ended": False}
         if self.unknown and not self._warned and self._rank == 0:
             self._warned = True
-            warn(f"{self.unknown}. Until then a resumption begins the epoch again, instead of going on in its middle")
+            warn(
+                f"{self.unknown}. Until then, a resumption begins the epoch again instead of continuing in the middle"
+            )
         return {"epoch": self._epoch, "ended": self._ended} | self._tracker.state()
 
     def restore(self, states: list[State]) -> None:
@@ -85,7 +87,7 @@ class ResumableLoader:
         self._states = states[0]["states"] if states and states[0]["kind"] == "former" else states
 
     def _rest(self, epoch: int, states: list[State]) -> Iterator[Any] | None:
-        """The batches that are left of the epoch of the states; None if all are."""
+        """The remaining batches of the epoch in which the states were taken; None if all of its batches remain."""
         tracker = self._tracker
         assert tracker is not None
         own = states[self._rank] if len(states) == self._size else None

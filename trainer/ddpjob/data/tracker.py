@@ -38,8 +38,8 @@ class Ranks(NamedTuple):
         if len(states) == self.size:
             return states[self.rank]
         raise BeginAgain(
-            f"the number of ranks has changed from {len(states)} to {self.size}, and what they saw of"
-            f" {divider} cannot be divided again: use ddpjob.data.DistributedBatchSampler"
+            f"the number of ranks has changed from {len(states)} to {self.size}, and {divider} cannot"
+            " divide the rest of the epoch anew: use ddpjob.data.DistributedBatchSampler"
         )
 
 
@@ -78,7 +78,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
-        """The batches that are left of an epoch. `states` has the positions of the former ranks.
+        """The remaining batches of an epoch. `states` has the positions of the former ranks.
 
         Raises:
             BeginAgain: The position cannot be restored.
@@ -90,9 +90,9 @@ class Tracker(ABC):
         self._resumed = True
 
     def _starts_workers_again(self) -> bool:
-        """Whether the next iteration starts workers that would have stayed without the interruption.
+        """Whether the next iteration starts workers that would have persisted if training had not been interrupted.
 
-        A DataLoader draws a seed for its workers. It draws none in further epochs if the workers stay.
+        A DataLoader draws a seed for its workers, but none in later epochs if the workers persist.
         """
         stay = getattr(self._loader, "persistent_workers", False) and getattr(self._loader, "num_workers", 0)
         return bool(stay) and self._resumed and getattr(self._loader, "_iterator", None) is None

@@ -18,7 +18,7 @@ from .tracker import BeginAgain, PositionError, Ranks, State, Tracker
 
 def tracker_of(loader: Iterable[Any], ranks: Ranks) -> Tracker:
     """The tracker for a loader."""
-    inner = getattr(loader, "__dict__", {}).get("base_dataloader", loader)  # Accelerate's loaders have it.
+    inner = getattr(loader, "__dict__", {}).get("base_dataloader", loader)  # Accelerate's loaders have one.
     if _stateful(inner):  # Accelerate's own loaders always have these methods, so the loader inside is asked.
         return StatefulTracker(loader, loader, ranks)
     if isinstance(inner, DataLoader):
@@ -79,7 +79,7 @@ class StatefulTracker(Tracker):
         return position | ({"ended": True} if getattr(fetcher, "ended", False) else {})
 
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
-        """The batches that are left of an epoch."""
+        """The remaining batches of an epoch."""
         name = type(self._holder).__name__
         own = self._ranks.own(states, name)
         if own["of"] != name:
@@ -91,11 +91,11 @@ class StatefulTracker(Tracker):
         return self._batches
 
     def go_on(self, state: State) -> None:
-        """Makes the loader begin its next epoch after a complete one. A data set does so by itself."""
+        """Makes the loader begin its next epoch after a complete one. A data set does that by itself."""
         if state["ended"] and not isinstance(self._holder, IterableDataset):
             with rng_preserved():
                 self._load(state)
-                # Has StatefulDataLoader make the iterator of the former epoch now, before the next epoch is set.
+                # Makes StatefulDataLoader create the iterator of the former epoch now, before the next epoch is set.
                 self._holder.state_dict()
 
     def _load(self, own: State) -> None:

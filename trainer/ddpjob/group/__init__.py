@@ -1,1 +1,1 @@
-"""Communication between the processes of a training, other than gradients."""
+"""Communication between the processes of a training run, other than gradients."""

@@ -1,4 +1,4 @@
-"""This process's place among the processes of a training, from the default process group."""
+"""This process's place among the processes of a training run, from the default process group."""
 
 import os
 
@@ -9,7 +9,7 @@ from ddpjob_rank.world import World
 
 
 def world_of_group(whose: str) -> World:
-    """This process's place. Without a process group, it is alone.
+    """This process's place in the process group. Without a group, the process is alone.
 
     Args:
         whose: What needs the group, for the message.

@@ -23,7 +23,7 @@ class DDPJobTracker(GeneralTracker):  # type: ignore[misc]  # mypy ignores the t
             accelerator.log({"loss": train_one_step(x, y)}, step=step)
         accelerator.end_training()
 
-    These are the finished step, the loss, and other numbers by name.
+    The values are the finished step, the loss, and other numbers by name.
     """
 
     name = "ddpjob"

@@ -22,7 +22,7 @@ class DDPJobCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
 
     def on_train_start(self, trainer: Any, _module: Any) -> None:
         """Reports the total number of steps, unless training has no end. The number is not known earlier."""
-        with suppress(Exception):  # Lightning cannot always estimate the total. This must not end training.
+        with suppress(Exception):  # Lightning cannot always estimate the total, but that must not end training.
             total = trainer.estimated_stepping_batches
             report(total=int(total) if 0 < total < math.inf else None)
 

@@ -1,7 +1,8 @@
 """Lets Lightning's Trainer resume and stop in a job with a checkpoint directory.
 
 Checkpoints that the program saves itself stay as they are. `fit` resumes from this job's newest checkpoint in the
-checkpoint directory, which is at least as new as the program's. `ckpt_path` counts only if there is none.
+checkpoint directory, which is at least as new as the program's. `ckpt_path` counts only if this job has no
+checkpoint.
 
 Lightning has no hook that comes after all other work of a step or an epoch, so this module wraps the methods that end
 them, and those that restore a checkpoint. The data resumes at the next batch. Lightning itself would begin the
@@ -62,7 +63,8 @@ class ResumeCallback(Callback):  # type: ignore[misc]  # mypy ignores the types 
         settings = read_settings(None, every_steps=None, every_seconds=None, keep=None)
         if stage != "fit" or ResumeCallback._used or settings.directory is None:
             return
-        if not isinstance(trainer.strategy, DDPStrategy | SingleDeviceStrategy):  # The ranks' states differ.
+        # With other strategies, the ranks' states differ.
+        if not isinstance(trainer.strategy, DDPStrategy | SingleDeviceStrategy):
             return
         ResumeCallback._used = True
         self._fit = _Fit(trainer, settings)
@@ -126,13 +128,13 @@ class _Fit:
     def begin(self) -> None:
         """Begins training, when the iterator over the data exists."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._handler)  # Lightning's own ends ranks at different steps.
+            signal.signal(signal.SIGTERM, self._handler)  # Lightning's own handler ends ranks at different steps.
         self._step = self._trainer.global_step
         if self._saved:
             self._saver.restore_random(self._saved)
         self._state.loaded = {}
         if any(map(is_zero, self._trainer.optimizers)):
-            self._saves = False  # Its state is gathered by a collective, but only rank 0 would save.
+            self._saves = False  # Only a collective can gather the optimizer's state, but rank 0 saves alone.
             return
         try:
             Named({NAME: self._state})
@@ -159,12 +161,12 @@ class _Fit:
     def _restored(self) -> None:
         """Called when all states are restored, before the iterator over the data is created."""
         self._state.ready = True
-        if self._saved:  # Only now there is a DDP model.
+        if self._saved:  # Only now is there a DDP model.
             arrange([(NAME, self._trainer.strategy.model)], self._saved.ranks[0].get("buckets") or {})
         self._iterated = random_state.capture()
 
     def _iterates(self, fetcher: Any) -> None:
-        """Called when the iterator over the epoch's data was created."""
+        """Called when the iterator over the epoch's data has been created."""
         loop = self._trainer.fit_loop
         if self._saved:
             if not all(hasattr(each, "load_state_dict") for each in loop._combined_loader.flattened):
@@ -174,7 +176,7 @@ class _Fit:
             self._iterated = random_state.capture()
 
     def _go_on(self, fetcher: Any, saved: Saved) -> None:
-        """Creates the iterator again, as in the saved training, and skips the batches that were seen.
+        """Creates the iterator again, as in the saved run, and skips the batches that were seen.
 
         Lightning has created it before calling `set_epoch`, so its workers have fetched batches of the first epoch.
         """
@@ -187,14 +189,16 @@ class _Fit:
         if batches and isinstance(fetcher, _PrefetchDataFetcher):
             for _ in range(batches):
                 next(fetcher)
-            fetcher.fetched -= batches  # The loop adds them.
+            fetcher.fetched -= batches  # The loop counts them again.
             if own:
                 random_state.restore(own["random"])
 
     def _after_batch(self) -> None:
         trainer = self._trainer
         if trainer.is_last_batch or trainer.global_step == self._step:
-            return  # The end of the epoch saves, and gradients that are being accumulated cannot be saved.
+            # After the last batch, the end of the epoch saves. While gradients are being accumulated, nothing can be
+            # saved.
+            return
         batches = trainer.fit_loop.epoch_loop.batch_progress.current.completed
         self._reached((trainer.current_epoch << EPOCH_BITS) + batches, trainer.current_epoch, batches)
 

@@ -1,9 +1,9 @@
 """Lets Hugging Face's Trainer resume and stop in a job. The Trainer's own checkpoints stay as they are.
 
 `Trainer.train` resumes from the newest complete checkpoint. If the program does not pass `resume_from_checkpoint`,
-only checkpoints of this job count; if it does, all checkpoints in `output_dir` count. Rank 0 chooses it for all
-ranks. If the job is told to stop, the Trainer saves after the same step on all ranks, and the program ends. This
-replaces the Trainer's just-in-time checkpoint, in which each rank acts on its own signal.
+only checkpoints of this job count; if it does, all checkpoints in `output_dir` count. Rank 0 chooses the checkpoint
+for all ranks. If the job is told to stop, the Trainer saves after the same step on all ranks, and the program ends.
+This replaces the Trainer's just-in-time checkpoint, in which each rank acts on its own signal.
 """
 
 import functools
@@ -37,7 +37,7 @@ Asked = str | os.PathLike[str] | bool | None
 """The values that a program passes as `resume_from_checkpoint`."""
 
 CHOICE_SECONDS = 1800.0
-"""How long the other ranks wait for rank 0 to choose a checkpoint. It reads some checkpoints for that."""
+"""How long the other ranks wait for rank 0 to choose a checkpoint. To choose, rank 0 reads some checkpoints."""
 
 
 def install(trainer: Any) -> None:
@@ -77,17 +77,17 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]  # mypy ignores the t
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Marks the checkpoint as one of this job."""
         if args.process_index == 0:
-            with suppress(OSError):  # It was saved somewhere else, or has been removed.
+            with suppress(OSError):  # The checkpoint was saved somewhere else, or has been removed.
                 mark(Path(args.output_dir) / f"checkpoint-{state.global_step}", os.environ.get(Env.UID, ""))
         reporting.report(checkpoint=state.global_step)
 
 
 _positions = itertools.count(1)
-"""The number of steps of this process. It rises even if the process trains twice."""
+"""Numbers the steps of this process. The numbers go on rising if the process trains twice."""
 
 
 def _resuming(train: Any) -> Any:
-    """`Trainer.train`, which resumes, and ends the program after a stop."""
+    """Wraps `Trainer.train` so that it resumes, and ends the program after a stop."""
     trained = set[Path]()
 
     @functools.wraps(train)
@@ -100,7 +100,7 @@ def _resuming(train: Any) -> Any:
             resume_from_checkpoint = _agreed_checkpoint(directory, resume_from_checkpoint)
         try:
             result = train(self, resume_from_checkpoint, trial, *args, **kwargs)
-        finally:  # From now on, nothing would act on a signal or a request.
+        finally:  # From now on, a signal or a request would have no effect.
             request.stops_no_more()
             on_save_request(None)
         if request.stop_noticed() and self.state.global_step < self.state.max_steps:

@@ -1,8 +1,8 @@
-"""Gives a resumed DistributedDataParallel model the gradient buckets that it had in the saved training.
+"""Gives a resumed DistributedDataParallel model the gradient buckets that it had in the saved run.
 
 DistributedDataParallel rearranges its buckets after its first backward pass, in the order in which the gradients
 arrived. With three or more ranks, the order of a sum depends on the layout of the buckets. So the first step after a
-resumption would differ in the last bits from the same step of an undisturbed training.
+resumption would differ in the last bits from the same step of an uninterrupted run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,10 +51,11 @@ def _parameters(ddp: DistributedDataParallel) -> list[nn.Parameter]:
 
 
 def _order(ddp: DistributedDataParallel) -> list[int]:
-    log: Any = ddp  # There is no public way to it.
+    log: Any = ddp  # DDP has no public way to get the order.
     known = log._get_ddp_logging_data()  # noqa: SLF001
     if not known.get(KNOWN) and next(ddp.parameters()).is_cpu:
-        log.logger.set_runtime_stats_and_log()  # Otherwise it is unknown after the first step. Waits for a GPU.
+        # Without this, the order is unknown after the first step. Only for CPUs: with a GPU, it would wait.
+        log.logger.set_runtime_stats_and_log()
         known = log._get_ddp_logging_data()  # noqa: SLF001
     text: str = known.get(KNOWN) or known.get(FIRST) or ""
     return [int(number) for number in text.replace(",", " ").split()]

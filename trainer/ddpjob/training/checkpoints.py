@@ -1,4 +1,4 @@
-"""`Checkpoints`: saves and resumes a program whose loop is not shaped by `Training`."""
+"""`Checkpoints`: saves and resumes a program that has its own loop, without `Training`."""
 
 import os
 from dataclasses import replace
@@ -89,7 +89,7 @@ class Checkpoints:
         """Saves if a checkpoint is due after this step; returns whether a save has begun.
 
         Not every save that is due begins: while the previous one is still being written, rank 0 skips it. The other
-        ranks, which have sent their part then, return True.
+        ranks have already sent their part by then, and return True.
 
         All ranks call this after each step. `step` is the number of finished steps, which has to rise. If the job was
         told to stop, this saves, and waits until the checkpoint is durable; after that `ddpjob.stop_requested()`

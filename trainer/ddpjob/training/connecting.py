@@ -1,4 +1,4 @@
-"""Opens the checkpoints of a training: connects the ranks, and lets signals stop all of them after the same step."""
+"""Opens the checkpoints of a training run: connects the ranks, and lets signals stop all after the same step."""
 
 import torch.distributed as dist
 from ddpjob_rank.console import say
@@ -13,11 +13,11 @@ from .saver import TrainingSaver
 
 _current: TrainingSaver | None = None
 _opened = 0
-"""How many trainings have begun in this process."""
+"""How many training runs have begun in this process."""
 
 
 def opened(whose: str, named: Named, settings: SaveSettings, *, step: str | None = None) -> TrainingSaver:
-    """Opens the saver of the training that begins now. It replaces the saver of an earlier training in this process.
+    """Opens the saver of the run that begins now. It replaces the saver of an earlier run in this process.
 
     Args:
         whose: The name of the class that the program has called, for messages.

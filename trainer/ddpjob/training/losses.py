@@ -1,4 +1,4 @@
-"""Reads the losses of a training without waiting for a GPU."""
+"""Reads the losses of a training run without waiting for a GPU."""
 
 import math
 from collections import deque
@@ -27,14 +27,15 @@ class Losses:
             self._leave_out(f"it has {loss.numel()} numbers, not one. Pass their mean: training.step(loss.mean())")
             return None
         if isinstance(loss, DTensor):
-            loss = loss.to_local()  # The whole value would take a collective.
+            loss = loss.to_local()  # Getting the whole value would need a collective.
         if loss.is_cpu:
             return self._known(step, loss)
         if loss.is_cuda:
             copy = torch.empty((), dtype=loss.dtype, pin_memory=True)
             copy.copy_(loss.detach().reshape(()), non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(loss.device))  # It may not be the present GPU.
+            # The loss may be on another GPU than the current one.
+            event.record(torch.cuda.current_stream(loss.device))
             self._coming.append((step, copy, event))
         return self.arrived()
 

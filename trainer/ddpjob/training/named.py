@@ -1,4 +1,4 @@
-"""The objects of a training whose state a checkpoint holds: models, optimizers, schedulers, and others, by name."""
+"""The objects of a training run whose state a checkpoint holds, by name: models, optimizers, schedulers, others."""
 
 import difflib
 import inspect
@@ -23,10 +23,10 @@ from .accelerated import is_accelerator, parts_of
 from .buckets import Orders, arrange, orders
 
 NAMED_DIFFERENCES = 3
-"""The most differences that a message names."""
+"""The largest number of differences that a message names."""
 
 MISSPELLED = 0.8
-"""How much a name of the program resembles one of the checkpoint, from 0 to 1, if one of the two is misspelled."""
+"""How similar, from 0 to 1, a name in the program and one in the checkpoint must be to count as a misspelling."""
 
 WRAPPERS = {DistributedDataParallel: "module", DataParallel: "module"}
 """The wrappers of a model, and the attribute under which each holds the model. torch.compile's is OPTIMIZED."""
@@ -90,7 +90,7 @@ class Named:
 
     @property
     def accumulating(self) -> bool:
-        """Whether gradients are being accumulated, so that no step ends here. Only an Accelerator tells."""
+        """Whether gradients are being accumulated, so that no step ends here. Only an Accelerator knows."""
         return bool(self._accelerators) and not all(each.sync_gradients for each in self._accelerators)
 
     def state(self) -> StateDict:
@@ -100,7 +100,7 @@ class Named:
     def check_finite(self, states: StateDict) -> None:
         """Checks the parameters that were finite at the beginning: they still have to be finite.
 
-        An object without a state in the checkpoint has nothing to check: a training may have got one more since then.
+        An object without a state in the checkpoint is not checked: it may have been added since then.
 
         Raises:
             DivergedError: A parameter is not finite.
@@ -123,7 +123,7 @@ class Named:
         for name in missing:
             if meant := _misspelled(name, unused):
                 raise ConfigError(
-                    f"the checkpoint has no state of {name}, but one of {meant}: did you mean {meant}? If the"
+                    f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? If the"
                     f" checkpoint has the wrong name, go on with it. If {name} is another object, give it a name that"
                     f" resembles {meant} less"
                 )
@@ -155,7 +155,7 @@ class UnwrappedModel:
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Restores the state."""
-        present = self._module.state_dict()  # It also has the versions of the modules.
+        present = self._module.state_dict()  # Also contains the versions of the modules.
         names = plain_names(self._module, present)
         present.update({name: state[plain_name] for name, plain_name in names.items()})
         self._module.load_state_dict(present)
@@ -250,7 +250,8 @@ def _load(name: str, value: Stateful, state: StateDict) -> None:
                 check_settings(value, state)
             # Most objects keep the tensors that they are given, which would keep the whole checkpoint in memory.
             value.load_state_dict(pytree.tree_map_only(Tensor, torch.clone, state))
-            if isinstance(value, Optimizer):  # Otherwise PyTorch may warn that its schedule is ahead of it.
+            # Otherwise PyTorch may warn that the optimizer's schedule is ahead of it.
+            if isinstance(value, Optimizer):
                 value._opt_called = True  # noqa: SLF001
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         kind = "optimizer" if isinstance(value, Optimizer) else type(value).__name__

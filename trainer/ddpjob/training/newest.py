@@ -34,7 +34,8 @@ def newest(directory: str | os.PathLike[str]) -> Path | None:
         OSError: The directory cannot be read, or there is no room for the copy.
     """
     place = checked_address(directory)
-    if isinstance(place, Path) and not place.exists():  # As at the first start of a program that creates it.
+    # This is normal at the first start of a program that creates the directory.
+    if isinstance(place, Path) and not place.exists():
         return None
     if isinstance(place, Path) and checkpoints_of_trainer(place):
         return newest_of_trainer(place).found

@@ -17,7 +17,7 @@ from ddpjob.checkpoint.encoding import StateDict, from_bytes, to_bytes
 from ddpjob.checkpoint.plain_values import plain
 
 PASSED_SECONDS = 10.0
-"""How long the state of a rank may take that has made further steps since, unless it is arriving."""
+"""How long to wait for the state of a rank that has already made further steps, unless the state is arriving."""
 
 SURVEY_SECONDS = 3.0
 
@@ -41,19 +41,19 @@ class StatePlace:
     def fits(self, other: "StatePlace") -> bool:
         """Whether another rank's state belongs to a save of rank 0 at this place.
 
-        A rank that has run out of batches waits at the end of its epoch. Rank 0 must not: there it has the model of
-        the epoch's end, but the other rank has batches left.
+        A rank that has run out of batches may be at the end of its epoch instead. Rank 0 may not, if another rank has
+        batches left: its model would be that of the epoch's end.
         """
         return self.position == other.position or (self.epoch == other.epoch and other.ends)
 
 
 def own_content(place: StatePlace, own: StateDict) -> bytes:
-    """A rank's own state, for rank 0."""
+    """Encodes a rank's own state, to be sent to rank 0."""
     return to_bytes({"place": astuple(place), "own": plain(own)})
 
 
 def no_content(place: StatePlace, problem: str) -> bytes:
-    """Lets rank 0 know that this rank's own state cannot be saved."""
+    """Encodes, for rank 0, the problem that this rank's own state cannot be saved."""
     return to_bytes({"place": astuple(place), "unsavable": problem})
 
 

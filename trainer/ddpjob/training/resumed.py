@@ -11,7 +11,7 @@ from .saver import Saved, TrainingSaver
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a training goes on.
+    """Where a training run resumes.
 
         training = ddpjob.Training(model=model, optimizer=optimizer, directory="checkpoints")
         if training.resumed:
@@ -25,14 +25,14 @@ class Resumed:
     epoch: int
     """The epoch in which training resumes, from 0. Log lines, messages and the status count from 1."""
     path: str
-    """The path or URL of the checkpoint. Ranks other than 0 receive replicated state from rank 0, and have none."""
+    """The path or URL of the checkpoint. Empty on ranks that receive replicated state from rank 0."""
     changes: tuple[str, ...] = ()
-    """What differs from the training that saved the checkpoint, in words: the number of processes, the number of
-    samples and the batch size of the loader, and objects of which only one of the two has a state."""
+    """What differs from the run that saved the checkpoint, in words: the number of processes, the number of samples
+    and the batch size of the loader, and objects of which only one of the two runs has a state."""
 
 
 def restore(named: Named, saved: Saved, saver: TrainingSaver, data: Mapping[str, int] | None = None) -> Resumed:
-    """Restores the named objects, and prints what differs from the training that saved the checkpoint.
+    """Restores the named objects, and prints what differs from the run that saved the checkpoint.
 
     `data` describes the loader, as `loader_parts.described` does.
 
@@ -52,8 +52,9 @@ def restore(named: Named, saved: Saved, saver: TrainingSaver, data: Mapping[str,
             warn(f"resumed: {sentence}")
         for sentence in changed:
             say(f"resumed: {sentence}")
-    epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)  # ddpjob-train saves no such number.
+    # Checkpoints of ddpjob-train have no "epoch".
+    epoch = saved.ranks[0].get("epoch", saved.state["position"][1] - 1)
     ranks = len(saved.ranks), saver.world.world_size
-    if ranks[0] != ranks[1]:  # It is printed where the random generators are seeded.
+    if ranks[0] != ranks[1]:  # This change is printed where the random generators are seeded.
         changed += ["the number of processes changed from {} to {}".format(*ranks)]
     return Resumed(saved.step, epoch, saved.location, (*missing, *changed))

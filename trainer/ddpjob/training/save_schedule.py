@@ -1,4 +1,4 @@
-"""Decides when a training saves, and under which names the states of its ranks meet."""
+"""Decides when a training run saves, and under which names rank 0 gathers the states of its ranks."""
 
 import math
 import time
@@ -19,7 +19,7 @@ class SaveSchedule:
     stop. Saves after steps and epochs need no agreement, unless ranks turn out to make different numbers of steps.
 
     Rank 0 gathers the ranks' own states under a name of the save: `agreed-` and the number of the order that all
-    ranks follow, `at-` and the position, or `own-` and a number, if the ranks do not agree. A rank may have several
+    ranks follow; `at-` and the position; or, if the ranks do not agree, `own-` and a number. A rank may have several
     names for a save.
     """
 
@@ -41,7 +41,7 @@ class SaveSchedule:
     def decide(self, position: int, step: int, *, ready: bool) -> Wish:
         """Returns what all ranks do at this position.
 
-        `ready`: whether this rank may wish to save, if it is time. A rank that does not write never is.
+        `ready`: whether this rank may ask for a save when one is due. Ranks that do not write must not.
         """
         if ready and not self._names and (self._missed or time.monotonic() >= self._wishes_at):
             self._missed = False
@@ -95,7 +95,7 @@ class SaveSchedule:
         self._missed = True
 
     def _own_name(self) -> str:
-        """A name that another rank may have, too, so that rank 0 notices at once that it is elsewhere."""
+        """A name that other ranks may use, too, so that rank 0 notices immediately if they are at other steps."""
         self._own_names += 1
         return f"own-{self._own_names}"
 
@@ -106,7 +106,7 @@ class SaveSchedule:
         return ends and self._settings.every_seconds is None
 
     def _time_of_next(self) -> float:
-        """When this rank wishes the next save; infinity if the program does not save after a number of seconds."""
+        """When this rank asks for the next save; infinity if the program does not save after a number of seconds."""
         every = self._settings.every_seconds
         if every is None:
             return math.inf

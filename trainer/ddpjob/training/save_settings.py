@@ -1,4 +1,4 @@
-"""Where and when a training saves: arguments win over the job's environment."""
+"""Where and when a training run saves: arguments win over the job's environment."""
 
 import os
 from collections.abc import Mapping
@@ -39,7 +39,8 @@ class SaveSettings:
     stop_seconds: float = GRACE_SECONDS * STOP_SHARE
     """How long rank 0 waits for the other ranks' states if the job is to stop."""
     waits: bool = False
-    """Whether a save waits until the previous one is written. Otherwise it is skipped, and made up for afterwards."""
+    """Whether a save waits until the previous one is written. If not, the save is skipped, and made up for
+    afterwards."""
     start_over: bool = False
     """Whether to begin at step 0 if no checkpoint can be used."""
     retry_seconds: float = PATIENCE_SECONDS
@@ -90,7 +91,7 @@ def read_settings(
 
 
 def stop_seconds(env: Mapping[str, str]) -> float:
-    """How long rank 0 waits for the other ranks' states if the job is to stop: a part of its grace period."""
+    """How long rank 0 waits for the other ranks' states if the job is to stop: a part of the job's grace period."""
     grace = env.get(Env.GRACE_PERIOD_SECONDS, "")
     return (int(grace) if grace.isdecimal() else GRACE_SECONDS) * STOP_SHARE
 

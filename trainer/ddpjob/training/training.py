@@ -30,11 +30,11 @@ EPOCH_BITS = 40
 
 
 MOST_BATCHES = 100
-"""After this many batches without a call of `step`, a warning says what it is for."""
+"""After this many batches without a call of `step`, a warning says what `step` is for."""
 
 
 class Training:
-    """A training that resumes, saves beside the loop, and stops when it is told to.
+    """A training run that resumes, saves while the loop goes on, and stops when it is told to.
 
         training = ddpjob.Training(model=model, optimizer=optimizer, loader=loader, directory="checkpoints")
         for epoch in training.epochs(10):
@@ -177,8 +177,8 @@ class Training:
                 if self._stopped:
                     raise SystemExit(ExitCode.SAVED_AND_STOPPED)
                 self._finish_epoch(last=self._epoch + 1 == total)
-        finally:  # Also after a break: nothing would act on a signal any more.
-            if loop == self._loops:  # In a notebook, a former loop may end when another one has begun.
+        finally:  # Also after a `break`: from then on, a signal would have no effect.
+            if loop == self._loops:  # In a notebook, an earlier loop may end after another has begun.
                 self._saver.stop_listening()
 
     def batches(self) -> Iterator[Any]:
@@ -203,7 +203,8 @@ class Training:
         for batch in self._loader.batches(self._epoch):
             if self._saver.saves and not self._tried:
                 self._tried = True
-                self._loader.state()  # If it cannot be saved, this is an error now, and not at the first save.
+                # If the position cannot be saved, this raises the error now rather than at the first save.
+                self._loader.state()
             before, batches_per_step = self._step, batches_per_step + 1
             yield batch
             if self._step == before:  # Gradients are being accumulated.
@@ -217,7 +218,7 @@ class Training:
         if not batches_per_step and self._in_epoch and self._saver.world.leads:
             say(
                 f"no batch of epoch {self._epoch + 1} is left, because the checkpoint was saved after its last batch:"
-                " the loop over batches() ends at once"
+                " the loop over batches() ends immediately"
             )
 
     def step(self, loss: SupportsFloat | None = None, **metrics: SupportsFloat) -> None:
@@ -277,7 +278,7 @@ class Training:
         }
 
     def _end_batches(self) -> None:
-        """Keeps what may change until the end of the epoch, but belongs to a save of ranks that have batches left."""
+        """Keeps what may change before the epoch ends, for a save with ranks that still have batches."""
         if self._saver.saves and not self._saver.world.alone:
             self._after_batches = {
                 "epoch": self._epoch,
@@ -305,7 +306,7 @@ class Training:
             raise SystemExit(ExitCode.SAVED_AND_STOPPED)
 
     def _between_steps(self) -> None:
-        """Does the same without a loader, when the program calls `ddpjob.stop_requested` in an epoch."""
+        """Like `_after_step`, without a loader. Runs when the program calls `ddpjob.stop_requested` in an epoch."""
         if self._random_of_epoch is not None and not self._stopped:
             self._check_loss()
             position = (self._epoch << EPOCH_BITS) + self._in_epoch
@@ -325,7 +326,8 @@ class Training:
         if not self._in_epoch:
             self._warn_without_steps(f"in epoch {self._epoch + 1}")
         self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
-        self._total = 0  # It is reported anew in the next epoch: a resumed one may have had another batch size.
+        # The total is reported anew in the next epoch: a resumed epoch may have had another batch size.
+        self._total = 0
         if last:
             reporting.report(total=self._step)
         if (loss := self._losses.arrived()) is not None:

@@ -37,18 +37,18 @@ def on_save_request(callback: Callable[[], None] | None) -> None:
                 torch.save(model.state_dict(), "model.pt")
                 ddpjob.report(checkpoint=step)
 
-    It is called in rank 0's process only. If other ranks have to save as well, it has to make all of them save after
-    the same step. It must return soon, so it only notes the request. The request is fulfilled once
-    `report(checkpoint=…)` names the last step that was finished when the request came, or a later step. A later
-    `callback` replaces an earlier one; None means that this process no longer saves on request. Without a supervisor,
-    `callback` is never called.
+    The function is called in rank 0's process only. If other ranks have to save as well, the program must make all of
+    them save after the same step. The function must return soon, so it only notes the request. The request is
+    fulfilled once `report(checkpoint=…)` names the last step that was finished when the request came, or a later
+    step. A later `callback` replaces an earlier one; None means that this process no longer saves on request. Without
+    a supervisor, `callback` is never called.
     """
     global _callback, _pipe  # noqa: PLW0603  (a process has one supervisor)
     _callback = callback
     path = Path(f"{os.environ[Env.HEARTBEAT]}{PIPE}") if Env.HEARTBEAT in os.environ else None
     if path is None or (callback is None) == (_pipe is None):
         return
-    with contextlib.suppress(OSError):  # The program runs without it.
+    with contextlib.suppress(OSError):  # The program also runs without the pipe.
         path.unlink(missing_ok=True)
         if _pipe is not None:
             os.write(_pipe, OVER)
