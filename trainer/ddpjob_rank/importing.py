@@ -58,7 +58,7 @@ class _OnceImported(MetaPathFinder):
 
 
 def _act_after(loader: Any, acts: Sequence[Act]) -> None:
-    """Makes `loader` call `acts` after executing the module. Changes the loader itself, as other code uses it."""
+    """Makes `loader` call `acts` after it has run the module. Changes `loader` itself, because other code uses it."""
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

@@ -7,7 +7,7 @@
     anything else       10 T, at least 600 s          10 L, at least 600 s, at most 3600 s
 
 The time starts again with each step, and during a save, an evaluation or another activity that takes long with each
-report that it goes on. F is the time that the job's first step has taken at most, in any attempt of the same size,
+report that it goes on. F is the longest time that the job's first step has taken in any attempt of the same size,
 image and start method. At the first start it is unknown, and a slow start (data is loaded, kernels are compiled)
 cannot be told from a hang: without T there is no limit then. firstStepTimeoutSeconds, if set, is the limit of each
 first step. "Anything else" is a save, an evaluation, the time after the last step, and any activity to which a
@@ -15,8 +15,8 @@ program gives a name.
 
 Until ten pauses are known, L is 1800 s. For a silent program it is twice the time of the first step, or 10 G if that
 is more. A program is silent if it does not report its evaluations (ddpjob-train reports them): in its first
-evaluation a silent program looks as if it hung. If an evaluation is only heard, by `eval()` of the model and by its
-batches, the program counts as silent. Reports of saves do not count, because they show nothing about evaluations.
+evaluation a silent program looks as if it hung. If an evaluation is only detected, by `eval()` of the model and by
+its batches, the program counts as silent. Reports of saves do not count, because they show nothing about evaluations.
 What is learned may be too short: each stall doubles it, so that a program that is only slow is not ended again and
 again. The learned limits and their doublings are kept for the pods of later attempts.
 

@@ -24,7 +24,7 @@ MAX_PORT = 65535
 
 
 def restart_of_torchrun() -> str:
-    """How often torchrun has started the processes again: it may give them the store of the former ones."""
+    """How many times torchrun has restarted the processes. They may then get the former processes' store."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 

@@ -51,7 +51,7 @@ class Report:
     node: int | None = None
     """The node's number, which is given only if ranks follow placement."""
     waited: bool = False
-    """Whether it waited in a collective until its timeout."""
+    """Whether the process waited in a collective until the timeout."""
     counted_steps: int | None = None
     """How many steps the attempt had finished, if steps are only counted."""
 

@@ -32,8 +32,8 @@ GETPASS = "getpass.py"
 """Python's module that asks for passwords."""
 
 NOT_WHOLE = (
-    "the file is incomplete: its writer was ended or had no room, or another rank still writes it. Write it under"
-    " another name, on rank 0 only, then rename it (os.replace); remove this file, or load an older one"
+    "the file is incomplete: its writer was killed or had no room, or another rank is still writing it. Write it"
+    " under another name, on rank 0 only, then rename it (os.replace); remove this file, or load an older one"
 )
 
 
@@ -228,7 +228,7 @@ be from anybody."""
 
 
 def known_mistake(error: BaseException) -> TrainerError | None:
-    """The error as one line with its place and advice, if it matches TRAPS or concerns a module; otherwise None."""
+    """The error as one line with its place and advice, if it matches TRAPS or names a missing module; else None."""
     if hidden := hidden_module(error, sys.path[0]):
         return hidden
     if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
@@ -299,7 +299,7 @@ def _on_a_cluster() -> bool:
 
 
 def _is_of_another_node(error: FileNotFoundError) -> bool:
-    """Whether another node may have the file. All nodes say the same of it: the operator compares their errors."""
+    """Whether another node may have the file. All nodes get the same answer, because the operator compares errors."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     starts_a_program = frame.f_globals.get("__name__") == "subprocess"
     several = os.environ.get(Env.NNODES, "1") != "1"

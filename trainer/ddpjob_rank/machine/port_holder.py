@@ -23,10 +23,7 @@ def holder_of(port: int) -> str:
 
 
 def is_held_by_kin(port: int) -> bool:
-    """Whether a process that this one's parent has started, or a descendant of it, has the port.
-
-    Also if no process has it any more: then nobody else is known to have had it.
-    """
+    """Whether the port belongs to a descendant of this process's parent, or to nobody any more."""
     owners = dict(_sockets(port))
     pid, parent = _process_with(owners), os.getppid()
     if pid is None:

@@ -98,7 +98,7 @@ def _by_node(cores: Sequence[Core]) -> list[list[Core]]:
 def _divided(sockets: list[list[list[Core]]], ranks: int) -> list[Cpus]:
     """Assigns ranks to sockets, then to NUMA nodes of the socket.
 
-    With fewer ranks than these, a rank gets several.
+    If there are fewer ranks than sockets or nodes, a rank gets several of them.
     """
     wholes = [[core for node in socket for core in node] for socket in sockets]
     if ranks < len(sockets):

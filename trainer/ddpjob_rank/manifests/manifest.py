@@ -55,7 +55,7 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not SHARD.fullmatch(self.name) or not 0 <= self.size < GREATEST:
-            raise ValueError("it names a shard that cannot be one")
+            raise ValueError("a shard in it has an impossible name or size")
 
 
 @dataclass(frozen=True, slots=True)

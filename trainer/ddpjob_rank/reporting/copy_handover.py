@@ -16,12 +16,12 @@ SOCKET = ".copy"
 """The suffix of the socket."""
 
 KEEP, DROP, ASK = b"keep", b"drop", b"ask"
-"""The first words of messages. An attempt follows; after KEEP, also the checkpoint's location. With KEEP come the two
-descriptors, with ASK the descriptor of a socket for the answer: the location and the two descriptors."""
+"""The first words of messages. The attempt's number follows; after KEEP, also the checkpoint's location. With KEEP
+come the two descriptors, with ASK the descriptor of a socket for the answer: the location and the two descriptors."""
 
 MESSAGE_BYTES, FILES_BYTES = 64 * 1024, socket.CMSG_LEN(2 * array("i").itemsize)
 ANSWER_SECONDS = 5.0
-"""How long a supervisor may take, which usually answers within milliseconds."""
+"""How long a supervisor may take to answer. Usually it answers within milliseconds."""
 
 
 def available() -> bool:
@@ -50,7 +50,7 @@ def ask() -> tuple[str, int, int] | None:
         location, files = received(mine)
         if len(files) == 2:  # noqa: PLR2004  (state and manifest)
             return location.decode(errors="replace"), *files
-        for file in files:  # This process may not open as many files.
+        for file in files:  # The limit on open files was reached, so one is missing.
             os.close(file)
     return None
 

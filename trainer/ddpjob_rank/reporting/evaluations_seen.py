@@ -1,6 +1,6 @@
-"""Hears evaluations of a program that does not report them: between the model's `eval()` and its next step.
+"""Detects the evaluations of a program that does not report them: from the model's `eval()` to its next step.
 
-Each batch that the program fetches from a DataLoader meanwhile, and each move of a progress bar, shows that the
+Each batch that the program fetches from a DataLoader in this time, and each move of a progress bar, shows that the
 evaluation goes on. Only the model whose optimizer is counted is followed: a teacher or a frozen layer may be in
 evaluation mode while the program trains.
 """
@@ -24,7 +24,7 @@ ITERATOR = "_BaseDataLoaderIter"
 
 
 def install() -> None:
-    """Hears evaluations from now on, if this process has a supervisor."""
+    """Detects evaluations from now on, if this process has a supervisor."""
     if Env.HEARTBEAT in os.environ:
         once_imported(MODULES, _watch)
 
@@ -42,7 +42,7 @@ def _watch(modules: ModuleType) -> None:
 
 
 class HeardEvaluation:
-    """What is heard of an evaluation. Outside of it, loaders run as PyTorch has made them."""
+    """An evaluation that was detected. PyTorch's loaders are changed only while it lasts."""
 
     def __init__(self) -> None:
         self._model: weakref.ref[Any] | None = None
@@ -67,7 +67,7 @@ class HeardEvaluation:
         iterator.__next__, self._watches = watched, True
 
     def goes_on(self) -> bool:
-        """Whether an evaluation goes on; reports it then."""
+        """Whether an evaluation is going on. If so, reports that."""
         model = self._model() if self._model else None
         if model is None or last_step() != self._step:
             return False

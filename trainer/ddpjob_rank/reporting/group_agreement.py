@@ -45,7 +45,7 @@ def agreement_of_group(key: str, function: str, other_store: Any = None) -> Agre
     if agreement:
         agreement.close()
     agreement = _new(c10d, store, key, function)
-    # If nobody else keeps it alive, the store of rank 0 no longer listens on its port.
+    # A weak reference, so that rank 0's store stops listening on its port when nobody else uses it.
     _agreements[key] = agreement, weakref.ref(store) if store is not None else None
     return agreement
 
@@ -72,8 +72,9 @@ def _new(c10d: Any, store: Any, key: str, function: str) -> Agreement:
     here = os.environ.get(Env.WORLD_SIZE) == os.environ.get(Env.LOCAL_WORLD_SIZE) == str(size)
     return Agreement(
         store,
-        # The store may also serve a former group, whose leader must not be taken for this group's: one of this
-        # process, or of the processes that torchrun has started again, beside whose store its own goes on.
+        # The store may also hold the address of a former group's leader, which must not be taken for this group's:
+        # the leader of an earlier group of this process, or of the group before torchrun's restart, which keeps the
+        # store.
         f"ddpjob/agreement/{key}/{restart_of_torchrun()}/{_made.get(key, 0)}",
         hosts=[LOOPBACK] if here else [*_hosts(store, leads=rank == 0)] if size > 1 else [],
         rank=rank,

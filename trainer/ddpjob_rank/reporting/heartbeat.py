@@ -63,7 +63,8 @@ class Record:
     counted: float = math.nan
     """0 if the program reports its steps; otherwise COUNTED or COUNTED_ANEW."""
     activity_at: float = math.nan
-    """When the program last reported its activity, by the same clock. It may report one that goes on again."""
+    """When the program last reported its activity, by the same clock. It may report the same activity again while
+    that goes on."""
     announces: float = math.nan
     """1 if the program has announced, at least once, an activity that takes long between two steps."""
     total_steps: float = math.nan

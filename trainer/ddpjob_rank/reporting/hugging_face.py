@@ -18,7 +18,8 @@ from .teller import EVALUATION, TRAINING
 
 TRAINER = "transformers.trainer"
 LIBRARY = "ddpjob.integrations.transformers"
-"""Lets the Trainer resume and stop. The module needs torch, which transformers.trainer has imported by then."""
+"""The module that lets the Trainer resume and stop. It needs torch, which transformers.trainer has imported by
+then."""
 
 ROUNDING = 1e-6
 """The tolerance for `state.epoch`, in epochs, because the Trainer computes it as a sum of fractions."""

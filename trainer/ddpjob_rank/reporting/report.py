@@ -120,7 +120,7 @@ def activity(name: str) -> Iterator[None]:
     finally:
         if teller and before:
             now = time.monotonic()
-            teller.begin(before, now, heard=True)  # The program may not have reported it itself.
+            teller.begin(before, now, heard=True)  # Not necessarily an activity that the program reported itself.
             teller.write(now)
 
 
@@ -289,7 +289,7 @@ def is_at_hand(value: object) -> bool:
 
 def _number(name: str, value: SupportsFloat) -> float | None:
     """Converts a number to a float, which may be NaN or infinite; None, with a warning, if it cannot be reported."""
-    if type(value) is float:  # Most are: it saves the rest.
+    if type(value) is float:  # Most values are floats, and skip the rest.
         return value
     if not is_at_hand(value):
         warn_once(

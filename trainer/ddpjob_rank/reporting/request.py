@@ -101,7 +101,7 @@ _agreeing: Any = None
 """The module group_agreement, once there is a group."""
 _agreement: object = None
 _calls = 0
-"""How often this rank has called `stop_requested` in its group."""
+"""How many times this rank has called `stop_requested` in its group."""
 _before: dict[signal.Signals, Any] = {}
 """The handlers that the signals had before the first call."""
 
@@ -148,8 +148,8 @@ def _agreed() -> bool:
     return agreement.reached(_calls) is _agreeing.Wish.STOP
 
 
-# A forked child, such as one of multiprocessing, is ended by SIGTERM, and its parent waits for its end. So SIGTERM
-# must have its former handler there, also if it comes before that is restored.
+# A parent ends a forked child, such as one of multiprocessing, with SIGTERM, and waits for its end. So in the child,
+# SIGTERM must have its former handler, even if the signal comes before that handler is restored.
 def _hold() -> None:
     if signal.getsignal(signal.SIGTERM) is _note:
         _masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}))
@@ -167,6 +167,6 @@ def _give_back() -> None:
 
 
 _masks: list[set[int]] = []
-"""The signals that the thread that forks had blocked."""
+"""The signals that were blocked in the forking thread."""
 
 os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_give_back)

@@ -27,7 +27,7 @@ def attach() -> bool:
     if attached != os.environ.get(Env.RANK) or not os.isatty(STDIN):
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123  (pathlib is not needed otherwise)
             os.dup2(nothing.fileno(), STDIN)
-        # The same line runs on all ranks: where there is no terminal, it does nothing.
+        # All ranks come to the same `breakpoint()`, which does nothing where there is no terminal.
         os.environ["PYTHONBREAKPOINT"] = "0"
         once_imported("pdb", _go_on)
         return False
@@ -35,7 +35,8 @@ def attach() -> bool:
     sys.stderr.flush()
     for output in (STDOUT, STDERR):
         os.dup2(STDIN, output)
-    with contextlib.suppress(OSError):  # Then the rank is not told when the size of the terminal changes.
+    # If this fails, the rank does not notice when the size of the terminal changes.
+    with contextlib.suppress(OSError):
         fcntl.ioctl(STDIN, termios.TIOCSCTTY, 0)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)

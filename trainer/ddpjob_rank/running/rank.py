@@ -86,8 +86,8 @@ def _exit_code_of(program: Program) -> int:
 def _let_handlers_raise_nothing() -> None:
     """Suppresses exceptions of signal handlers from now on, because the program's exit code is already decided.
 
-    Threads that are not daemons may still run for long, and this process waits for them. A handler that raises an
-    exception can no longer end this wait; SIGKILL can.
+    Threads that are not daemons may still run for a long time, and this process waits for them. A handler that raises
+    an exception can no longer end this wait; SIGKILL can.
     """
     for number in signal.valid_signals():
         handler = signal.getsignal(number)

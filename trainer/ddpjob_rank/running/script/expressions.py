@@ -26,7 +26,7 @@ class Function:
     file: str
     parameters: Sequence[str] = ()
     others: Sequence["Function"] = ()
-    """The functions that may have this name instead, as the program may not have come to this definition."""
+    """The functions that may have this name instead, because Python may have skipped this definition."""
 
 
 ENVIRON = object()

@@ -241,10 +241,10 @@ class _Reader(Values):
         self._bind(node.name, Function(node.body, self.names, self.file, parameters))
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._bind(node.name, UNKNOWN)  # A call of it runs nothing yet.
+        self._bind(node.name, UNKNOWN)  # Calling it does not run its body.
 
     def _bind(self, name: str, value: Any) -> None:
-        """Gives a name to a function, a module or what is in it. If Python may not come here, it may have another."""
+        """Gives a name to a value, or to several possible values if Python does not certainly reach this line."""
         known = self.names.get(name, value)
         if not self.certain and known is not value:
             if isinstance(value, Function) or isinstance(known, Function):
