@@ -71,7 +71,7 @@ def supervise(
         TrainerError: The control port is in use, this node is not fit for training, or other nodes are lost.
     """
     check_temporary()
-    with recorded(os.environ) as history:  # Before any child is started, so that what it prints is heard.
+    with recorded(os.environ) as history:  # First, so that the output of all children is recorded.
         wanted = None if start_method == COLD else _preload(program, preload, start_method)
         zygote = None if wanted is None else start_zygote(wanted)
         output.print_in_threads()

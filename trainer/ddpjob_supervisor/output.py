@@ -74,7 +74,7 @@ class Unwaited(io.TextIOBase):
                 self._lines.popleft()
                 if self._dropped and not self._lines:
                     missing = counted(self._dropped, "line")
-                    self._lines.append(f"warning: {missing} missing here: nobody read this log in time\n".encode())
+                    self._lines.append(f"warning: {missing} missing here: this log was not read in time\n".encode())
                     self._dropped = 0
                 self._behind = self._behind and bool(self._lines)
                 self._changed.notify_all()

@@ -74,7 +74,7 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_is_missing_is_said(
         pipe.out.flush()
     assert time.monotonic() - begun < patience(2.0)
     pipe.read(filled)
-    expected = "line 0\nline 1\nline 2\nwarning: 47 lines missing here: nobody read this log in time\n"
+    expected = "line 0\nline 1\nline 2\nwarning: 47 lines missing here: this log was not read in time\n"
     assert pipe.read(len(expected)) == expected
     wait_for("all to be printed", lambda: not pipe.out._lines)
     os.set_blocking(pipe.reader, False)

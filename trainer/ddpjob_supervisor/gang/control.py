@@ -18,8 +18,8 @@ from .rendezvous import RELEASE, Rendezvous
 from .settings import Settings
 
 STRANGERS = 64
-"""How many connections may be open, in addition to one per node, that have sent something but not yet proved
-themselves."""
+"""How many connections whose callers have sent something, but not yet proved themselves, may be open in addition to
+one per node."""
 
 BACKLOG = 512
 """How many connections, in addition to one per node, may wait in the kernel while this process gets no CPU.
@@ -45,7 +45,7 @@ async def control_port(
     try:
         listening = listen_on(settings.listen, settings.control_port, BACKLOG + settings.nodes)
     except OSError as error:
-        of_the_job, by_hand = "DDPJOB_CONTROL_PORT (spec.network.controlPort)", "MASTER_PORT, beside which it is"
+        of_the_job, by_hand = "DDPJOB_CONTROL_PORT (spec.network.controlPort)", "MASTER_PORT: this port follows it"
         other = of_the_job if settings.in_a_job else by_hand
         raise PortTakenError(
             f"cannot listen on port {settings.control_port} for the other supervisors:"

@@ -2,7 +2,7 @@
 
 Pure: its methods receive an event and the time of the event, and put the messages to be sent into an outbox. Each
 event (`joined`, `left`, `said`, `found_stalled`, `blamed`, `tick`) is recorded first; then `_advance` leaves the
-present state if it is over. The module `states` defines the states.
+present state if that is over. The module `states` defines the states.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -42,7 +42,7 @@ ANSWERING_SECONDS = 5.0
 """How long all ranks may take to report what they are doing. Usually it is less than a second."""
 
 PATIENT_SECONDS = 5.0
-"""For how long the wait for nodes that people start by hand is not logged."""
+"""How long to wait for nodes that people start by hand before the wait is logged."""
 
 AGAIN_SECONDS = 2.0
 """Seconds until this supervisor announces itself again to supervisors that did not answer: they were busy or
@@ -106,7 +106,7 @@ class CoordinatorService:
         await self._announce()
 
     async def _announce(self) -> None:
-        """Sends rank 0's address to each supervisor that has not answered yet, and may have only the old one."""
+        """Sends rank 0's address to each supervisor that has not answered, and so may have only the old address."""
         announce = Announce(self._settings.uid, self._settings.incarnation, f":{self._listening_on}")
         asked, self._silent = self._silent, ()
         answers = await asyncio.gather(*(announce_to(address, announce, self._settings) for address in asked))
@@ -172,7 +172,7 @@ class CoordinatorService:
         self.on_beats(attempt, self.coordinator.members[node].beats)
         if self.coordinator.current.progressed and attempt > self._stepped and not self._settings.attached:
             self._stepped = attempt
-            self._stalls.look(time.monotonic(), self.beats())  # The attempt may end before the next regular look.
+            self._stalls.look(time.monotonic(), self.beats())  # The attempt may end before the next regular check.
             self._keep(self._stalls.learned)
 
     def _refusal(self, hello: Hello) -> Refused | None:
@@ -185,7 +185,7 @@ class CoordinatorService:
         return None
 
     async def finish(self) -> None:
-        """Waits until the coordinator has decided why the attempt ended, as the others need its instructions."""
+        """Waits until the coordinator has decided why the attempt ended, because the others need its instructions."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENT_SECONDS):
                 while self.coordinator.phase in ENDING:
@@ -239,7 +239,7 @@ class CoordinatorService:
         self._note_stopped(stopped_ranks(beats, coordinator.current.ring.in_words))
         if self._settings.attached:
             return
-        silent = {"attempt": coordinator.attempt, "activity": STARTING}  # A rank that runs and has reported nothing.
+        silent = {"attempt": coordinator.attempt, "activity": STARTING}  # For ranks without a report.
         running = {rank: silent for member in members for rank in member.running}
         stalled = self._stalls.look(now, running | beats)
         if stalled is not None:
@@ -251,7 +251,7 @@ class CoordinatorService:
         self._keep(self._stalls.learned)
 
     def _note_stopped(self, message: str) -> None:
-        """Notes which ranks are stopped, and logs it whenever that changes."""
+        """Records which ranks are stopped, and logs every change."""
         current = self.coordinator.current
         if message and message != current.stopped:
             warn(message)
@@ -341,7 +341,8 @@ class CoordinatorService:
         observations, named = self.coordinator.observations(), self.coordinator.current.ring.in_words
         rank, message = blame(observations, self._settings.nodes * self._settings.processes, named)
         warn(f"stalled: {message}")
-        # Counted steps may begin anew in each attempt: as steps they would look like a crash loop.
+        # Counted steps may start from 1 in each attempt. If they were taken for step numbers, this would look like a
+        # crash loop.
         seen = [observation.step for observation in observations.values() if not observation.counted]
         steps = [step for step in seen if step is not None]
         self.coordinator.blamed(rank, message, min(steps, default=None), self._now())

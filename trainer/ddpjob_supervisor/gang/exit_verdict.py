@@ -22,7 +22,7 @@ class Membership(Enum):
     FOLLOWING = "following"
     """The coordinator decides, and may start another attempt."""
     LEAVING = "leaving"
-    """The supervisor itself: it was told to stop, and exits. If its ranks are done, it reports that before."""
+    """The supervisor itself: it was told to stop, and exits. If its ranks are done, it reports that first."""
     DISMISSED = "dismissed"
     """The supervisor itself: the coordinator has sent Farewell. It exits with its ranks' exit code."""
 

@@ -40,7 +40,7 @@ mistaken for the supervisor that made the seals."""
 
 
 class LinkLostError(Exception):
-    """A connection over the control port."""
+    """The connection to the other supervisor is lost."""
 
 
 class TcpLink:

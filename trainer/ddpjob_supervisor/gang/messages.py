@@ -63,7 +63,7 @@ class End(_Strict, frozen=True):
     exception: str | None = None
     step: int | None = None
     counted_steps: int | None = None
-    """How many steps it had finished in this attempt, if steps are only counted; then `step` is None."""
+    """How many steps the rank had finished in this attempt, if steps are only counted; then `step` is None."""
     begun: dict[str, int] = {}
     """How many collectives the rank had begun, by group and backend. Known only for a rank that failed in NCCL."""
     waited: str = ""

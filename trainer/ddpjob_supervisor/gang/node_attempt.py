@@ -152,7 +152,7 @@ class NodeAttempt:
             return {}
         # In the address of rank 0's own node, the host is an empty string.
         hosts = [address.rpartition(":")[0].strip("[]") for address in members.values()]
-        with contextlib.suppress(TimeoutError, ValueError):  # The latter: a host name that is none.
+        with contextlib.suppress(TimeoutError, ValueError):  # ValueError: a host name is not valid.
             async with asyncio.timeout(NAME_SECONDS):
                 name = await in_thread(_interface_for_gloo, node.rendezvous.master_addr, self.start.port, hosts)
                 if name and node.settings.node == 0 and self.start.attempt == 1:
@@ -165,7 +165,7 @@ class NodeAttempt:
         node, start = self._node, self.start
         env = {**spec.env, **extra, Env.ATTEMPT: str(start.attempt), Env.HEARTBEAT: str(node.heartbeats.path(local))}
         if start.check:
-            env.pop(Env.ATTACH, None)  # The terminal is for the program, and the end of its first user closes it.
+            env.pop(Env.ATTACH, None)  # The terminal is for the program, and is closed when its first user ends.
         if node.settings.master_addr:
             env |= {Env.MASTER_ADDR: node.rendezvous.master_addr, Env.MASTER_PORT: str(start.port)}
         seconds = start.past.mean_time_to_failure
@@ -255,7 +255,7 @@ def _interface_for_gloo(master: str, port: int, hosts: Sequence[str]) -> str:
 def _with_step(end: End, beat: Beat | None) -> End:
     """Adds to the end of a failed rank the last step that the rank reported, unless the end already has a step.
 
-    If steps are only counted, adds how many it had finished in this attempt, unless that is unknown.
+    If steps are only counted, adds how many the rank had finished in this attempt, unless that is unknown.
     """
     if not end.cause or end.step is not None or beat is None or beat.step is None:
         return end

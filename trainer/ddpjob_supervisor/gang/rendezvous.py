@@ -26,7 +26,7 @@ SOONEST_SECONDS, LATEST_SECONDS = 0.05, 1.0
 last."""
 
 PATIENT_SECONDS = 5.0
-"""For how long a wait is not logged."""
+"""How long to wait before the wait is logged."""
 
 MUTE_SECONDS = 45.0
 """How long an address may neither accept nor refuse connections before it counts as cut off. (A reachable machine on

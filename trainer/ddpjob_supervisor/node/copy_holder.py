@@ -1,6 +1,7 @@
 """Holds the copy of the newest checkpoint that rank 0 has handed over, and gives it to rank 0 of the next attempt.
 
-Only to that attempt: if rank 0 was on another node in between, or did not ask, a newer checkpoint may exist.
+Only that attempt gets the copy: if rank 0 was on another node in between, or did not ask, there may be a newer
+checkpoint.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ class HeldCopy:
     """The files of a copy, by their descriptors."""
 
     attempt: int
-    """The last attempt that has handed it over or got it."""
+    """The last attempt that handed over the copy or received it."""
     location: bytes
     files: tuple[int, ...]
 

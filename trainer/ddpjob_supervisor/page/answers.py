@@ -1,6 +1,6 @@
 """Answers requests to the status port.
 
-Anyone who can reach the port may send some, so all is bounded and read-only.
+Anyone who can reach the port may send requests, so everything is bounded and read-only.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ PREFIX = "ddpjob_trainer_"
 NAME_LENGTH = 64
 """The longest name of a metric of the program that is shown."""
 CAUSES = 32
-"""How many causes are told apart. A program's own failure report may contain any word as its cause."""
+"""How many causes are distinguished. A program's own failure report may contain any word as its cause."""
 OTHER = "Other"
 """The cause of all further incidents."""
 

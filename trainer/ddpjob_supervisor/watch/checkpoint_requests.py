@@ -2,8 +2,8 @@
 
 The operator writes a request, a word that differs from all others, into an annotation of rank 0's pod. The kubelet
 shows the annotation in a file. Each request is passed on once, and only to the attempt in which it arrives: no later
-attempt repeats it. Making a request takes the right to change the pod. So the status port, which anybody can reach,
-accepts none.
+attempt repeats it. Making a request requires the right to change the pod. So the status port, which anybody can
+reach, accepts no requests.
 """
 
 import os

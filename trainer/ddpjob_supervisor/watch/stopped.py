@@ -6,10 +6,10 @@ from .beat import Beat, BeatDocument
 from .procfs import state_of
 
 SILENT_SECONDS = 3.0
-"""Only a rank that has finished no step for this long is looked at. Its state is read from a small file in /proc."""
+"""Only a rank that has finished no step for this long is checked. Its state is read from a small file in /proc."""
 
 HOW = {"T": "stopped (SIGSTOP)", "t": "stopped by a debugger"}
-"""The states in which a process does not run until somebody lets it, as in proc(5)."""
+"""The states, as in proc(5), in which a process does not run until somebody continues it."""
 
 
 def stopped_state(pid: int, beat: Beat | None) -> str | None:
