@@ -70,7 +70,7 @@ class CheckpointStorage(Reader[Entry]):
             retry_seconds: How many seconds to keep trying if a checkpoint cannot be read.
 
         Raises:
-            CheckpointUnusableError: Checkpoints of this program cannot be used, and training may not start over. No
+            CheckpointUnusableError: Checkpoints of this program cannot be used, and training must not start over. No
                 checkpoint has been changed.
             StorageUnavailableError: A checkpoint that may be the newest cannot be read.
         """

@@ -197,7 +197,9 @@ class ObjectStore(CheckpointStorage[str]):
                 self._refuse_if_late(manifest)
                 self._commit(checkpoint, _completed(manifest, content))
             except UnavailableError:
-                raise  # Removing it would need a request, too. The next save removes what this one leaves behind.
+                # Removing the checkpoint would need a request, too. The next save removes what this one leaves
+                # behind.
+                raise
             except Exception:
                 with suppress(UnusableError):
                     self._give_up(checkpoint, manifest)

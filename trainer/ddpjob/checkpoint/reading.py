@@ -221,7 +221,7 @@ def read_whole(path: Path, *, afresh: bool = False) -> tuple[Manifest, SharedFil
 
 
 def check_shards(path: Path, shards: Sequence[Shard], *, afresh: bool = False) -> None:
-    """Checks that the files with a sharded state are those that were written, by their sizes and checksums.
+    """Checks, by size and checksum, that the files of a sharded state are those that were written.
 
     Args:
         path: The checkpoint.

@@ -80,7 +80,7 @@ def _named(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A copy with its own memory. Tensors in a safetensors file may not overlap, but tied weights do."""
+    """A copy with its own memory. Tensors in a safetensors file must not overlap, but tied weights do."""
     return tensor.detach().clone().contiguous()
 
 

@@ -90,7 +90,7 @@ class BackgroundSaves:
             StorageFullError, StorageError: The save could not be written. After CheckpointMissedError, a kind of
                 StorageError, training may go on: the next save may succeed.
             SupersededError: A later run has taken over.
-            ConfigError: This user may not write to the directory, or the save could not be read back.
+            ConfigError: This user is not allowed to write to the directory, or the save could not be read back.
             DivergedError: A parameter is not finite.
             PeerLostError: A rank was lost before the save was durable, or was at another step.
         """

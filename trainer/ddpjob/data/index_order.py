@@ -154,7 +154,7 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
 
     Returns these indices, and whether the sampler yields the same ones as before, as far as that can be checked.
     """
-    counts_samples = type(sampler) is BatchSampler  # If so, the batch size may have changed.
+    counts_samples = type(sampler) is BatchSampler  # The batch size may have changed.
     single = sampler.sampler if counts_samples else sampler
     indices = iter(single)
     skipped = islice(indices, seen.samples if counts_samples else seen.batches)
@@ -162,7 +162,8 @@ def after(sampler: Any, seen: Seen) -> tuple[Iterator[Any], bool]:
     last = deque(skipped, maxlen=length if counts_samples else 1)
     same = check(last if counts_samples else last[0]) == seen.check if last else length == 0
     if counts_samples and seen.samples % sampler.batch_size:
-        # After a batch that is not full, the sampler was asked once more, and may have drawn, as RandomSampler does.
+        # After a batch that is not full, the sampler was asked for one more index, and may have drawn random numbers,
+        # as RandomSampler does.
         indices = chain([*islice(indices, 1)], indices)
     return _batches(sampler, indices), same
 
@@ -211,7 +212,7 @@ def _part(order: list[int], seen: Seen, *, drop_last: bool) -> list[int]:
 
 
 def _batches(sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
-    """The indices; in batches if the sampler is a batch sampler, which batches the indices of another sampler."""
+    """The indices. If the sampler is a batch sampler, they come in batches."""
     if type(sampler) is not BatchSampler:
         return indices
     return iter(BatchSampler(indices, sampler.batch_size, sampler.drop_last))

@@ -41,7 +41,7 @@ class SamplerTracker(Tracker):
     def resume(self, epoch: int, states: list[State]) -> Iterator[Any]:
         """The remaining batches of an epoch."""
         set_epoch(self._loader, epoch)
-        self.handed.batches = 0  # From here on, it counts the remaining batches.
+        self.handed.batches = 0  # From here on, only the remaining batches are counted.
         try:
             self._sampler.load_state_dict(min((state["position"] for state in states), key=itemgetter("samples")))
         except ConfigError as error:

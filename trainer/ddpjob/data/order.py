@@ -56,14 +56,14 @@ class Order:
 
     def steps(self, cursor: int = 0) -> int:
         """The number of steps left in an epoch after its first `cursor` samples."""
-        left = max(0, self.samples - cursor)  # The data may have shrunk below the cursor.
+        left = max(0, self.samples - cursor)  # The data set may now be smaller than the cursor.
         whole, rest = divmod(left, self.global_batch)
         if self.drop_last or rest == 0:
             return whole
         return whole + (rest >= self.world_size or whole == 0)
 
     def after(self, cursor: int, steps: int) -> int:
-        """The cursor after this many steps from another cursor."""
+        """The cursor after this many more steps."""
         ended = steps >= self.steps(cursor) and not self.drop_last
         return max(cursor, self.samples) if ended else cursor + steps * self.global_batch
 
@@ -99,7 +99,8 @@ class Order:
         steps = self.steps(cursor)
         for step in range(steps):
             batch = permutation[self.after(cursor, step) : self.after(cursor, step + 1)]
-            if len(batch) < self.world_size:  # Only after a resize just before the last step of an epoch.
+            # This happens only after a resize just before the last step of an epoch.
+            if len(batch) < self.world_size:
                 batch = batch.repeat(self.world_size)[: self.world_size]
             yield batch[self._part(len(batch))]
 

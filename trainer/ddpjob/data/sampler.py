@@ -121,7 +121,7 @@ class DistributedBatchSampler(Sampler[list[int]]):
 
     def _go_to(self, epoch: int, samples: int) -> None:
         self.epoch, self._start = epoch, samples
-        self._drawn = 0  # Batches of the present iteration, of which training may not have seen all.
+        self._drawn = 0  # Batches of the present iteration. Training may have seen only some of them.
         self._begun = self._ended = False
 
 

@@ -69,7 +69,7 @@ class Tracker(ABC):
         """Whether no batch of the epoch is left. False if this is unknown."""
         try:
             return bool(self.handed.batches == len(self._loader))
-        except TypeError:  # A DataLoader over a data set without a length has none either.
+        except TypeError:  # A DataLoader over a data set without a length has no length either.
             return False
 
     @abstractmethod

@@ -94,7 +94,7 @@ class _State:
 
 
 class _Fit:
-    """One `fit` of a Trainer, whose methods are wrapped."""
+    """One `fit` of a Trainer. Wraps the Trainer's methods."""
 
     def __init__(self, trainer: Any, settings: SaveSettings) -> None:
         self._trainer, self._state = trainer, _State(trainer)

@@ -45,7 +45,7 @@ class Stateful(Protocol):
 
 
 class Named:
-    """The named objects of a training.
+    """The named objects of a training run.
 
     The names of a model's parameters are the same whether the model is wrapped (DistributedDataParallel,
     torch.compile) or not, so that a checkpoint fits both.
@@ -210,7 +210,7 @@ def _stateless(name: str, value: object, arguments: Collection[str]) -> str:
 
 
 def _sound(name: str, model: nn.Module) -> frozenset[str]:
-    """The plain names of the trainable parameters that are finite now."""
+    """The names, without wrappers, of the trainable parameters that are finite now."""
     for key, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ConfigError(

@@ -76,7 +76,7 @@ def read_settings(
     attempt = env.get(Env.ATTEMPT, "")
     address = os.fspath(directory) if directory is not None else env.get(Env.CHECKPOINT_DIR) or None
     if address is not None:
-        checked_address(address)  # Rank 0 opens it, but all ranks report that it is wrong.
+        checked_address(address)  # Only rank 0 opens the address, but all ranks report that it is wrong.
     return SaveSettings(
         directory=address,
         every_steps=every_steps,

@@ -278,7 +278,7 @@ class Training:
         }
 
     def _end_batches(self) -> None:
-        """Keeps what may change before the epoch ends, for a save with ranks that still have batches."""
+        """Keeps this rank's state after its last batch, for a save of ranks that still have batches."""
         if self._saver.saves and not self._saver.world.alone:
             self._after_batches = {
                 "epoch": self._epoch,
