@@ -92,7 +92,7 @@ class StallLimits:
 
     def note_first_step(self, seconds: float) -> None:
         """Records how long the first step of an attempt took, or an upper bound of it."""
-        self._first_step = max(self._first_step, seconds, 1.0)  # 0 would mean that it is unknown.
+        self._first_step = max(self._first_step, seconds, 1.0)  # 0 would mean that the time is unknown.
 
     def note_announcements(self) -> None:
         """Records that the program announces activities that take long between two steps."""

@@ -23,7 +23,7 @@ GUARDS = frozenset({"__name__", "parent_process", "current_process"})
 
 
 def spawning_mistake(error: BaseException) -> ConfigError | None:
-    """An error of one line, if a program spawned processes in a way that cannot work; None for any other error."""
+    """A one-line error if a program spawned processes in a way that cannot work; None for any other error."""
     kind = type(error).__name__
     if BOOTSTRAPPING in str(error) or (kind == EXITED and _spawned_and_failed(error)):
         return _unguarded(error)

@@ -16,7 +16,7 @@ is compared, because torch is not imported here."""
 
 
 def taken_port(error: BaseException, given: str) -> PortTakenError | None:
-    """An error of one line, if a port is taken; None for any other error.
+    """A one-line error if a port is taken; None for any other error.
 
     `given` is the MASTER_PORT with which the program was started. A taken port is not necessarily a mistake: the
     process that has it may have ended before the next attempt.

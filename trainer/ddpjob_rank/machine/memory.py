@@ -86,7 +86,7 @@ def _groups(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _numbers(file: Path, begins: str = "") -> list[int]:
-    """The numbers in the lines of a file that begin with this word, or that have one number alone.
+    """The numbers in those lines of a file that begin with this word, or that consist of a number alone.
 
     A limit may also be the word `max`.
     """

@@ -22,7 +22,7 @@ class NewerError(UnusableError):
 
 
 class UnavailableError(UnusableError):
-    """The checkpoint cannot be read now, which may pass."""
+    """The checkpoint cannot be read now, but perhaps later."""
 
 
 class VanishedError(UnavailableError):

@@ -45,7 +45,7 @@ class EventFile:
         self._broken = self._warned = False
         self._lost = 0
         self._since = 0.0
-        """When events began to be unwritten, on the monotonic clock."""
+        """Since when there have been unwritten events, on the monotonic clock."""
         # A daemon thread, because otherwise storage that hangs would keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
@@ -71,8 +71,8 @@ class EventFile:
         """Waits for queued events, for at most `closing_seconds`, and warns if some are lost."""
         self._events.put(None)
         self._thread.join(self._closing_seconds)
-        # The event that is being written has left the queue. In the count, the None at the end of the queue stands
-        # for it.
+        # The event that is being written is no longer in the queue. The None at the end of the queue is counted
+        # instead.
         if not self._broken and (lost := self._lost + self._events.qsize()):
             warn(f"{counted(lost, 'event')} of the metrics could not be written in time")
 

@@ -55,7 +55,7 @@ class Bars:
     def look(self, bar: Any) -> None:
         """Reads the position of a bar. An error here must not stop the program."""
         try:
-            if bar.n != bar.last_print_n:  # It has moved since it was last drawn.
+            if bar.n != bar.last_print_n:  # The bar has moved since it was last drawn.
                 HEARD.goes_on()
             self._look(bar)
         except Exception:  # noqa: BLE001  (a bar's attributes may hold anything, and the user's step must not fail)

@@ -35,7 +35,7 @@ def keep(location: str, state: int, manifest: int) -> bool:
 
 
 def drop() -> None:
-    """Lets the supervisor close the copy, so that its memory becomes free."""
+    """Lets the supervisor close the copy, so that its memory is freed."""
     _sent(DROP)
 
 

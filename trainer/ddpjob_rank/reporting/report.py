@@ -120,7 +120,7 @@ def activity(name: str) -> Iterator[None]:
     finally:
         if teller and before:
             now = time.monotonic()
-            teller.begin(before, now, heard=True)  # Not necessarily an activity that the program reported itself.
+            teller.begin(before, now, heard=True)  # The earlier activity may have been detected, not reported.
             teller.write(now)
 
 

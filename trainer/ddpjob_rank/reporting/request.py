@@ -76,7 +76,7 @@ def stops_no_more() -> None:
     global _tell, _delegated, _when_asked
     if _delegated:
         _tell, _delegated, _when_asked = None, False, None
-        with suppress(ValueError):  # Not in the main thread.
+        with suppress(ValueError):  # This is not the main thread.
             _unlisten()
         _before.clear()
 
@@ -137,7 +137,8 @@ def _agreed() -> bool:
     if "torch.distributed" not in sys.modules:
         return _asked
     if _agreeing is None:
-        # It imports asyncio, which takes longer than the rest of this package, and is needed only in a group.
+        # That module imports asyncio, which takes longer than the rest of this package, and is needed only in a
+        # group.
         _agreeing = importlib.import_module(f"{__package__}.group_agreement")
     agreement = _agreeing.agreement_of_group("stop", "ddpjob.stop_requested()")
     if agreement is not _agreement:
