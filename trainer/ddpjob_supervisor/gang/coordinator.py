@@ -312,7 +312,7 @@ class Coordinator:
         assert self.current.stall is not None, "the gang has stalled"
         rank = None if node is None else end.rank
         self.current.stall = Stall(self.current.stall.since, node, rank, end.message)
-        tied = node is None  # Every rank is as likely to be the cause.
+        tied = node is None  # All ranks are equally likely to be the cause.
         self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
     def tick(self, now: float) -> None:

@@ -224,8 +224,8 @@ async def _resolved(address: str) -> list[tuple[str, int]]:
     try:
         host, port = host_and_port(address)
         async with asyncio.timeout(NAME_SECONDS):
-            # The event loop's own lookup is not used, because asyncio waits for it at the end, even if the name
-            # server hangs.
+            # Not the event loop's own lookup: asyncio waits for it when the loop closes, even if the name server
+            # hangs.
             found = await in_thread(partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM))
     except TimeoutError:
         raise TimeoutError(f"its name was not resolved within {NAME_SECONDS:.0f} s") from None

@@ -213,7 +213,7 @@ def _unknown(gang: Observations) -> Culprits:
 
 
 QUESTIONS: tuple[Callable[[Observations], Culprits], ...] = (
-    # A program may train while it handles an exception: that a rank is late or behind says more.
+    # A program may train while it handles an exception, so being late or behind is stronger evidence.
     *(_held, _ended, _silent, _late, _behind, _raised, _elsewhere, _in_another),
     _unknown,
 )

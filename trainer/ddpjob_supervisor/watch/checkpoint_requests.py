@@ -47,7 +47,7 @@ class RequestOutcome(msgspec.Struct, frozen=True):
 
 
 class CheckpointRequests:
-    """The requests to the program of one supervisor."""
+    """The requests for checkpoints that are made to one supervisor's program."""
 
     def __init__(self, file: Path, heartbeat: Path) -> None:
         """`file` is the file with the last request; `heartbeat` is the path of rank 0's heartbeat file."""

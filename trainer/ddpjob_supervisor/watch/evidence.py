@@ -49,7 +49,7 @@ def directories(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def lasting_directories(env: Mapping[str, str]) -> Iterator[Path]:
-    """The directories for evidence that outlive the pod."""
+    """Those directories for evidence that outlive the pod."""
     if checkpoints := directory_of(env.get(Env.CHECKPOINT_DIR)):
         yield checkpoints / "stalls"
     if run := env.get(Env.RUN_DIR):

@@ -60,7 +60,8 @@ async def ask(address: str) -> str:
     answer = bytearray()
     with contextlib.suppress(OSError, ValueError, TimeoutError):
         async with asyncio.timeout(SECONDS):
-            # Not the loop's own look-up: at its end asyncio waits for a name server that does not answer.
+            # Not the event loop's own lookup: asyncio waits for it when the loop closes, even if the name server
+            # hangs.
             look = partial(socket.getaddrinfo, host.strip("[]"), int(port), type=socket.SOCK_STREAM)
             place = (await in_thread(look))[0][-1]
             while not await _asked(str(place[0]), int(place[1]), answer):

@@ -157,7 +157,8 @@ class Stalls:
     def _judge(self, now: float) -> float | None:
         stepped = [process for process in self._processes.values() if process.finished is not None]
         answer = [process for process in stepped or self._processes.values() if now - process.heard < OLD_SECONDS]
-        # If one rank saves, the others wait for it. A program may evaluate before its first step.
+        # The activity with the longest limit counts: if one rank saves, the others wait for it. Before its first
+        # step, a program may already announce such an activity.
         announced = (process.doing for process in self._processes.values() if process.doing in LONG)
         doings = [process.doing for process in stepped] or [Activity.STARTING, *announced]
         doing = max(doings, key=self._limits.seconds)
