@@ -35,7 +35,7 @@ TEMPORARY_PREFIX = ".step-ddpjob-train-"
 """The prefix of temporary directories. Once their writer has ended, they are garbage."""
 
 OURS = frozenset({MANIFEST, STATE, ".metadata"})
-"""The files of a checkpoint of this program, apart from shards."""
+"""The names of this program's files in a checkpoint, apart from shards."""
 
 TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 """The errors of rename(2) if the new name of a directory is taken."""

@@ -184,7 +184,7 @@ class CheckpointStorage(Reader[Entry]):
                 warn(f"the old checkpoint {checkpoint} could not be removed: {error.strerror}")
 
     def _line(self, checkpoints: list[Entry], manifest: Manifest) -> list[tuple[SortKey, Entry]]:
-        """Sort key and entry of each checkpoint whose manifest shows that it led to `manifest`."""
+        """The sort key and the entry of each checkpoint that led to `manifest`, according to its own manifest."""
         known: list[tuple[SortKey, Entry]] = []
         for checkpoint in checkpoints:
             with suppress(UnusableError):

@@ -81,7 +81,7 @@ class Parts:
         self.ours: dict[str, Tensor] = {}
         """The tensors, or parts of DTensors, that this rank has to write."""
         self.held: list[Any] = []
-        """Paths and contents of the parts of dicts that only this rank has."""
+        """The paths and contents of those parts of dicts that only this rank has."""
         self.digest = hashlib.sha256()
         """A digest of the names, types and sizes of the tensors that all ranks must have."""
 

@@ -90,7 +90,7 @@ class ObjectStore(CheckpointStorage[str]):
         self._copies = LocalCopies(self.address)
         self._copy = None if read_only else self._copies.find()
         self._resumed: Writer | None = None
-        """If this run has resumed from a local copy, without a request to the store: who wrote that checkpoint."""
+        """Who wrote the local copy that this run has resumed from; None if it has not resumed from a local copy."""
         if self._copy is None:
             self._check_usable(read_only=read_only)
 

@@ -107,7 +107,7 @@ class BackgroundSaves:
         return self._snapshots.take(state)
 
     def _begin(self, manifest: Manifest, write: Callable[[], object], *, daemon: bool) -> None:
-        """Calls `write`, which returns the place of the checkpoint, in a thread."""
+        """Calls `write` in a thread. `write` returns the place of the checkpoint."""
         writing, may_begin = Future[Written](), Event()
         # Not a ThreadPoolExecutor: it would make the main thread wait for this thread, which has to notice that the
         # main thread is ending.

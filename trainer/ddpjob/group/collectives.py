@@ -89,7 +89,7 @@ def broadcast_file(
 
 
 def _copy(file: SharedFile | None, world: World, group: dist.ProcessGroup | None) -> tuple[SharedFile, bool]:
-    """The file that this process reads, and whether this process must fill it. On each node, the first one does."""
+    """The file to read, and whether this process must fill it: on each node, the first process does."""
     own = file or (SharedFile.in_memory() if world.local_rank == 0 else None)
     addresses = all_gather(own.address if own else ("", ""), world, group)
     if own is None and (shared := SharedFile.of(*addresses[world.rank - world.local_rank])):

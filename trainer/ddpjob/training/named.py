@@ -162,7 +162,7 @@ class UnwrappedModel:
 
 
 def _misspelled(name: str, unused: Sequence[str]) -> str | None:
-    """The name of the checkpoint that is meant by a similar one: the last parts are compared, as of g in model.g."""
+    """The name in the checkpoint that `name` seems to mean. Only last parts are compared, such as g of model.g."""
     last = {saved.rpartition(".")[2]: saved for saved in unused}
     similar = difflib.get_close_matches(name.rpartition(".")[2], last, 1, MISSPELLED)
     return last[similar[0]] if similar else None

@@ -81,7 +81,7 @@ class SaveSchedule:
         return names
 
     def begun(self, seconds: float) -> None:
-        """Notes that a save has begun, for which training has waited so many seconds."""
+        """Notes that a save has begun, for which training has waited for `seconds`."""
         self._saved_at, self._cost = time.monotonic(), seconds
         self._wishes_at = self._time_of_next()
 
