@@ -44,7 +44,7 @@ def _has_siblings() -> bool:
 
 
 def _spawned_and_failed(error: BaseException) -> bool:
-    """Whether a process ended as after an exception, and had imported the script, which forked ones do not."""
+    """Whether a process was spawned, not forked (so it had imported the script), and ended as after an exception."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     forked = any(frame.f_locals.get("start_method") == "fork" for frame in frames)
     return str(error).endswith("exit code 1") and not forked

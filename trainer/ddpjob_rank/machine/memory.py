@@ -17,8 +17,8 @@ AMOUNTS = {
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     "": ("memory.max", "memory.current", "inactive_file"),
 }
-"""The files with the limit and with what is used, and the line of memory.stat with the part of it that the kernel
-drops from its page cache before it kills anybody."""
+"""The files with the limit and with the used memory, and the line of memory.stat with the used page cache that the
+kernel drops before it kills anybody."""
 
 LOST_A_PROCESS = ("killed by signal: Killed", "exited unexpectedly", "terminated abruptly")
 """Phrases in errors of PyTorch's DataLoader and of Python's process pools which mean that a process was killed."""

@@ -83,7 +83,7 @@ def divide(cores: Sequence[Core], ranks: int, near: Sequence[int | None] = ()) -
 
 
 def nodes_of_each(cores: Sequence[Core], near: Sequence[int | None]) -> list[Cpus] | None:
-    """The cores of each rank: all of its GPU's NUMA node, or all of `cores` if that node is unknown or has none.
+    """The cores of each rank: all of its GPU's NUMA node, or all of `cores` if that node is unknown or has no cores.
 
     None if every rank would get all of `cores`.
     """

@@ -39,7 +39,7 @@ class JsonLines:
 
 
 def fields_of(event: Event) -> dict[str, Any]:
-    """The event's fields in JSON. Its data cannot replace the first four."""
+    """The event's fields in JSON. The event's data cannot replace the first four fields."""
     whole = {"time": rfc3339(event.time), "event": event.word, "attempt": event.attempt, "step": event.step}
     return {**whole, **in_json(event.values), **whole}
 

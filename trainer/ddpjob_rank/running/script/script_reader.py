@@ -72,7 +72,7 @@ class _Reader(Values):
         self._globals: dict[str, Names] = {}
         """The names of each file that is followed."""
         self._outer: Names = {}
-        """The names around the function that is followed."""
+        """The names in the scope around the function that is followed."""
 
     def read(self) -> None:
         """Follows the program up to the import of PyTorch.
