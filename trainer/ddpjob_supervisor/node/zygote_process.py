@@ -30,7 +30,7 @@ class Preload:
 
     modules: Sequence[str] = PRELOADED
     directory: str = ""
-    """The directory that is searched first for modules, as by the program; empty for the working directory."""
+    """The directory that is searched first for modules, as in the program; empty for the working directory."""
     threads: int | None = None
     """OMP_NUM_THREADS, unless the supervisor's environment sets it."""
     set_by_program: Mapping[str, str] = field(default_factory=dict)

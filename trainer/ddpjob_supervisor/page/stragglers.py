@@ -86,7 +86,7 @@ class _Usual:
     spread: float
     """The median of the absolute deviations; 0 if all are equal, or if there are only two sides."""
     ratio: float
-    """How many times the usual work a process's work must be at least to make it a straggler."""
+    """A process is a straggler only if its work is at least this many times the usual work."""
 
     def is_exceeded_by(self, work: Work) -> bool:
         excess = work.seconds - self.seconds
