@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 def longer_pauses(first: float, longest: float) -> Iterator[float]:
-    """Yields seconds without end, from `first` to `longest`, each half as long again as the one before."""
+    """Yields pauses in seconds, without end: from `first` up to `longest`, each 1.5 times the one before."""
     pause = first
     while True:
         yield pause

@@ -41,8 +41,8 @@ class StatePlace:
     def fits(self, other: "StatePlace") -> bool:
         """Whether another rank's state belongs to a save of rank 0 at this place.
 
-        A rank that has run out of batches may be at the end of its epoch instead. Rank 0 may not, if another rank has
-        batches left: its model would be that of the epoch's end.
+        A rank that has run out of batches can be at the end of its epoch instead. Rank 0 must not be there while
+        another rank has batches left: its model would be that of the epoch's end.
         """
         return self.position == other.position or (self.epoch == other.epoch and other.ends)
 

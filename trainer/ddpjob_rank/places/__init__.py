@@ -1,1 +1,1 @@
-"""Translates flags, and the variables of Slurm and MPI, into the contract's variables if a process lacks these."""
+"""Translates flags, and the variables of Slurm and MPI, into RANK and related variables if a process lacks these."""

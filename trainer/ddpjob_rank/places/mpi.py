@@ -16,7 +16,7 @@ HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str] | None:
-    """The contract's variables, if MPI has started this process as one of several; otherwise None."""
+    """RANK and related variables, if MPI has started this process as one of several; otherwise None."""
     for names in (OPEN_MPI, HYDRA):
         if all(name in env for name in names) and env[names[1]] != "1":
             return {ours: env[theirs] for ours, theirs in zip(PLACE, names, strict=True)}

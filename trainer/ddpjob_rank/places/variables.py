@@ -1,4 +1,4 @@
-"""Finds the contract's variables for a process that was started without them.
+"""Finds RANK and related variables for a process that was started without them.
 
 The first of these sources that applies is used:
 

@@ -62,7 +62,7 @@ class Settings:
     image: str = ""
     """The container's image; empty if there is none."""
     attached: bool = False
-    """Whether a rank has a terminal: then the gang may stand still because a person thinks."""
+    """Whether a rank has a terminal. If so, the gang may stand still while a person thinks."""
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
     """The interval between two saves, in steps or in seconds. None if the program need not save at intervals."""

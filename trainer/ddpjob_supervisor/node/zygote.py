@@ -34,7 +34,7 @@ from ddpjob_rank.running.script.late_variables import watch
 Request = dict[str, Any]
 
 SHARED_BY_THREADS = 1 << 18
-"""The number of elements of a tensor that PyTorch computes with several threads, because it is large enough."""
+"""A tensor with this many elements is so large that PyTorch computes it with several threads."""
 
 CUDA = "/dev/nvidia-uvm"
 """A device that CUDA opens at its first use and keeps open. NVML, which modules may use, does not open it."""

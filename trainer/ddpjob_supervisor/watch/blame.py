@@ -195,7 +195,7 @@ def _elsewhere(gang: Observations) -> Culprits:
 
 
 def _in_another(gang: Observations) -> Culprits:
-    """The processes that wait in another collective than most processes do."""
+    """The processes that wait in a different collective from most processes."""
     known = _known(gang)
     (most, count), *others = Counter(process.collective for process in known.values()).most_common() or [(None, 0)]
     if not others or others[0][1] == count:
