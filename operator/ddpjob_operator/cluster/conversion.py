@@ -62,12 +62,12 @@ class Ref:
     name: str
     uid: str
     version: int
-    """The resource version. Versions of objects of the same kind can be compared: KEP-5504 promises that since
-    Kubernetes 1.35, and with etcd it was already the case before."""
+    """The resource version. Versions of objects of the same kind can be compared: KEP-5504 promises this since
+    Kubernetes 1.35, and with etcd it was true even before."""
 
     @property
     def job(self) -> JobRef:
-        """This reference as a job's, if the object is a job."""
+        """The same reference as a JobRef. The object must be a job."""
         return JobRef(self.namespace, self.name, self.uid)
 
 
@@ -78,7 +78,7 @@ def ref_of(seen: Object) -> Ref:
 
 
 def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
-    """Returns the job that an object belongs to, or None. `named` checks whether the engine would give that name."""
+    """Returns the job that an object belongs to, or None. `named` checks whether the engine would name it so."""
     metadata = seen.metadata
     controller = next(
         (
@@ -92,7 +92,7 @@ def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
 
 
 def pod_of(seen: PodObject) -> Pod | None:
-    """Converts a job's pod; None if its labels do not give node and incarnation."""
+    """Converts a job's pod; None if the pod's labels lack its node or its incarnation."""
     metadata, spec, status = seen.metadata, seen.spec, seen.status
     place = ownership.place_of(metadata.labels)
     if place is None:
@@ -120,8 +120,7 @@ def pod_of(seen: PodObject) -> Pod | None:
         checkpoint_request=metadata.annotations.checkpoint_request[: LONGEST_REQUEST + 1],
         nominated=bool(status.nominated_node_name),
         priority=spec.priority,
-        # The address is set only while the trainer runs. Before that nobody connects to the pod, and a new address
-        # would only cause a round.
+        # Nobody connects to the pod before its trainer runs, and until then a new address would only cause a round.
         address=status.pod_ip if running else None,
         waiting=None if ended or running else _waiting(inits, state, conditions),
         created_at=_within(metadata.creation_timestamp),
@@ -140,7 +139,7 @@ def pod_of(seen: PodObject) -> Pod | None:
 
 
 def pod_group_of(seen: PodGroupObject) -> PodGroup:
-    """Converts a PodGroup of Kubernetes. After its pods were placed, its condition stays true forever."""
+    """Converts a Kubernetes PodGroup. After its pods were placed, PodGroupInitiallyScheduled stays true."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     placed = conditions.get("PodGroupInitiallyScheduled", NO_CONDITION)
     return PodGroup(
@@ -151,7 +150,7 @@ def pod_group_of(seen: PodGroupObject) -> PodGroup:
 
 
 def volcano_group_of(seen: PodGroupObject) -> PodGroup:
-    """Converts a PodGroup of Volcano. The phase matters too, as Unschedulable stays true after pods were placed."""
+    """Converts a Volcano PodGroup. The phase matters too, because Unschedulable stays true after pods were placed."""
     conditions = {condition.type: condition for condition in seen.status.conditions}
     unplaced, waits = conditions.get("Unschedulable", NO_CONDITION), seen.status.phase in {"", "Pending", "Inqueue"}
     return PodGroup(
@@ -168,7 +167,7 @@ def queue_of(labels: Mapping[str, str]) -> Queue | None:
 
 
 def kueue_workload_of(seen: KueueWorkloadObject) -> KueueWorkload:
-    """Converts a Kueue Workload. While Kueue is evicting the Workload, it still has its admission."""
+    """Converts a Kueue Workload. The Workload keeps its admission while Kueue is evicting it."""
     spec, conditions = seen.spec, {condition.type: condition for condition in seen.status.conditions}
     reserved, admitted = (conditions.get(kind, NO_CONDITION) for kind in ("QuotaReserved", "Admitted"))
     evicted, is_reserved = conditions.get("Evicted", NO_CONDITION), reserved.status == "True"
@@ -229,8 +228,8 @@ def _told_at(metadata: ObjectMeta) -> datetime | None:
     """Returns when the object's deletion was requested; None if that can no longer be determined.
 
     The time is the deletionTimestamp minus the grace period. A second request with a shorter grace period does not
-    change this difference, unless the shorter period has already passed. Then the API server sets a period that ends
-    in 1 s or, if the kubelet has ended the pod and only a finalizer keeps it, a period of 0 s.
+    change this difference, unless the shorter period has already passed. In that case the API server sets a period
+    that ends in 1 s or, if the kubelet has ended the pod and only a finalizer keeps it, a period of 0 s.
     """
     return _told_by(metadata) if (metadata.deletion_grace_period_seconds or 0) > 1 else None
 
@@ -287,7 +286,7 @@ def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -
         return None
     for container in status.init_container_statuses:
         ended = container.state.terminated
-        # Sidecars do not count: they are killed at the end of the pod, and restarted if they fail before.
+        # Sidecars do not count: they are killed at the end of the pod, and restarted if they fail earlier.
         if ended and ended.exit_code != 0 and container.name not in sidecars:
             return _failed_init(container.name, ended)
     return Exit(code=None, reason=status.reason, message=status.message)
@@ -305,7 +304,7 @@ def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
 
 
 def _waiting(inits: tuple[ContainerStatus, ...], state: ContainerState, conditions: Conditions) -> Waiting | None:
-    """Returns why the trainer does not run yet; None if the pod's status gives no reason.
+    """Returns why the trainer is not running yet; None if the pod's status gives no reason.
 
     `inits` are the init containers, without sidecars that have started.
     """

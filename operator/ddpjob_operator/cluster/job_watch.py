@@ -27,7 +27,7 @@ CHUNK = 20
 """How many jobs kopf lists per page. kopf decodes a whole page into dictionaries, and one job may have more than a
 megabyte of JSON."""
 IDLE_SECONDS = 0.1
-"""How long kopf keeps a job's task after the last event, which the task holds as a dictionary."""
+"""How long kopf keeps a job's task after its last event. Until then the task holds that event in memory."""
 BACKOFF_SECONDS = (1, 1, 2, 3, *[5] * 20)
 """The waits between kopf's retries if it cannot reach the API server. After the last retry the watch ends. No wait is
 longer than 5 s, because when the server is back, the watch may first have to finish a wait."""
@@ -35,8 +35,8 @@ LONGEST_PAUSE_SECONDS = 5.0
 """The longest wait before kopf is restarted."""
 
 Choose = Callable[[Callable[[], None]], Coroutine[Any, Any, list[str]]]
-"""Returns the namespaces to watch; an empty list means all. Its argument is a function that ends the watch. It must
-be called when the namespaces change, so that the next watch begins with a new choice."""
+"""Returns the namespaces to watch; an empty list means all. The argument is a function that ends the watch, to be
+called when the namespaces change, so that the next watch begins with a new choice."""
 
 logger = logging.getLogger(__name__)
 

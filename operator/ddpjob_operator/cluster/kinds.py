@@ -16,7 +16,7 @@ def _name_of(seen: Object) -> str:
 
 
 def _name_unless_deleting(seen: Object) -> str | None:
-    """Returns the name; None if the object is being deleted, because a finalizer can only delay its end."""
+    """Returns the name; None if the object is being deleted, which a finalizer can delay but not prevent."""
     return None if seen.metadata.deletion_timestamp else seen.metadata.name
 
 
@@ -32,7 +32,7 @@ READING: Mapping[OwnedKind, _Reading] = {
     VOLCANO_GROUP: _Reading(PodGroupObject, volcano_group_of),
     KUEUE_WORKLOAD: _Reading(KueueWorkloadObject, kueue_workload_of),
 }
-"""Kinds of which the store keeps more than the name, or keeps the name even while the object is being deleted."""
+"""The kinds whose objects the store keeps in more detail than a name, or keeps even while they are being deleted."""
 
 
 def reading(kind: OwnedKind) -> _Reading:

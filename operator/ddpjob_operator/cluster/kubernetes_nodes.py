@@ -14,8 +14,7 @@ from .kube.api_client import NODES, ApiClient, ApiError
 from .kube.objects import NodeObject
 
 AGAIN_SECONDS = 60.0
-"""How long no node is read after a refusal. Then reading is tried again, because roles may change while the operator
-runs."""
+"""How long to wait after a refusal before nodes are read again. (Roles may change while the operator runs.)"""
 
 FORBIDDEN = "this operator is not allowed to read Kubernetes nodes"
 
@@ -30,7 +29,7 @@ class KubernetesNodes:
         self._forbidden_until = 0.0
 
     async def problems(self, names: Collection[str]) -> dict[str, str]:
-        """Returns the problem of each node, as the end of a sentence; empty if the node has no problem.
+        """Returns the problem of each node, worded as the end of a sentence; empty if the node has no problem.
 
         Nodes that cannot be read now are left out.
         """

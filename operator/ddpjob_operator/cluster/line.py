@@ -1,8 +1,8 @@
 """The lines of jobs that lack Kubernetes nodes, and their order.
 
 Jobs that request the same kind of nodes share a line. The first job keeps the nodes that it holds, and the others
-give way to it. The decision on a job depends only on how many jobs are ahead of it and when the line last moved. So a
-change of the line requests rounds of only a few jobs.
+give way to it. The decision on a job depends only on how many jobs are ahead of it and when the line last moved. So
+when a line changes, only a few jobs need a round.
 
 The lines exist only in memory. After an election they are complete as soon as each job has had a round.
 """
@@ -31,7 +31,7 @@ class WaitingLines:
     """The jobs that lack nodes."""
 
     def __init__(self, mark: Mark) -> None:
-        """`mark` requests a round of a job. It is called for jobs that are affected by a change of their line."""
+        """`mark` requests a round of a job. It is called for each job that a change of its line affects."""
         self._mark = mark
         self._places: dict[Key, tuple[Place, InLine]] = {}
         self._firsts: dict[str, tuple[Key, InLine, datetime]] = {}
@@ -65,7 +65,7 @@ class WaitingLines:
         self._update(place.kind, now)
 
     def leave(self, key: Key, now: datetime) -> None:
-        """Removes a job from its line, if it is in one, because it does not lack nodes (any more)."""
+        """Removes a job from its line, if it is in one, because it does not lack nodes, or no longer does."""
         former, _ = self._places.pop(key, (None, None))
         if former is not None:
             self._update(former.kind, now)

@@ -71,7 +71,7 @@ class MetricsAccess:
         return HTTPStatus.OK if await self._api.may_get(user, "/metrics") else HTTPStatus.FORBIDDEN
 
     def _log_trouble(self, trouble: str) -> None:
-        """Logs that no token can be checked. This is not repeated until a check succeeds, as anybody can cause it."""
+        """Logs that no token can be checked, but only once until a check succeeds, because anybody can cause this."""
         if not self._trouble:
             logger.warning("nobody can read the metrics, because the API server cannot check tokens: %s", trouble)
         self._trouble = trouble

@@ -1,9 +1,10 @@
-"""Keeps track of the namespaces whose jobs this operator runs: all, the named, or the selected namespaces.
+"""Keeps track of the namespaces whose jobs this operator runs: all of them, or those that are named or selected.
 
 A named namespace is closed while it does not exist or the operator lacks rights there. Closed namespaces are reported
-and checked at intervals, and do not affect the others. To run all namespaces, or those that a label selector selects,
-the operator needs rights to the whole cluster and watches the whole cluster. With a selector it ignores objects in
-other namespaces, so if a namespace's label changes, only that namespace has to be listed, and no watch is restarted.
+and checked at intervals, and do not affect the others. To run the jobs of all namespaces, or of those that a label
+selector selects, the operator needs rights to the whole cluster and watches all of it. With a selector it ignores
+objects in other namespaces, so if a namespace's label changes, only that namespace has to be listed, and no watch is
+restarted.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ class Namespaces:
         self._check_due.set()
 
     def close(self, name: str, why: str) -> None:
-        """Closes a named namespace, whose jobs cannot be run now, for this reason."""
+        """Closes a named namespace, because its jobs cannot be run now. `why` is the reason."""
         if name not in self._closed:
             logger.warning("namespace %s: %s; other namespaces are not affected", name, why)
             self._check_due.set()  # This starts the repeated checks of closed namespaces.

@@ -61,7 +61,7 @@ EVENTS_SECONDS = 1.0
 """How long a stopping operator waits for its events to be written before it releases the Lease. Until then, no other
 replica can lead."""
 CLOSED = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
-"""The API server's answers for a namespace that the operator may not read."""
+"""The HTTP statuses of a request to a namespace that the operator is not allowed to read, or that does not exist."""
 
 logger = logging.getLogger(__name__)
 
@@ -287,7 +287,7 @@ class Operator:
             await self._resync(min(SPREAD_SECONDS, SPREAD_SHARE * self._options.resync_seconds), anew=True)
 
     async def _resync(self, spread: float, *, anew: bool) -> None:
-        """Lists everything, then requests a round of each job not at rest, at random times within `spread` seconds.
+        """Lists everything, then requests a round of each job not at rest, at a random time within `spread` seconds.
 
         If `anew` is true, it also checks again which optional APIs can be used.
         """

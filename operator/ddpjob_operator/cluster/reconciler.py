@@ -84,7 +84,7 @@ together, each with the end of its log, a decision may take half a second. In th
 renewal of the Lease and the rounds of all other jobs."""
 
 PLACING = frozenset({State.STARTING, State.RESTARTING})
-"""The states in which a job gets its Kubernetes nodes, which need not change its status."""
+"""The states in which a job gets its Kubernetes nodes. Its status need not change when it gets them."""
 
 UNATTENDED = (
     "Until that changes, the operator does nothing for the job: its pods stay as they are, and nothing restarts them"
@@ -126,9 +126,9 @@ class _Memory:
     last_actions: object = None
     """The last actions, together with the state of the job before them."""
     noted: bool = False
-    """Whether the tally has recorded how the job with its present status spends its time."""
+    """Whether the tally has recorded how the job spends its time with its present status."""
     status_refused: bool = False
-    """Whether the last status was refused permanently, which an event has reported."""
+    """Whether the last status was refused permanently, and an event has reported that."""
     without_effect: bool = False
     """Whether `last_actions` had no effect, and the time to repeat them has not come yet."""
 
@@ -161,7 +161,7 @@ class _Memory:
         """
         if wanted != self.last_actions:
             self.last_actions, self.without_effect = wanted, False
-        elif self.refusal is not None and self.refusal.reason != Reason.NO_EFFECT:  # The refusal is the reason.
+        elif self.refusal is not None and self.refusal.reason != Reason.NO_EFFECT:  # Refused actions have no effect.
             return max(0.0, (self.refusal.retry_at - now).total_seconds())
         elif not self.without_effect:
             self.without_effect = True
@@ -176,7 +176,7 @@ class _Memory:
             self.forget_refusal()
 
     def note_accepted(self) -> None:
-        """Drops the refusal after the API server has accepted all actions, unless it records a lack of effect."""
+        """Drops the refusal once the API server has accepted all actions, unless its reason is a lack of effect."""
         if self.refusal is None or self.refusal.reason != Reason.NO_EFFECT:
             self.forget_refusal()
 
@@ -367,11 +367,11 @@ class Reconciler:
             await self._carry_out(key, stored, memory, decision, seen)
 
     async def _is_present(self, key: Key, stored: StoredJob, memory: _Memory, actions: tuple[Action, ...]) -> bool:
-        """Whether actions without a status write follow from the job's present version. A status write checks this.
+        """Whether the stored job is current enough for these actions, which no status write precedes.
 
-        A change or deletion names the uid of its object, so one earlier read of the job is enough. But a creation
-        would succeed for a deleted job: its Service is missing because it was deleted with the job, and the watch has
-        not reported the job's deletion yet.
+        A status write would fail if the job had changed. A change or deletion names the uid of its object, so one
+        earlier read of the job is enough. But a creation would succeed for a deleted job: its Service is missing
+        because it was deleted with the job, and the watch has not reported the job's deletion yet.
         """
         if not memory.current:
             await self._read_again(key, stored)
@@ -415,7 +415,7 @@ class Reconciler:
         return wait
 
     def _limited_to_turn(self, key: Key, decision: Decision) -> Decision:
-        """Returns the decision, without its creations if it creates many pods while it is another job's turn."""
+        """Returns the decision. If it creates many pods, but it is another job's turn, its creations are left out."""
         many = sum(isinstance(action, CreatePod) for action in decision.actions) > LARGE_DECISION
         if not many or self._queue.is_its_turn(key):
             return decision
@@ -458,7 +458,7 @@ class Reconciler:
         return answer
 
     async def _read_job(self, key: Key, stored: StoredJob) -> StoredJob | None:
-        """Reads the job from the API server rather than from the store, and returns what the store has afterwards."""
+        """Reads the job from the API server rather than from the store, and returns what the store then holds."""
         job = await self._api.get(DDPJOBS, *key)
         if job is None:
             self._store.jobs.forget(key, stored.uid)
@@ -489,7 +489,7 @@ class Reconciler:
             settings=self._settings,
             owned=self._owned(stored),
             # The job's place is computed only if some job lacks nodes, which is rare. It depends on the kind of nodes
-            # that the job requests, and to compute this takes longer than most of the rest of this function.
+            # that the job requests, and computing that takes longer than most of the rest of this function.
             ahead=self._lines.ahead(key, self._place(key, stored, job, pods)) if self._lines else None,
             report=self._supervisors.report(key, stored.uid),
             answered=Needs(supervisor=asked if still_there else None),
@@ -566,7 +566,7 @@ class Reconciler:
             status = self._store.job(stored).status
             if _news(status) == _news(late_events.status):
                 self._record_events(key, stored, late_events.events)
-            # Progress is no news, but its steps are counted only if they were written.
+            # News does not include the number of steps, which are counted only if exactly this status was written.
             if status == late_events.status:
                 self._tally.add(key[0], late_events.counts)
 
@@ -605,7 +605,7 @@ class Reconciler:
 
 
 def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
-    """Whether a finished or suspended job has nothing to do, nothing to retry, and needed no further facts."""
+    """Whether a finished or suspended job has nothing to do or to retry, and its decision needed no further facts."""
     job = snapshot.job
     idle = job.status.finished or job.spec.suspend
     # A job with a refusal is not at rest, because the decision does not always contain a time for the retry.
@@ -613,7 +613,7 @@ def _at_rest(snapshot: Snapshot, decision: Decision) -> bool:
 
 
 def _news(status: DDPJobStatus) -> tuple[object, ...]:
-    """Returns the part of a status that is the same in two writes of the same news, even if their times differ."""
+    """Returns what must be equal in two statuses that report the same news. Their times may differ."""
     return status.attempt, *((condition.type, condition.status, condition.reason) for condition in status.conditions)
 
 

@@ -43,7 +43,8 @@ FOR_GOOD = frozenset(
     }
 )
 """Reasons for which pods of this template are refused until somebody changes the template or the policy. Any other
-refusal may be temporary, such as "there was an error enforcing limit ranges", or while a role is being replaced."""
+refusal may be temporary: "there was an error enforcing limit ranges", for example, or a role that is just being
+replaced."""
 INVALID_STATUSES = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 
 # All patterns are bounded, because they are matched against texts that others may choose.
@@ -99,7 +100,7 @@ def _reason(error: ApiError) -> Reason:
 
 
 def _fits(reason: Reason, message: str) -> int | None:
-    """Returns how many of the gang's pods, whose requests are all equal, would fit; None if that is unlimited."""
+    """Returns how many of the gang's pods, whose requests are all equal, would fit; None if any number would."""
     if reason in FOR_GOOD:
         return 0
     quota = QUOTA.search(message) if reason is Reason.QUOTA_EXCEEDED else None
@@ -116,7 +117,7 @@ def _amounts(words: str) -> dict[str, Fraction]:
 
 
 def _meant(message: str, spec: Manifest) -> Iterator[str]:
-    """Yields the names of the containers that a refusal concerns, first the containers, then the init containers."""
+    """Yields the names of the containers that a refusal concerns."""
     containers = (*spec["containers"], *spec.get("initContainers", ()))
     for found in OF_CONTAINER.finditer(message):
         wanted = amount_of(found["amount"]) if found["amount"] else None
@@ -133,13 +134,13 @@ def _meant(message: str, spec: Manifest) -> Iterator[str]:
 
 
 def _ratio(container: Manifest, resource: str) -> str | None:
-    """A container's limit by its request, as the API server writes it; None if it lacks one of them."""
+    """A container's limit divided by its request, as the API server writes it; None if either is missing."""
     limit, request = _asked(container, resource, "limit"), _asked(container, resource, "request")
     return f"{float(limit / request):.6f}" if limit and request else None
 
 
 def _asked(container: Manifest, resource: str, kind: str) -> Fraction | None:
-    """Returns the amount that a container requests. Without a request, its limit counts as its request."""
+    """Returns a container's request or limit, depending on `kind`. A missing request counts as equal to the limit."""
     named: dict[str, Any] = container.get("resources", {})
     kinds = ("requests", "limits") if kind == "request" else ("limits",)
     amount = next((named[one][resource] for one in kinds if resource in named.get(one, {})), None)

@@ -62,7 +62,7 @@ ENOUGH_FAILURES = 32
 this many would refuse thousands more, and an API server that does not answer needs a pause."""
 
 UID_MISMATCH = "metadata.uid: Invalid value"
-"""Part of the API server's message if a change contains the uid of an object whose name now belongs to another."""
+"""Part of the API server's message if a change contains the uid of an object whose name another object now has."""
 
 UNMARKED = f"finished jobs do not get the annotation {FINISHED}, but everything else works:"
 
@@ -181,8 +181,8 @@ class Writer:
     async def _stop(self, key: Key, uid: str) -> None:
         """Stops a pod by setting an activeDeadlineSeconds that has passed: the kubelet ends it but keeps its logs.
 
-        If the cluster refuses this change, the pod is deleted, because its end matters more than its logs. The pod is
-        also deleted if a webhook does not answer, because nobody knows how long that will last.
+        If the cluster refuses this change, the pod is deleted, because ending it matters more than keeping its logs.
+        The pod is also deleted if a webhook does not answer, because nobody knows how long that will last.
         """
         body = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": STOPPED_SECONDS}}
         try:
@@ -212,7 +212,7 @@ class Writer:
     async def _mark_finished(self, job: Ref, mark: str) -> None:
         """Writes the annotation that marks a finished job.
 
-        A refusal is logged only once for each namespace. It happens if the operator's role is older than the marks.
+        A refusal is logged only once for each namespace. The operator's role may be older than this annotation.
         """
         body = {"metadata": {"uid": job.uid, "annotations": {FINISHED: mark}}}
         try:

@@ -136,7 +136,7 @@ class StuckError(ApiError):
 
 
 class FencedError(Exception):
-    """A write was not sent, because this process does not lead (any more)."""
+    """A write was not sent, because this process is not the leader, or no longer is."""
 
     def __str__(self) -> str:
         return "this process is not the leader, or no longer is"

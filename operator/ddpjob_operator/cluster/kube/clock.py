@@ -2,7 +2,7 @@
 
 The time is a server's date, continued by a steady clock, so that setting this machine's clock has no effect. There
 may be several servers, and one of them may have a wrong clock. So the time of the server with the most connections is
-used, and an action that cannot be undone waits until it is due by all dates received during the last minutes.
+used, and an action that cannot be undone waits until it is due according to every date received in the last minutes.
 """
 
 import logging

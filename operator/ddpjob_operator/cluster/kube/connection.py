@@ -89,7 +89,7 @@ Fence = Callable[[], None]
 
 
 class Connection:
-    """An HTTP session with the API server. It renews its credentials, as a service account's token changes hourly."""
+    """An HTTP session with the API server. It renews its credentials: a service account's token changes hourly."""
 
     def __init__(self, clock_settling_seconds: float = 0.0) -> None:
         """`clock_settling_seconds` is how long the time counts as uncertain after a start or a jump of the clock."""

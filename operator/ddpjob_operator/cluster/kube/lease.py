@@ -65,7 +65,7 @@ class LeaderElector:
 
     async def release(self) -> None:
         """Releases the Lease, so that the next leader need not wait until it expires."""
-        async with self._trying:  # A renewal in flight would take the Lease back.
+        async with self._trying:  # Otherwise, a renewal in flight would take the Lease back.
             if not self.leads:
                 return
             # This is set before the request, because afterwards another replica may lead, even if the answer is lost.
@@ -126,7 +126,7 @@ class LeaderElector:
         return True
 
     def _is_free(self, lease: Manifest | None) -> bool:
-        """Whether this replica may take the Lease. Even after a deletion, the last holder's time must be over."""
+        """Whether this replica may take the Lease. Even if it was deleted, the last holder's time must be over."""
         if lease is not None:
             holder = lease["spec"].get("holderIdentity") or ""
             if holder == self._identity:

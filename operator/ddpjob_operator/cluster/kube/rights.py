@@ -15,7 +15,7 @@ Rights = Mapping[tuple[str, str], tuple[str, ...]]
 
 
 def of_owned(feature: Feature | None) -> Rights:
-    """Returns the rights to jobs' objects of this feature's kinds; None means the kinds that every cluster has."""
+    """Returns the rights to a feature's kinds of objects; None means the kinds that every cluster has."""
     return {resource: verbs for kind in OWNED if kind.feature is feature for resource, verbs in kind.rights.items()}
 
 

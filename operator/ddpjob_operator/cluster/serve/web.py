@@ -27,7 +27,7 @@ Access = Callable[[str], Awaitable[HTTPStatus]]
 Page = Callable[[web.BaseRequest], Awaitable[web.Response]]
 
 IDLE_SECONDS = 75.0
-"""This is longer than the usual interval between two scrapes, so that Prometheus can keep its connection."""
+"""How long an idle connection is kept: longer than the usual interval between two scrapes by Prometheus."""
 PROBE_IDLE_SECONDS = 10.0
 
 
