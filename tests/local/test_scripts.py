@@ -22,9 +22,7 @@ def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_direct
     (here.directory / "elsewhere").mkdir()
     elsewhere = Here(here.directory / "elsewhere", started=here.started)
     code, output = elsewhere.ddpjob("stop", "train", **here.state)
-    unknown = (
-        "No step and no checkpoint is known: if it has trained, it starts over, unless it finds what it saved.\n"
-    )
+    unknown = "No step or checkpoint is known: if it has trained, it starts over, unless it finds what it saved.\n"
     said = f"{unknown}Go on with: ddpjob run --resume train\n"
     assert (code, output) == (0, f"train: Suspended. Nothing runs until the job is resumed\n{said}")
     code, output = elsewhere.ddpjob("ls", **here.state, COLUMNS="300")

@@ -316,7 +316,7 @@ def _status(command: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         choices=["json", "wide"],
-        help="json: print the whole object; wide: with all conditions, incidents and messages",
+        help="json: print the whole object; wide: print all conditions, incidents and messages",
     )
     shown.add_argument(
         "-w", "--watch", action="store_true", help="print a line for each job, and another one whenever it changes"
@@ -413,7 +413,7 @@ def _report(command: argparse.ArgumentParser) -> None:
         "name",
         nargs="?",
         metavar="RUN",
-        help="a run on this machine, or a directory with its files, its checkpoints or its metrics",
+        help="a run on this machine, or a directory with a run's files, checkpoints or metrics",
     )
     command.add_argument(
         "--output", type=_path, metavar="FILE", help="the file to write (default: report.html in the run's directory)"
@@ -497,7 +497,7 @@ def _history(command: argparse.ArgumentParser) -> None:
         help="read what was kept of the job in this directory, or at this URL; neither pods nor a cluster are needed",
     )
     flags.add_argument(
-        "--uid", type=_given, metavar="UID", help="with --history: of several jobs of this name, that with this uid"
+        "--uid", type=_given, metavar="UID", help="with --history: the job with this uid, if several have this name"
     )
 
 

@@ -1,7 +1,7 @@
 """`ddpjob run --attach RANK`: gives the user's terminal to one rank.
 
-The rank gets a terminal of its own (a pty), and a thread copies between this and the user's. So Ctrl-C and Ctrl-Z act
-on `ddpjob run`, what the rank prints is also in its log, and the user's terminal gets its settings back.
+The rank gets a terminal of its own (a pty), and a thread copies between this terminal and the user's. So Ctrl-C and
+Ctrl-Z act on `ddpjob run`, what the rank prints is also in its log, and the user's terminal gets its settings back.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ LAST_SECONDS = 5.0
 
 END_OF_INPUT = b"\x04"
 END_SECONDS = 1.0
-"""How often a rank that was told to stop gets the end of its input: a debugger survives SIGINT."""
+"""How often a rank that was told to stop is sent an end of input, because a debugger survives SIGINT."""
 
 NO_TEXT = re.compile(rb"\r(?=\n)|\x1b\[\?[0-9;]{0,16}[hl]")
-"""What a terminal's output has and a log should not: carriage returns before line feeds, and a terminal's modes."""
+"""What a terminal's output contains but a log should not: carriage returns before line feeds, and terminal modes."""
 LONGEST_LINE = 1 << 16
 
 
@@ -61,7 +61,7 @@ def check_attach(rank: int, job: DDPJob) -> None:
 
 
 class Attached:
-    """The user's terminal, and the one that a rank gets in its place."""
+    """The user's terminal, and the terminal that a rank gets in its place."""
 
     def __init__(self, rank: int) -> None:
         """Raises BadInputError if this command has no terminal."""
@@ -78,14 +78,14 @@ class Attached:
         termios.tcsetattr(self._slave, termios.TCSANOW, self._settings)
         self._resize()
         self._typed = b""
-        """What was typed and the rank's terminal has not accepted yet."""
+        """Typed text that the rank's terminal has not accepted yet."""
         self._taken = False
-        """Whether the rank has taken its terminal. What is typed before would only be echoed, also into the log."""
+        """Whether the rank has taken its terminal. Anything typed earlier would only be echoed, even into the log."""
         self._in_line = False
-        """Whether the cursor stands behind text."""
+        """Whether the cursor's line already has text."""
         self._log: int | None = None
         self._unfinished = b""
-        """The line of the log that is not complete."""
+        """The rank's last line, while it is incomplete and therefore not in the log yet."""
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._over = threading.Event()
 
@@ -104,8 +104,8 @@ class Attached:
     ) -> Iterator[None]:
         """Connects the two terminals while the context is open.
 
-        Calls `lost` if the user's terminal is closed. `stopped` tells whether the ranks were told to stop. The lines
-        of the greeting are shown when the rank takes its terminal.
+        Calls `lost` if the user's terminal is closed. `stopped` returns whether the ranks were told to stop. The
+        lines of the greeting are shown when the rank takes its terminal.
         """
         acts = {signal.SIGTSTP: self._pause, signal.SIGCONT: self._take_over, signal.SIGWINCH: self._resize}
         copying = threading.Thread(target=self._copy, args=(lost, stopped, greeting), name="terminal", daemon=True)
@@ -122,7 +122,7 @@ class Attached:
             self._give_back()
 
     def _take_over(self, *_: object) -> None:
-        """Makes the user's terminal pass on each key as it is, except those that send signals to this command."""
+        """Makes the user's terminal pass on every key unchanged, except those that send signals to this command."""
         with contextlib.suppress(termios.error):  # It was closed.
             tty.setraw(STDIN, termios.TCSADRAIN)
             settings = termios.tcgetattr(STDIN)
@@ -135,7 +135,7 @@ class Attached:
             termios.tcsetattr(STDIN, termios.TCSADRAIN, self._settings)
 
     def _pause(self, *_: object) -> None:
-        """Stops this process, as Ctrl-Z does. The SIGCONT that continues it makes it take the terminal over again."""
+        """Suspends this process, as Ctrl-Z does. After a SIGCONT, the process takes the terminal over again."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -149,7 +149,7 @@ class Attached:
             over = self._over.is_set()
             listened = open_ends - ({STDIN} if over or self._typed or not self._taken else set())
             ready, _, _ = select.select(listened, [self._master] if self._typed else [], [], REFRESH_SECONDS)
-            if not self._taken and os.tcgetpgrp(self._master):  # 0 until it is some process's controlling terminal.
+            if not self._taken and os.tcgetpgrp(self._master):  # Not 0: a process controls the terminal.
                 self._taken = True
                 with contextlib.suppress(termios.error):
                     termios.tcflush(STDIN, termios.TCIFLUSH)
@@ -172,7 +172,7 @@ class Attached:
                 return
 
     def _type(self) -> None:
-        with contextlib.suppress(OSError):  # The terminal is full; the rest waits.
+        with contextlib.suppress(OSError):  # The terminal's buffer is full; the rest waits.
             while self._typed:
                 self._typed = self._typed[os.write(self._master, self._typed) :]
 
@@ -194,7 +194,7 @@ class Attached:
             os.write(STDOUT, f"{begin}{origin(event)}{one_line(event.message)}\r\n".encode())
 
     def _note(self, data: bytes) -> None:
-        """Appends whole lines to the log, so that they do not mix with those of other ranks; the rest at the end."""
+        """Appends whole lines to the log, so that lines of several ranks do not mix. Empty `data` adds the rest."""
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if self._unfinished and (not data or len(self._unfinished) > LONGEST_LINE):
             lines.append(self._unfinished)

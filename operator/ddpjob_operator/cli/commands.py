@@ -49,7 +49,7 @@ def call(arguments: argparse.Namespace) -> int:
     try:
         results = [_answer(partial(_call, single)) for single in each(arguments)]
         codes = [result if isinstance(result, int) else _answer(result) for result in results]
-        if sys.stdout is not None:  # As in `ddpjob ls >&-`.
+        if sys.stdout is not None:  # It is None in `ddpjob ls >&-`.
             sys.stdout.flush()
         return codes[0] if len(codes) == 1 else FAILED * any(codes)
     except KeyboardInterrupt:
@@ -107,7 +107,7 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
     if arguments.command in COMMANDS and arguments.history is not None:
         return from_history(arguments)
     if getattr(arguments, "uid", None) is not None:
-        raise BadInputError("--uid tells apart jobs of one name in a history; it goes with --history")
+        raise BadInputError("--uid chooses among jobs of one name in a history; use it with --history")
     if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Importing the client is slow.
 

@@ -32,15 +32,15 @@ WARNINGS = (
     *(ConditionType.BLOCKED, ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN),
     *(ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
 )
-"""Conditions that say that something is wrong with a job that has not failed."""
+"""Conditions that report a problem with a job that has not failed."""
 
 NOTHING_NEW = ("Nothing", "Read `ddpjob logs NAME`", "Read the message", "Fix what the message names")
-"""How advice begins that the job's message and the line about its logs make superfluous."""
+"""The beginnings of advice that adds nothing to the job's message and the line about its logs."""
 
 TENTH, HUNDRED = 0.1, 100.0
 
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
-"""Reasons of the condition Failed if a limit kept the job from being restarted after its last incident."""
+"""The reasons in the condition Failed if a limit kept the job from being restarted after its last incident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Around:
 
 
 def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide: bool = False) -> None:
-    """Prints the present state of a job, each text once. `wide` adds all incidents and conditions in full."""
+    """Prints the present state of a job, each text only once. `wide` adds all incidents and conditions in full."""
     lines = {
         "Name": job.metadata.name,
         **around.where,
@@ -164,7 +164,7 @@ def how_far(status: DDPJobStatus) -> Iterator[str]:
 
 
 def _resumed(status: DDPJobStatus) -> Iterator[str]:
-    """Where the present attempt went on, if the program reports that it has loaded a checkpoint."""
+    """The step after which the present attempt resumed, if the program reports that it has loaded a checkpoint."""
     progress = status.progress
     if progress is not None and progress.begins == "FromCheckpoint" and progress.first_step is not None:
         yield f"resumed after step {progress.first_step - 1}"
@@ -177,7 +177,7 @@ def between_steps(status: DDPJobStatus) -> Iterator[str]:
 
 
 def _awaited(status: DDPJobStatus, now: datetime) -> Iterator[str]:
-    """That the present attempt has not finished a step yet, as far as a supervisor can tell."""
+    """A notice that the present attempt has not finished a step yet, if a supervisor can tell."""
     unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
     if status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None:
         yield waiting(status, now)
@@ -281,7 +281,7 @@ def _last_incident(job: DDPJob, *, wide: bool) -> dict[str, object]:
 
 
 def _advice(job: DDPJob) -> str:
-    """What to do about what keeps the job from running, or about its last incident; empty if that adds nothing."""
+    """Advice on what keeps the job from running, or on its last incident; empty if the advice adds nothing."""
     status, incident = job.status, job.status.last_incident
     ends = (ConditionType.BLOCKED, ConditionType.FAILED, ConditionType.COMPLETE)
     reasons = [said.reason for kind in ends if status.is_true(kind) and (said := status.condition(kind))]

@@ -40,7 +40,7 @@ CUT_SHORT = Text("ddpjob: the rest of the output is only in the logs", "yellow")
 
 
 def origin(event: Event) -> str:
-    """What stands before an event's message: that it is ours and, if it has one, its reason."""
+    """The prefix of an event's message: `ddpjob` and, unless the event is only a notice, its reason."""
     return f"ddpjob: {event.reason}: " if event.reason not in {"Notice", ASIDE} else "ddpjob: "
 
 

@@ -28,7 +28,7 @@ LATE = 10.0
 """A step is late if it takes this many times as long as usual, and at least LATE_SECONDS."""
 LATE_SECONDS = 10.0
 PART_OF_LIMIT = 0.5
-"""The display warns of a stall if a step is late, or has taken this part of the stall limit."""
+"""The display warns of a stall if a step is late, or has taken this fraction of the stall limit."""
 
 
 def live_view(

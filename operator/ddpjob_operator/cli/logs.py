@@ -39,7 +39,7 @@ class Which:
         return self.previous or self.attempt is not None
 
     def shown(self, moment: str, text: str) -> str:
-        """A line, with its time before it if `timestamps` is set, as `kubectl logs` prints it."""
+        """The line as `kubectl logs` prints it: if `timestamps` is set, its time comes first."""
         return f"{moment} {text}" if self.timestamps else text
 
 

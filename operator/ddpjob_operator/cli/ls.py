@@ -24,7 +24,7 @@ def ls(runs: Runs, output: str | None = None, states: Sequence[str] = ()) -> int
     """Prints a line for each run, or only for those in `states`; `output` is `wide` for more columns, or `json`.
 
     Raises:
-        BadInputError: there is no such state, or a run directory was named that does not exist.
+        BadInputError: there is no such state, or the named run directory does not exist.
     """
     wanted = {_state(name) for name in states}
     found = [(run, job) for run, job in load(all_runs(runs)) if not wanted or job.status.state in wanted]

@@ -22,7 +22,7 @@ SAME = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "replicas"), "--nodes"),
     **dict.fromkeys(("num-processes", "gpus", "gpus-per-node"), "--procs-per-node"),
 }
-"""ddpjob's names for flags of torchrun, accelerate and kubectl. The keys have no leading dashes, and `-` for `_`."""
+"""ddpjob's names for flags of torchrun, accelerate and kubectl. The keys lack leading dashes, and use `-` for `_`."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
 """Flags in SAME that `submit` does not translate, because each node of a cluster has GPUs of its own."""

@@ -54,10 +54,8 @@ def how_to_resume(command: str, status: DDPJobStatus) -> list[str]:
     """Lines that tell the user how to go on with a stopped run; the last line has the command."""
     if not status.attempt or status.checkpoint is not None:
         lost = []
-    elif status.progress is None or status.progress.step is None:  # It may not have begun to train.
-        lost = [
-            "No step and no checkpoint is known: if it has trained, it starts over, unless it finds what it saved."
-        ]
+    elif status.progress is None or status.progress.step is None:  # Perhaps it has not begun to train.
+        lost = ["No step or checkpoint is known: if it has trained, it starts over, unless it finds what it saved."]
     else:
         lost = [
             "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
@@ -114,7 +112,7 @@ def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
 
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
-    """The incident that ended an attempt; None if it is not in the status (any more)."""
+    """The incident that ended an attempt; None if the status has no such incident, or no longer has it."""
     return next((incident for incident in status.incidents if incident.attempt == attempt), None)
 
 

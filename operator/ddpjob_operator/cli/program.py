@@ -107,7 +107,7 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
 
 
 def checkpoint_in(address: str | None) -> dict[str, Any]:
-    """`spec.checkpoint` for a directory of this machine, for a URL or, if it is None, for a directory of the run.
+    """`spec.checkpoint` for an address: a directory of this machine, a URL or, with None, a directory of the run.
 
     Raises:
         BadInputError: `address` is a file.
@@ -193,7 +193,7 @@ def _call(called: str, words: list[str]) -> str:
 
 
 def _is_script(file: Path) -> bool:
-    """Whether a path is a script, by its suffix or first line, or does not exist. All other files are YAML."""
+    """Whether a path is a script, as its suffix or first line shows, or does not exist. All other files are YAML."""
     if file.suffix in {".py", *NOT_PYTHON} or not file.is_file():
         return True
     if file.suffix in YAML:
@@ -231,7 +231,7 @@ def _check_script(target: str, words: list[str], called: str) -> None:
 
 
 def _is_read_once(file: Path) -> bool:
-    """Whether a file can be read only once, like a pipe. A script must not be, because each rank opens it."""
+    """Whether a file can be read only once, like a pipe. A script must not be such a file: each rank opens it."""
     return file.absolute().is_relative_to("/dev") or file.is_fifo()
 
 

@@ -144,7 +144,7 @@ class LoggedProgress:
 
     @property
     def step(self) -> int | None:
-        """The last step that all ranks have reported or saved. They may be further: they do not report every step."""
+        """The last step that all ranks have reported or saved. The ranks may be further: they may skip reports."""
         steps = [step for report in self.ranks.values() if (step := report.number("step")) is not None]
         saved = self.saved.number("step") if self.saved else None
         known = [step for step in (min(steps, default=None), saved) if step is not None]

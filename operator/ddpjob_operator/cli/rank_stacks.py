@@ -22,10 +22,10 @@ def print_stacks(screen: Screen, document: Any) -> None:
         lines = [*_lines(document)]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise BadInputError("the supervisor's answer cannot be read: it is of another version of DDPJob") from None
-    # A file, or the next program, gets each line whole.
+    # Lines are cut off only on a terminal, not in a file or a pipe.
     width = screen.width if screen.is_terminal else None
     for line in map(one_line, lines):
-        # What a rank does is a sentence, whose end must not be cut off.
+        # Only the indented lines of a stack are cut off. The sentence on what the ranks are doing stays whole.
         if width is not None and line.startswith(INDENT) and len(line) > width:
             line = f"{line[: width - 1]}…"  # noqa: PLW2901
         screen.print(line)

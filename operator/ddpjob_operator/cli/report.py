@@ -38,9 +38,9 @@ def report(runs: Runs, run: str | None, output: Path | None) -> int:
 
 
 def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool) -> int:
-    """Writes the page about what `found` finds, and prints its path.
+    """Writes the page about the run that `found` reads, and prints its path.
 
-    With `whole`, the file is replaced as a whole; without, it may also be a device or a link.
+    With `whole`, the file is replaced atomically. Without it, the file may also be a device or a link.
 
     Raises:
         BadInputError: the page cannot be written, or its libraries are missing.

@@ -244,7 +244,7 @@ def _run(
 
 @contextlib.contextmanager
 def _undone_if_it_fails(directory: RunDirectory, lock: Lock) -> Iterator[None]:
-    """After an error, for example of the output, releases the lock, and removes a directory without a job."""
+    """After an error, such as a failure to print, releases the lock, and removes a directory without a job."""
     try:
         yield
     except BaseException:
@@ -259,7 +259,7 @@ def _begun(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:
         directory = RunDirectory((runs / name).absolute())
         if lock := directory.claim():
             return wanted.named(name), directory, lock
-    raise AssertionError("names do not come to an end without an error")
+    raise AssertionError("the names ended without an error")
 
 
 def _found(wanted: Wanted, runs: Path) -> tuple[Wanted, RunDirectory, Lock]:

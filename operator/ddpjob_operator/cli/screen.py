@@ -22,7 +22,7 @@ NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether the output could not be written: its reader is gone or its disk full. Such an error names no file."""
+    """Whether the error is that of writing the output: the reader is gone, or the disk is full. It names no file."""
     return isinstance(error, BrokenPipeError) or (error.errno in NOT_WRITTEN and error.filename is None)
 
 

@@ -56,7 +56,7 @@ def advise(screen: Screen, job: DDPJob, flags: str = "", attached: int | None = 
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
         command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
         screen.print(f"Look at its log with: {command}")
-        # A rank of a supervisor says so itself.
+        # With a supervisor, the rank's message already gives this advice.
         unsaid = "DDPJOB_BACKEND" not in incident.message
         if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower() and unsaid:
             screen.print(NO_NCCL)

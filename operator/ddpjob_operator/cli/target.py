@@ -22,7 +22,7 @@ from ddpjob_operator.text import visible
 from .invocation import called_by_kubectl
 
 CHANGES = frozenset({"suspend", "resume", "scale", "checkpoint", "delete"})
-"""Commands that are for the cluster of this pod if no run here has the given name, even without a kubeconfig."""
+"""Commands that, in a pod and without a kubeconfig, are for the pod's cluster if no run here has the given name."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 LOCAL_FLAGS = ("local", "run_dir")
 CLUSTER_FLAGS = ("cluster", "namespace", "all_namespaces", "context", "kubeconfig")
@@ -63,7 +63,7 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
 
 
 def if_on_cluster(arguments: argparse.Namespace) -> str:
-    """What to do if the job that is not on this machine is on a cluster, as a sentence after an error."""
+    """A sentence to add to an error: what to do if the job, which is not on this machine, is on a cluster."""
     either = hasattr(arguments, "cluster") and not given(arguments, LOCAL_FLAGS)
     return ". If the job is on a cluster, set KUBECONFIG, or give --kubeconfig" if either and arguments.name else ""
 
@@ -129,7 +129,7 @@ def _has_kubeconfig() -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a path is a file; False if this user may not look at it, so that local commands still work."""
+    """Whether a path is a file; False if this user is not allowed to look, so that local commands still work."""
     try:
         return path.is_file()
     except OSError:

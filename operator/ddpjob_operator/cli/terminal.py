@@ -2,8 +2,8 @@ r"""Filters all text that a command prints on a terminal. Logs and names may col
 
 A terminal executes the control sequences that it receives: they can set its title, switch the screen, write the
 clipboard, or reorder letters so that a line reads differently. Therefore everything that a command prints is
-filtered. Colours, line ends, tabs, carriage returns and the sequences with which progress bars redraw themselves
-(erase the line, cursor up) pass. All other control characters are written out, as `\x1b`.
+filtered. The filter passes colours, line ends, tabs, carriage returns and the sequences with which progress bars
+redraw themselves (erase the line, cursor up). All other control characters are written out, as `\x1b`.
 """
 
 import re

@@ -94,7 +94,7 @@ STARTS_OVER = [
     "No checkpoint is known: the script starts over, unless the script itself finds what it has saved.",
     'The tutorial "Make your script resume" shows how to change that.',
 ]
-UNKNOWN = ["No step and no checkpoint is known: if it has trained, it starts over, unless it finds what it saved."]
+UNKNOWN = ["No step or checkpoint is known: if it has trained, it starts over, unless it finds what it saved."]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def _told(do: Callable[[], T]) -> T | int:
 
 
 def location_of_job(name: str | None) -> str | None:
-    """Where a job of this name (for None: any job) is: the namespace and the cluster, as text. None if nowhere.
+    """The namespace and cluster of a job with this name (None: of any job), as text; None if there is none.
 
     Raises:
         ClusterError: the cluster does not answer.

@@ -10,7 +10,7 @@ from ddpjob_operator.cli.phrases import Rest
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
 
 UNNOTICED_SECONDS = 10.0
-UNNOTICED = "no operator has noticed the request yet; is one of this release installed and running?"
+UNNOTICED = "no operator has noticed the request yet; is an operator of this release installed and running?"
 
 
 def checkpoint(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:

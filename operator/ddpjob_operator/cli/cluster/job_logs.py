@@ -56,7 +56,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _kept(job: DDPJob, which: Which) -> int | None:
-    """Prints what the job's history has of its logs; None if this machine can read nothing of it."""
+    """Prints the logs that the job's history has; returns None if this machine cannot read the history."""
     history, identity = job.spec.history, job.metadata
     if history is None or nothing_ran(job.status):
         return None

@@ -11,7 +11,7 @@ from ddpjob_operator.engine import Event, events
 
 WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING})
 SETTLED_SECONDS = 3.0
-"""A status message is reported only if it stays the same for this long. Others change too fast to be read."""
+"""A status message is reported only if it stays the same for this long. Other messages change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
 UNNOTICED_SECONDS = 10.0
 """If a job has no status for this long, probably no operator is running: an operator notices a new job within a
