@@ -106,9 +106,7 @@ class Stream(IterableDataset[int]):
 
 
 def test_a_stream_is_told_from_a_data_set_with_what_to_do() -> None:
-    with pytest.raises(
-        ConfigError, match="Stream cannot be indexed: have the task's train_loader return its batches"
-    ):
+    with pytest.raises(ConfigError, match="Stream cannot be indexed: have the task's train_loader return batches"):
         sample_count(Stream())
 
 

@@ -93,7 +93,7 @@ def test_a_compiled_model_keeps_its_names_and_trains(runs: Runs, tmp_path: Path)
 
 def test_without_a_compiler_training_says_so_and_goes_on(runs: Runs) -> None:
     run = runs.train(1, "--workload", "mlp", "--epochs", 1, "--compile", env={"CXX": "no-such-compiler"})
-    assert "--compile: there is no compiler no-such-compiler (CXX names another one)" in run.output()
+    assert "--compile: there is no compiler no-such-compiler (set CXX to use another)" in run.output()
 
 
 def test_a_deterministic_run_computes_what_any_other_does_on_a_cpu(runs: Runs, tmp_path: Path) -> None:

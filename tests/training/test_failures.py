@@ -75,7 +75,7 @@ def test_without_room_for_a_checkpoint_a_run_ends_and_those_before_it_are_intact
         ),
         (["--workload", "no.such:Task"], "--workload no.such:Task: there is no module no in "),
         (["--workload", f"{TASKS}:Missing"], "has no attribute Missing"),
-        (["--workload", f"{TASKS}:NUMBER"], "has no callable, but another value, as attribute NUMBER"),
+        (["--workload", f"{TASKS}:NUMBER"], "has a value that is not callable as attribute NUMBER"),
         (["--workload", f"{TASKS}:no_task"], "makes an instance of dict: it must be a subclass of"),
         (["--workload", f"{TASKS}:NoSamples"], "generator has no length: a task's data must have a length"),
         (["--batch-size", "2000"], "one step takes 2000 samples across all processes, but the data set has only"),

@@ -173,7 +173,7 @@ def _factory(workload: str) -> Callable[[TrainConfig], object]:
         raise ConfigError(f"--workload {workload}: there is no module {error.name} in {here} or installed") from None
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        found = "has no" if factory is None else "has no callable, but another value, as"
+        found = "has no" if factory is None else "has a value that is not callable as"
         raise ConfigError(f"--workload {workload}: {module.__file__} {found} attribute {attribute}")
     return factory  # type: ignore[no-any-return]
 

@@ -73,7 +73,7 @@ class Run:
 
 
 def train(config: TrainConfig, world: World, position: Position, stop: StopRequest) -> None:
-    """Trains from the newest checkpoint, or from the beginning. `position` is kept up to date, even if this fails."""
+    """Trains from the newest checkpoint, or from the beginning. `position` is kept up to date, even on failure."""
     reporting.announces_activities()
     _set_threads(config, world)
     exactness.prepare(config.computing)
@@ -84,7 +84,7 @@ def train(config: TrainConfig, world: World, position: Position, stop: StopReque
     position.activity = "joining the process group"
     with process_group(world, config) as device:
         position.activity = "starting"
-        reporting.reports_steps()  # From here on ranks wait for each other.
+        reporting.reports_steps()  # From here on, ranks wait for each other.
         device = modes.device_of_model(config.mode, device)  # noqa: PLW2901  (data-parallel may choose another GPU)
         exactness.log_settings(device, leads=world.leads)
         run = Run(config=config, world=world, position=position, stop=stop, task=task, device=device)
@@ -186,7 +186,7 @@ def equip(resumed: ResumedRun) -> "TrainingLoop":
     if resumed.saved:
         saving.restore(learner, resumed.saved, saver, config.seed, device)
     if saver.saves:
-        state.shared(learner)  # If it cannot be saved, this is an error now, and not at the first save.
+        state.shared(learner)  # If it cannot be saved, this fails now and not at the first save.
         on_save_request(partial(agreement.wish, Wish.SAVE))
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
@@ -300,7 +300,7 @@ class TrainingLoop:
     def reached(self, *, epoch_ends: bool, again: bool = False) -> None:
         """Saves if a save is due after this step, and stops if any rank was told to stop.
 
-        All ranks call this after the same steps; `again` in a second call after the same step.
+        All ranks call this after the same steps. `again` is true in a second call after the same step.
 
         Raises:
             StoppedOnRequest: All ranks stop, and this step is saved.
@@ -314,8 +314,8 @@ class TrainingLoop:
                 2 * step + again, self._where(), self._shared, self._own, ends=epoch_ends, last=last
             )
         except DivergedError:
-            # The save that failed had the states of all ranks, each of which had checked its own losses before. So
-            # these gradients can be checked, and a message about them says more than one about parameters.
+            # Each rank checked its own losses before the save that failed, so the gradients up to that step can be
+            # checked. A message about gradients says more than one about parameters.
             self.watch.look(own=step, everybodys=self.saver.begun_step)
             raise
         if decision is Wish.STOP:
@@ -370,7 +370,7 @@ class TrainingLoop:
         return result
 
     def _goes_on(self) -> bool:
-        """Whether this rank evaluates one more batch. Reports that, and a save that has become durable meanwhile."""
+        """Whether this rank evaluates one more batch. Also reports the evaluation, and a save that is now durable."""
         self.reporter.begin("evaluation")
         self.saver.settle()
         return not self.run.stop.made

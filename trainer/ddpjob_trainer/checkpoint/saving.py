@@ -28,7 +28,7 @@ from . import state
 SEEN_TWICE = "some samples are seen twice, and others never"
 
 OTHER_DATA_REMEDY = (
-    "Go on with the same data, or name another --checkpoint-dir; with --allow-other-data training goes on with "
+    "Go on with the same data, or name another --checkpoint-dir; with --allow-other-data, training goes on with "
     "the present data"
 )
 
@@ -105,9 +105,9 @@ def _settings(config: TrainConfig) -> SaveSettings:
         every_seconds=checkpoint.every_seconds,
         keep=checkpoint.keep,
         mean_time_to_failure=checkpoint.mean_time_to_failure,
-        waits=True,  # Its saves are at the steps that were asked for.
+        waits=True,  # No save is skipped, so each is of the requested step.
         start_over=checkpoint.start_over,
-        # The others wait in a collective. If it timed out, one of them would seem to be the rank that failed.
+        # Meanwhile the other ranks wait in a collective. If it timed out, one of them would seem to have failed.
         retry_seconds=min(PATIENCE_SECONDS, config.group.collective_seconds * PATIENCE_SHARE),
     )
 

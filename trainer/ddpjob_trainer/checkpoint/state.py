@@ -1,4 +1,4 @@
-"""The state of a run: all that is needed to make the same steps after a resumption as without it."""
+"""The state of a run: everything that a resumed run needs to make the same steps as an uninterrupted run."""
 
 import warnings
 from typing import Any
@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel
 from ddpjob_trainer.model.learner import Learner
 
 RATES = ("lr", "initial_lr")
-"""The keys of an optimizer's parameter groups whose values a schedule sets."""
+"""A schedule sets the values under these keys of an optimizer's parameter groups."""
 
 
 def shared(learner: Learner) -> StateDict:
@@ -43,12 +43,12 @@ def shared(learner: Learner) -> StateDict:
 
 
 def of_rank(learner: Learner) -> StateDict:
-    """The state that differs from rank to rank, without random generators: that of compression."""
+    """The state that differs from rank to rank, apart from random generators: the state of gradient compression."""
     return {"compression": learner.compression.capture() if learner.compression else None}
 
 
 def evaluated(state: StateDict) -> dict[str, Tensor]:
-    """The weights and buffers of a decoded state that evaluation uses: the moving average's, if there is one."""
+    """The weights and buffers that evaluation uses, from a decoded state: the moving average's, if there is one."""
     average = state["shared"].get("average")
     weights: dict[str, Tensor] = average["model"] if average else state["shared"]["model"]
     return weights
@@ -116,7 +116,7 @@ def _catch_up(scheduler: LRScheduler, begun: list[dict[str, Any]], steps: int) -
     for group, rates in zip(scheduler.optimizer.param_groups, begun, strict=True):
         group.update(rates)
     with warnings.catch_warnings():
-        # torch would warn that this process's optimizer made no steps, but an earlier process made them.
+        # torch would warn that the optimizer has not made a step yet: its steps were made by an earlier process.
         warnings.simplefilter("ignore")
         for _ in range(steps):
             scheduler.step()

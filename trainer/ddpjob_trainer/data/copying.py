@@ -1,4 +1,4 @@
-"""Copies batches to the device; to a GPU, while it still computes with the previous batch."""
+"""Copies batches to the device. A GPU can compute with one batch while the next one is copied."""
 
 from collections.abc import Iterator
 from typing import Any

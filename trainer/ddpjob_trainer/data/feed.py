@@ -28,7 +28,7 @@ class Step(NamedTuple):
     batches: Batches
     """The batches of this step, after which the iterator may continue with the batches of later steps."""
     weight: float
-    """A factor for this process's mean loss. With it, the average of all gradients is the gradient of the step."""
+    """A factor for this process's mean loss. With it, the average of all processes' gradients is that of the step."""
     samples: Tensor | None = None
     """The indices of this process's samples in the data set; None if the samples have no indices."""
 
@@ -38,7 +38,7 @@ class Feed(Protocol):
 
     @property
     def global_batch(self) -> int:
-        """The number of samples by which a step advances the position: those of all processes."""
+        """The number of samples by which a step advances the position, summed over all processes."""
 
     @property
     def batch_size(self) -> int:

@@ -80,7 +80,7 @@ def _workers(config: TrainConfig, task: Task, world: World) -> int:
     asked = task.workers if config.loading.workers is None else config.loading.workers
     if asked is not None:
         return asked
-    # If this rank is bound to certain cores, torch has a thread for each of them, and all of them are for this rank.
+    # If this rank is bound to certain cores, it may use all of them, and torch has one thread for each.
     return max(torch.get_num_threads(), threads_of_each(world.local_world_size))
 
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 ARRAYS = ("tensors", "indices", "data", "targets")
-"""Attributes in which data sets of torch and torchvision keep samples: TensorDataset, Subset, MNIST, ImageFolder."""
+"""The attributes in which TensorDataset, Subset, MNIST, ImageFolder and similar data sets keep samples."""
 
 NUMBERS, FILES = 16, 64
-"""How many numbers of an array, or how many files, a fingerprint includes. They are evenly spread over all."""
+"""How many numbers of an array, or how many files, a fingerprint includes, evenly spread over the array or over all
+files."""
 
 DEPTH = 4
 """How many levels deep to look into data sets that consist of other data sets."""

@@ -111,7 +111,7 @@ def sample_count(data: Dataset[Any]) -> int:
         )
     if isinstance(data, IterableDataset):
         raise ConfigError(
-            f"{type(data).__name__} cannot be indexed: have the task's train_loader return its batches, "
+            f"{type(data).__name__} cannot be indexed: have the task's train_loader return batches, "
             "different ones for each process"
         )
     if not isinstance(data, Sized):
@@ -149,10 +149,10 @@ class _Batches(Dataset[Any]):
         self._at_once = _in_memory(data)
 
     def __getitem__(self, request: Request) -> Any:
-        """Returns the batch, or the error: if a worker raised the error, a long traceback would hide it."""
+        """Returns the batch, or the error. If a worker raised the error instead, a long traceback would hide it."""
         if self._at_once:
             return self._data[request.indices]  # Indexes whole tensors once, which draws no random numbers.
-        # In a rank, the model uses the same generators, so restore them. A worker has no model.
+        # In a rank, the model uses the same generators, so their state is restored. A worker has no model.
         with nullcontext() if get_worker_info() else rng_preserved():
             try:
                 return default_collate([self._sample(request.epoch, index) for index in map(int, request.indices)])

@@ -23,8 +23,9 @@ from .stores import InitMethod, address_of
 
 _KEPT: list[object] = []
 """Keeps stores and groups until the process ends. A FileStore that is destroyed removes its file, which others may
-still use. A group whose last owner is DistributedDataParallel waits for its threads while it holds Python's global
-lock, for which one of them may wait to release a tensor: with torch 2.8 and gloo, a process has hung at its end."""
+still use. If DistributedDataParallel is the last owner of a group, the group holds Python's global lock while it
+waits for its threads. A thread may wait for the lock too, to release a tensor: with torch 2.8 and gloo, a process has
+hung at its end."""
 
 
 @contextmanager
@@ -73,7 +74,8 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
     joining, collective = (
         timedelta(seconds=seconds) for seconds in (config.group.joining_seconds, config.group.collective_seconds)
     )
-    # In torch 2.8, gloo keeps the time with which the group was made. There, also a connection may take that long.
+    # In torch 2.8, gloo keeps the timeout with which the group was made, so connecting may take as long as a
+    # collective.
     changes = hasattr(dist.ProcessGroup, "set_timeout")
     dist.init_process_group(
         # In addition to NCCL, the group has gloo, for the CPU tensors of decisions and saves.

@@ -22,7 +22,7 @@ from . import trained
 from .formats import STATE_DICT, Format
 
 SAMPLES = 2
-"""Number of samples in the example that torch traces. With one, torch would assume one sample for all batches."""
+"""Number of samples in the example that torch traces. With only one, torch would assume one sample in every batch."""
 
 
 def export(address: str, output: Path, form: Format, flags: Sequence[str]) -> None:

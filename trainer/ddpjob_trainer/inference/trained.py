@@ -19,7 +19,7 @@ from ddpjob_trainer.task import BUILT_IN, Task, load_task
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A checkpoint's weights, as evaluation uses them, by name in the task's model, and its training's flags."""
+    """A checkpoint's weights for evaluation, by their names in the task's model, and the flags of its training."""
 
     checkpoint: str
     """Its path or URL."""

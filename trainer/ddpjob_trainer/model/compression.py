@@ -102,7 +102,7 @@ def compress(model: DistributedDataParallel, settings: CommunicationConfig) -> P
 
 
 def _bf16(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """Calls torch's hook under another name, because without NCCL, DistributedDataParallel refuses its name."""
+    """Calls torch's hook under another name: without NCCL, DistributedDataParallel refuses the hook's own name."""
     return bf16_compress_hook(group, bucket)
 
 

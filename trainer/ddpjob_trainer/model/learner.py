@@ -131,8 +131,8 @@ def build_learner(
 def check_optimizer(optimizer: Optimizer, model: nn.Module, *, aloud: bool) -> None:
     """Checks that the optimizer trains the model; if `aloud`, warns about parameters that the optimizer lacks.
 
-    The gradients of such parameters are computed and exchanged in vain. They also add up, because an optimizer clears
-    only the gradients of its own parameters.
+    The gradients of these parameters are computed and exchanged in vain. They also add up, because an optimizer
+    clears only the gradients of its own parameters.
 
     Raises:
         ConfigError: The optimizer has none of the model's parameters.

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 SCHEDULED = frozenset({"params", "lr", "initial_lr", "momentum", "betas"})
-"""Keys of an optimizer's parameter groups whose values schedules may change. Other numbers must stay the same."""
+"""A schedule may change the values under these keys of an optimizer's parameter groups. Other numbers must not
+change."""
 
 
 class Masked:

@@ -71,8 +71,8 @@ def parallel(model: nn.Module, settings: CommunicationConfig, device: torch.devi
         static_graph=settings.static_graph,
         find_unused_parameters=settings.find_unused_parameters,
     )
-    # Not by an argument: with `broadcast_buffers=False`, rank 0 would not send its buffers here either, and torch 2.8
-    # and 2.11 have no `forward_sync_buffers`.
+    # The constructor's argument will not do: with `broadcast_buffers=False`, rank 0 would not send its buffers at
+    # construction either, and torch 2.8 and 2.11 have no `forward_sync_buffers`.
     ddp.broadcast_buffers = _buffers_enter_a_step(model)
     return ddp
 
@@ -112,7 +112,7 @@ def _compile(model: nn.Module, device: torch.device) -> None:
     """Has the model compiled, in place, at its first call. Its class and its parameters' names stay the same."""
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
-        say(f"--compile: there is no compiler {compiler} (CXX names another one): the model is not compiled")
+        say(f"--compile: there is no compiler {compiler} (set CXX to use another): the model is not compiled")
     else:
         say(f"--compile: the model is compiled for {device} when it is first called, which takes a while")
         model.compile()

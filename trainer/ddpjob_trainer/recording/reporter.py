@@ -47,7 +47,7 @@ class Reporter:
     world: World
     optimizer: Optimizer
     global_batch: int
-    """The number of samples by which a step advances the position: those of all processes."""
+    """The number of samples by which a step advances the position, summed over all processes."""
     _first_step: int = field(init=False, default=0)
     _began: float = field(init=False, default=0.0)
     _training_seconds: float = field(init=False, default=0.0)
