@@ -39,7 +39,8 @@ from .kube.objects import (
 )
 
 STOPPED_SECONDS = 1
-"""The operator stops a pod by setting its `activeDeadlineSeconds` to this: the kubelet ends it but keeps its logs."""
+"""The operator stops a pod by setting its `activeDeadlineSeconds` to this: the kubelet then ends the pod but keeps
+its logs."""
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """The range to which times are limited. No Kubernetes object is older, and a later time means never."""
@@ -78,7 +79,7 @@ def ref_of(seen: Object) -> Ref:
 
 
 def owner_of(seen: Object, named: ownership.Named) -> JobRef | None:
-    """Returns the job that an object belongs to, or None. `named` checks whether the engine would name it so."""
+    """Returns the job that an object belongs to, or None. `named` checks whether the name is the engine's."""
     metadata = seen.metadata
     controller = next(
         (

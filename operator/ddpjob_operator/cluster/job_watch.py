@@ -52,7 +52,7 @@ class _LoopClosedError(Exception):
 async def watch(jobs: Cache[JobObject, StoredJob], choose: Choose) -> None:
     """Watches jobs in all namespaces, or in those that `choose` returns, until it is cancelled.
 
-    kopf never reports a job that was deleted while the watch was broken. The deletion is noticed when the job's pods
+    kopf never reports that a job was deleted while the watch was broken. The deletion is noticed when the job's pods
     are deleted or, for a job without pods, in the next list of all jobs.
 
     Raises:

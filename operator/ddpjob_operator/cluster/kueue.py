@@ -52,7 +52,7 @@ class Flavors:
 
 
 async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
-    """Adds the value of its priority class to a Workload, because Kueue expects the creator to look up that value.
+    """Adds to a Workload the value of its priority class, because Kueue expects the creator to look up that value.
 
     Raises:
         ApiError: the priority class cannot be read, or does not exist.
@@ -70,7 +70,7 @@ async def with_priority(api: ApiClient, workload: Manifest) -> Manifest:
 
 
 def patch_for(there: Mapping[str, Any], change: Resize | Tell, now: datetime) -> tuple[str, list[Manifest]]:
-    """Returns the change of a Workload as the suffix of its path (`/status` or nothing) and a JSON patch."""
+    """Returns the suffix of the path to patch (`/status` or nothing), and the JSON patch for a Workload."""
     if isinstance(change, Tell):
         status = _changed_status(there.get("status", {}), change, there["metadata"].get("generation", 1), now)
         return "/status", [{"op": "add", "path": "/status", "value": status}]

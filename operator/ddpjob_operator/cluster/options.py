@@ -38,7 +38,7 @@ class OperatorOptions:
     lease: tuple[str, str] | None
     """Namespace and name of the Lease for leader election; None: this replica leads without an election."""
     identity: str
-    """The name of this process in the Lease, which no other process has or ever had."""
+    """The name of this process in the Lease. No other process has, or ever had, the same name."""
     port: int
     probe_port: int
     metrics_auth: bool

@@ -259,7 +259,8 @@ class Reconciler:
         if stored is None or stored.deleting:
             self._forget(key)
             return 0
-        # A job's managing controller never changes, so nothing has to be read for a job that another one manages.
+        # A job's managing controller never changes, so nothing has to be read for a job that another controller
+        # manages.
         if not stored.ours:
             self._forget(key)
             return 0
@@ -377,7 +378,7 @@ class Reconciler:
             await self._read_again(key, stored)
             return False
         if any(isinstance(action, Create | CreatePod) for action in actions):
-            last_actions, memory.last_actions = memory.last_actions, None  # They are tried after the job is read.
+            last_actions, memory.last_actions = memory.last_actions, None  # No action is tried before the read.
             if await self._read_job(key, stored) is not stored:
                 return False
             memory.last_actions = last_actions
@@ -566,7 +567,8 @@ class Reconciler:
             status = self._store.job(stored).status
             if _news(status) == _news(late_events.status):
                 self._record_events(key, stored, late_events.events)
-            # News does not include the number of steps, which are counted only if exactly this status was written.
+            # Two statuses with the same news may differ in their steps, so steps are counted only if the status is
+            # equal.
             if status == late_events.status:
                 self._tally.add(key[0], late_events.counts)
 

@@ -47,7 +47,7 @@ def new_session() -> aiohttp.ClientSession:
     """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
-        # Compressed answers are not accepted, because a small one could unpack to a thousand times the size limit.
+        # Compressed answers are not accepted, because a small answer could unpack to a thousand times the size limit.
         headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
         auto_decompress=False,
     )

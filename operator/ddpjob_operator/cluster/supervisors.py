@@ -28,7 +28,7 @@ LONGEST_RETRY_SECONDS = 10.0
 4 and 8 s."""
 LONGEST_HOPELESS_SECONDS = 60.0
 """The longest interval between two requests to a pod that probably has no supervisor: the pod has never reported an
-attempt, and nothing listens on the port or HOPELESS requests have failed."""
+attempt, and either nothing listens on the port, or HOPELESS requests have failed."""
 HOPELESS = 20
 """After this many failed requests (some minutes), a pod that has never reported is assumed to have no supervisor."""
 NEWS_BURST = 20

@@ -75,7 +75,7 @@ class Writer:
     def __init__(
         self, api: ApiClient, store: Store, alone: Callable[[], bool], apart: Executor | None = None
     ) -> None:
-        """`alone` returns whether at most one round is in progress. `apart` runs what would block the event loop."""
+        """`alone` returns whether at most one round is in progress. `apart` is a thread for work that takes long."""
         self._api = api
         self._store = store
         self._apart = apart
@@ -113,7 +113,7 @@ class Writer:
                         await self._do(action, job)
                     except FencedError as error:
                         failures[number] = error
-                        return  # The fence would refuse all further actions, too, of which there may be thousands.
+                        return  # The fence would refuse all further actions too, and there may be thousands.
                     except Exception as error:  # noqa: BLE001  It is raised below.
                         failures[number] = error
 
@@ -179,7 +179,7 @@ class Writer:
         cache.update(read(answer, KueueWorkloadObject))
 
     async def _stop(self, key: Key, uid: str) -> None:
-        """Stops a pod by setting an activeDeadlineSeconds that has passed: the kubelet ends it but keeps its logs.
+        """Stops a pod by setting an activeDeadlineSeconds that has passed. The kubelet ends the pod, but keeps logs.
 
         If the cluster refuses this change, the pod is deleted, because ending it matters more than keeping its logs.
         The pod is also deleted if a webhook does not answer, because nobody knows how long that will last.

@@ -76,7 +76,7 @@ class Resource(Generic[T]):
     type: type[T]
 
     def __str__(self) -> str:
-        """Returns the name with its API group, as in kubectl, because different groups may have the same plural."""
+        """Returns the name with its API group, as in kubectl, because groups may share a plural name."""
         group = self.path.removeprefix("/apis/").partition("/")[0]
         return f"{self.plural}.{group}" if self.path.startswith("/apis/") else self.plural
 
@@ -132,7 +132,7 @@ class ApiError(Exception):
 
 
 class StuckError(ApiError):
-    """A watch cannot be resumed, for example because a change cannot be read, so that a new list is needed."""
+    """A watch cannot be resumed and a new list is needed, for example because a change cannot be read."""
 
 
 class FencedError(Exception):
@@ -284,7 +284,7 @@ class ApiClient:
         return bool(status["allowed"])
 
     async def user_of(self, token: str) -> Manifest | None:
-        """Finds out a token's user with a TokenReview; None if the token is not valid."""
+        """Finds out with a TokenReview which user a token belongs to; None if the token is not valid."""
         status = await self._review(TOKEN_REVIEWS, "TokenReview", {"token": token})
         return status.get("user", {}) if status.get("authenticated") else None
 

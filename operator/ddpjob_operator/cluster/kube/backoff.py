@@ -7,7 +7,7 @@ LONGEST_SECONDS = 30.0
 
 
 def backoff(failures: int, at_least: float | None = None, longest: float = LONGEST_SECONDS) -> float:
-    """Returns the seconds to wait after this many failures in a row, which double each time from `FIRST_SECONDS`.
+    """Returns the seconds to wait after this many failures in a row: `FIRST_SECONDS`, doubled with each failure.
 
     The wait is at least `at_least`. Up to 50% is added at random, so that requests that failed at the same time are
     not repeated at the same time.

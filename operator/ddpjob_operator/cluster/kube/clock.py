@@ -1,4 +1,4 @@
-"""The API servers' time, by which timestamps of pods must be judged. By another clock, an ending pod could seem lost.
+"""The API servers' time, by which timestamps of pods must be judged. By any other, an ending pod could seem lost.
 
 The time is a server's date, continued by a steady clock, so that setting this machine's clock has no effect. There
 may be several servers, and one of them may have a wrong clock. So the time of the server with the most connections is

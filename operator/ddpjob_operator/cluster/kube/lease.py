@@ -102,15 +102,15 @@ class LeaderElector:
             return True
         lease = await self._api.get(LEASES, self._namespace, self._name)
         if not self._is_free(lease):
-            # Another replica holds the Lease, so this replica no longer leads, even if its own clock, which may have
-            # stopped for a while, suggests that it does.
+            # Another replica holds the Lease, so this replica no longer leads. Its own clock may suggest otherwise,
+            # because the clock may have stopped for a while.
             if self.elected.is_set():
                 self._renewed = float("-inf")
             return False
         return await self._write(lease)
 
     async def _write(self, lease: Manifest | None) -> bool:
-        """Takes or renews the Lease as last read (None: it did not exist). False if somebody else wrote first."""
+        """Takes or renews the Lease as last read (None: there was none). Returns False if others wrote first."""
         try:
             if lease is None:
                 self._held = await self._api.create(LEASES, self._namespace, self._new_lease())

@@ -56,8 +56,8 @@ class Object(_Part, frozen=True):
 
 
 SMALL_BYTES = 4 << 10
-"""JSON up to this size is not compressed, because the memory saved is not worth the time for compressing it at each
-change of each job."""
+"""JSON up to this size is not compressed, because the memory saved is not worth the time that compression would take
+at each change of each job."""
 
 
 class Packed:
@@ -100,7 +100,7 @@ class JobAnnotations:
         known = what if isinstance(what, dict) else {}
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.finished = texts.get(FINISHED, "")
-        # A kubelet writes the word into a file, from which the supervisor must read the same word.
+        # A kubelet writes this word into a file, and the supervisor must read exactly the same word from the file.
         self.checkpoint_request = (
             texts.get(CHECKPOINT_REQUEST, "").encode("ascii", "ignore").decode().strip()[:LONGEST_REQUEST].strip()
         )

@@ -104,7 +104,7 @@ class FairServer(web.Server):
 
 
 def raise_open_files_limit() -> None:
-    """Raises the process's limit on open files to the hard limit. Only programs that use select() need less."""
+    """Raises the limit on open files to the hard limit. Only programs that use select() need a lower limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # Some systems report a hard limit that they do not grant.
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

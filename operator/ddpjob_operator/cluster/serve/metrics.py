@@ -53,7 +53,7 @@ NAMESPACE_WATCHED = Gauge(
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 UNREADABLE = Counter(
     "ddpjob_unreadable_objects",
-    "Objects that this version received but cannot read, and ignores; the log names them",
+    "Objects that this version cannot read and therefore ignores; the log names them",
     ["resource"],
     registry=REGISTRY,
 )

@@ -57,8 +57,8 @@ async def serve(
     Raises:
         PortTakenError: one of the ports is not available.
     """
-    # The text of 15,000 series takes a tenth of a second, so it is made in a thread. There is only one, because with
-    # many at once, strangers could take most of the CPU time.
+    # The text of 15,000 series takes a tenth of a second, so it is made in a thread. There is only one such thread,
+    # because with many, strangers could take most of the CPU time.
     renderer = ThreadPoolExecutor(1, "metrics")
     stack.callback(renderer.shutdown, wait=False)
 
