@@ -121,7 +121,7 @@ def _run(command: argparse.ArgumentParser) -> None:
         "--attach",
         type=_whole,
         metavar="RANK",
-        help="give this rank the terminal, for breakpoint() and input(); nothing is restarted, or ended as stalled",
+        help="give this rank the terminal, for breakpoint() and input(); no rank is restarted, or ended as stalled",
     )
     command.add_argument("--dry-run", action="store_true", help="check the job, but start nothing")
     command.add_argument(

@@ -36,7 +36,7 @@ LAST_SECONDS = 5.0
 
 END_OF_INPUT = b"\x04"
 END_SECONDS = 1.0
-"""How often a rank that was told to stop is sent an end of input, because a debugger survives SIGINT."""
+"""How often to send an end of input to a rank that was told to stop, because a debugger survives SIGINT."""
 
 NO_TEXT = re.compile(rb"\r(?=\n)|\x1b\[\?[0-9;]{0,16}[hl]")
 """What a terminal's output contains but a log should not: carriage returns before line feeds, and terminal modes."""

@@ -33,7 +33,7 @@ def checkpoint(runs: Runs, name: str, *, wait: bool) -> int:
     if not wait:
         return tell_requested(name, f"{itself()} status {name}")
     while True:
-        ended = run.lock.holder() is None  # Read first: `ddpjob run` writes the last status before it ends.
+        ended = run.lock.holder() is None  # This is read first: `ddpjob run` writes the last status before it ends.
         job = run.load() or job
         if (code := tell_outcome(name, before, job.status)) is not None:
             return code

@@ -30,7 +30,7 @@ StatusSource = Callable[[], DDPJobStatus | None]
 
 REFRESH_SECONDS = 0.1
 PIECE = 1 << 17
-"""Characters of log lines that are printed in one call."""
+"""How many characters of log lines are printed in one call."""
 LAST_SECONDS = 5.0
 """How long remaining output is still shown after the user has asked to stop."""
 BLOCKED_SECONDS = 3.0

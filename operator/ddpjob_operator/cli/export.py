@@ -8,7 +8,7 @@ import sys
 from ddpjob_operator.api import BadInputError
 
 PROGRAM = "ddpjob.checkpoint.weights"
-"""A program, not an import, because it needs torch, and `ddpjob` does not."""
+"""This runs as a separate program, because it needs torch, which `ddpjob` itself does not need."""
 
 
 def export(arguments: argparse.Namespace) -> int:

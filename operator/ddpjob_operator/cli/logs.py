@@ -35,7 +35,7 @@ class Which:
 
     @property
     def past(self) -> bool:
-        """Whether a particular attempt is requested; its logs are printed without waiting for more lines."""
+        """Whether a particular attempt is requested. Its logs are printed without waiting for more lines."""
         return self.previous or self.attempt is not None
 
     def shown(self, moment: str, text: str) -> str:
@@ -118,7 +118,7 @@ def _last(lines: Iterable[Line], number: int | None) -> Iterable[Line]:
 
 
 def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
-    """The requested attempt. A gang's logs contain its first attempt and those that were restarted in place after it.
+    """The requested attempt. A gang's logs contain its first attempt, and the attempts after restarts in place.
 
     Raises:
         BadInputError: nothing was started yet, or there is no log of the requested attempt.

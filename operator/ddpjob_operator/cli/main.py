@@ -11,7 +11,7 @@ BAD_INPUT = 2
 
 def main() -> None:
     """Runs the command that the arguments name."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # Escape characters that stdout cannot encode, as stderr does.
+    if isinstance(sys.stdout, io.TextIOWrapper):  # As on stderr, escape what stdout cannot encode.
         sys.stdout.reconfigure(errors="backslashreplace")
     # The imports take most of a second. If Ctrl-C kills the process during this time, that does no harm, because
     # nothing has been started yet.

@@ -112,7 +112,7 @@ def failed_first(status: DDPJobStatus, attempt: int) -> int | None:
 
 
 def incident_of(status: DDPJobStatus, attempt: int) -> Incident | None:
-    """The incident that ended an attempt; None if the status has no such incident, or no longer has it."""
+    """The incident that ended an attempt; None if the status does not contain it."""
     return next((incident for incident in status.incidents if incident.attempt == attempt), None)
 
 

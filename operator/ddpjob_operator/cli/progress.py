@@ -20,8 +20,8 @@ LOSS = re.compile(
     r"([-+]?(?>[0-9]{1,15}+(?:\.[0-9]{1,30}+)?(?:e[-+]?[0-9]{1,3}+)?|nan|inf))(?!\w|,[0-9]{3})",
     re.IGNORECASE,
 )
-"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. It matches
-a whole number or nothing: not the `1` of `1,234.5` or of `1.2K`."""
+"""A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. It matches a
+complete number or nothing: not the `1` of `1,234.5` or of `1.2K`."""
 LOOKED_AT = 1000
 """Number of characters at the beginning of a line that are searched for a loss."""
 QUOTED = 80

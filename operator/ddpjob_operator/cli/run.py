@@ -116,7 +116,7 @@ def _wanted(arguments: argparse.Namespace, runs: Runs, gpus: list[str]) -> Wante
     if arguments.output and not arguments.dry_run:
         raise BadInputError(f"-o {arguments.output} works only with --dry-run; add it")
     if arguments.attach is not None and arguments.detach:
-        raise BadInputError("--attach gives a rank this terminal, which --detach leaves: give one of them")
+        raise BadInputError("--attach needs this terminal, but --detach leaves it: use only one of them")
     if arguments.resume is not None:
         return _former(arguments, runs)
     if not program.is_program(arguments):

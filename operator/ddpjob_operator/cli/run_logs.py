@@ -12,9 +12,9 @@ BEGINS = re.compile(rf"{ATTEMPT_BEGINS.format('([0-9]{1,9})')}(?: in place: .*)?
 LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
 
 PIECE = 1 << 20
-"""Bytes that are read from a file in one call."""
+"""How many bytes are read from a file in one call."""
 LONGEST_LINE = 1 << 18
-"""Bytes of an unfinished line that are kept in memory; longer lines are split. A kubelet splits at 16 KiB."""
+"""How many bytes of an unfinished line are kept in memory. Longer lines are split. A kubelet splits at 16 KiB."""
 
 DETOUR = re.compile(rb"(?<!\n)\n++\r[^\r\n]*(?:\x1b\[A)+")
 """Line feeds, a line, and cursor movements back up: programs draw a second progress bar in this way."""

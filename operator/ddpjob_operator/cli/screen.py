@@ -15,14 +15,14 @@ from rich.text import Text
 from ddpjob_operator.text import visible
 
 SIP = 1 << 11
-"""Characters that are written in one call: even a serial line at 9600 baud accepts them within a few seconds."""
+"""How many characters are written in one call. Even a serial line at 9600 baud accepts them within a few seconds."""
 
 
 NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def is_of_output(error: OSError) -> bool:
-    """Whether the error is that of writing the output: the reader is gone, or the disk is full. It names no file."""
+    """Whether an error means that the output's reader is gone or its disk is full. Such an error names no file."""
     return isinstance(error, BrokenPipeError) or (error.errno in NOT_WRITTEN and error.filename is None)
 
 

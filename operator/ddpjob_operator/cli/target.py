@@ -33,7 +33,7 @@ ANSWER_SECONDS = 3.0
 
 
 def runs_of(arguments: argparse.Namespace) -> Runs:
-    """Where the command looks for runs on this machine. A directory named with --run-dir is the only one."""
+    """Where the command looks for runs on this machine. A directory named with --run-dir is the only place."""
     if named := getattr(arguments, "run_dir", None):
         return Runs(named, named=True)
     return Runs(Path(os.environ.get("DDPJOB_RUN_DIR", RUNS)))
