@@ -19,7 +19,7 @@ HELD_OUT_EVERY = 5
 """One in five digits of each class is held out."""
 MNIST_MEAN, MNIST_DEVIATION = 0.1307, 0.3081
 UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
-"""What torchvision raises if files are missing or hold something else."""
+"""The exceptions that torchvision raises if files are missing or have other contents."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ NAMED = 8
 
 NO_END = "no end within"
 IN_VAIN = (NO_END, "imed out", "onnection closed", "onnection reset")
-"""Parts of the messages of ranks that only waited in vain for another rank. The cause lies on that rank."""
+"""Parts of the messages of ranks that only waited in vain for another rank. The cause lies with that rank."""
 
 
 class Kind(StrEnum):

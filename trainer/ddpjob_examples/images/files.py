@@ -23,7 +23,7 @@ class ImageFiles(Images):
     def __init__(self, root: Path, transform: Transform, *, skip_broken: bool = False) -> None:
         self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         if not self.classes:
-            raise ConfigError(f"{root} has no classes: it must hold a directory of images for each")
+            raise ConfigError(f"{root} has no classes: it must hold a directory of images for each class")
         found = [_images(root / name) for name in self.classes]
         self._root = root
         self._paths = np.array([os.fsencode(path) for paths in found for path in paths])

@@ -105,7 +105,7 @@ def _settings(config: TrainConfig) -> SaveSettings:
         every_seconds=checkpoint.every_seconds,
         keep=checkpoint.keep,
         mean_time_to_failure=checkpoint.mean_time_to_failure,
-        waits=True,  # No save is skipped, so each is of the requested step.
+        waits=True,  # Each save must be of the requested step, so none is skipped.
         start_over=checkpoint.start_over,
         # Meanwhile the other ranks wait in a collective. If it timed out, one of them would seem to have failed.
         retry_seconds=min(PATIENCE_SECONDS, config.group.collective_seconds * PATIENCE_SHARE),

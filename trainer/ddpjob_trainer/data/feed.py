@@ -26,7 +26,7 @@ class Step(NamedTuple):
     """One step of this process."""
 
     batches: Batches
-    """The batches of this step, after which the iterator may continue with the batches of later steps."""
+    """The batches of this step. The iterator may then continue with the batches of later steps."""
     weight: float
     """A factor for this process's mean loss. With it, the average of all processes' gradients is that of the step."""
     samples: Tensor | None = None

@@ -60,7 +60,7 @@ class Loader:
             multiprocessing_context="fork" if workers else None,
             worker_init_fn=functools.partial(_become_worker, os.getpid()),
             pin_memory=self._device.type == "cuda",
-            # The DataLoader draws a seed from this generator, so that the model's random numbers do not change.
+            # The DataLoader draws its seed from this generator, and not from the one that the model uses.
             generator=torch.Generator(),
         )
 

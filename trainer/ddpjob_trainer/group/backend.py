@@ -61,7 +61,7 @@ def device_of(backend: str, world: World) -> torch.device:
 
 def settings() -> str:
     """The variables of NCCL and gloo that are set, except those that our supervisor has set for its own use."""
-    own = os.environ.get(Env.HEARTBEAT) or "\0"  # No value begins with NUL, so none is left out.
+    own = os.environ.get(Env.HEARTBEAT) or "\0"  # If it is not set, nothing is left out: no value begins with NUL.
     known = ((name, value) for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS))
     return " ".join(f"{name}={value}" for name, value in known if not value.startswith(own))
 

@@ -75,7 +75,8 @@ class Learner:
         """Makes a copy with which the next step can be undone. Returns None if steps need not be undone."""
         if self.on_divergence != "skip":
             return None
-        # fp16's scaler itself skips the optimizer's step, so only the buffers may have to be restored.
+        # If a gradient is not finite, fp16's scaler skips the optimizer's step, so only buffers may need to be
+        # restored.
         return Masked(self.model, None if self.scaler else self.optimizer, self.average)
 
     def update(self, clip_grad_norm: float | None = None) -> Tensor | None:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 SCHEDULED = frozenset({"params", "lr", "initial_lr", "momentum", "betas"})
-"""A schedule may change the values under these keys of an optimizer's parameter groups. Other numbers must not
-change."""
+"""A schedule may change the values under these keys of a parameter group. Other numbers must not change."""
 
 
 class Masked:

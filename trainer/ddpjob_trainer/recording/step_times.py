@@ -38,7 +38,7 @@ class StepTimes:
         self._mark = self._window_began = time.monotonic()
 
     def start(self) -> None:
-        """Begins the next lap now, because the time before now is not part of a step."""
+        """Begins the next lap now. The time since the last lap is part of no step."""
         self._mark = time.monotonic()
 
     def lap(self, part: str) -> None:
@@ -60,7 +60,8 @@ class StepTimes:
             return None
         self._window_began = self._mark
         parts = self._laps.take() | (self._ddp.times.take() if self._ddp is not None else {})
-        # With long steps, a window may have no step that DDP has timed. Backward time includes communication.
+        # With long steps, a window may have no step that DDP has timed. The sum counts communication twice, because
+        # backward time includes it.
         if self._ddp is None or "backward" in parts:
             self.busy_seconds = sum(parts.values()) - 2 * parts.get("communication", 0.0)
         return parts
