@@ -19,7 +19,7 @@ BESIDE_OTHERS = 5
 handling, the longer each takes, and a small job makes several requests one after the other. With 8 instead of 5, an
 API server on two cores created a large job no faster, but took 50% longer for a small job."""
 AT_ONCE = 40
-"""How many writes of all jobs may be in flight: more than ALONE, so that another job can begin immediately."""
+"""How many writes may be in flight, counting all jobs: more than ALONE, so that another job can begin immediately."""
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ class KubernetesNodes:
         return {name: node_problem(node) for name, node in (await self._read(names)).items()}
 
     async def domains(self, names: Collection[str], key: str) -> dict[str, str]:
-        """Returns each node's value of the label `key`; empty if the node lacks it, is gone, or may not be read.
+        """Returns each node's value of the label `key`; empty if there is no such label, node or right.
 
         Nodes that cannot be read now are left out.
         """

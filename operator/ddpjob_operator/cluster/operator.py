@@ -331,7 +331,7 @@ class Operator:
         for reflector in self._reflectors[namespace]:
             if reflector.wanted:
                 await reflector.list()
-        self._reconciler.note_listed(known)  # Only the `known` jobs, because the lists may lack pods of newer jobs.
+        self._reconciler.note_listed(known)  # The lists may lack pods of jobs newer than these.
 
     async def _enter_namespace(self, namespace: str) -> None:
         """Lists a namespace whose jobs are run from now on. A standby does not list it before its election.
@@ -386,7 +386,7 @@ class Operator:
     async def _check_optional(self, namespace: str | None) -> None:
         async def check(optional: OptionalApi) -> None:
             if await optional.check(namespace):
-                self._all_due = True  # Set here, so that it is kept even if the next API's check fails.
+                self._all_due = True  # This is set here, so that it is kept even if the next API's check fails.
 
         await asyncio.gather(*map(check, self._optional))
 

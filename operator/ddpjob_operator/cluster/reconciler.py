@@ -252,8 +252,7 @@ class Reconciler:
         """Runs one round of a job. Returns the number of its pods, or 0 if there was nothing to decide.
 
         Raises:
-            ApiError: the round cannot be finished now.
-            FencedError: this process may no longer write.
+            ApiError: the round cannot be finished now. FencedError: this process is no longer allowed to write.
         """
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
@@ -395,7 +394,7 @@ class Reconciler:
             status = decision.status or self._store.job(stored).status
             memory.note_refusal(refused, self._api.now(), self._situation(stored, status))
         except ApiError:
-            memory.last_actions = None  # Actions that failed cannot have had an effect.
+            memory.last_actions = None  # Failed actions do not count as actions without effect.
             raise
         else:
             memory.note_accepted()

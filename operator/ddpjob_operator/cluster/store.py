@@ -243,7 +243,7 @@ class Cache(Generic[O, T]):
         """
         try:
             self._take(seen)
-        except Exception:  # Of any kind, because one bad object must not end a watch or a round.
+        except Exception:  # Any exception: one bad object must not end a watch or a round.
             UNREADABLE.labels(type(seen).__name__).inc()
             metadata = seen.metadata
             logger.exception(

@@ -54,8 +54,8 @@ LAST = (*OF_PODS, MarkFinished)
 """The actions that are carried out after all other actions."""
 
 LARGE_BYTES = 8 << 10
-"""If a job has more JSON than this, its pods are built in a thread, so that the event loop is not blocked. Each takes
-some milliseconds, or more than a tenth of a second if the job is as large as an API server accepts."""
+"""If a job has more JSON than this, its pods are built in a thread, so that the event loop is not blocked. Each pod
+takes some milliseconds, or more than a tenth of a second if the job is as large as an API server accepts."""
 
 ENOUGH_FAILURES = 32
 """After this many failures a round creates no more pods. The pods of a gang are all alike, so a quota that refuses
@@ -92,9 +92,9 @@ class Writer:
         action is tried, even if others fail. But if any action fails, the following steps are left to another round.
 
         Raises:
-            Refused: an action was refused, and somebody else has to fix the reason.
-            ApiError: the API server does not answer, or cannot handle requests now. The failed actions are still due.
-            FencedError: this process may no longer write.
+            Refused: an action was refused, and somebody else has to fix the reason. ApiError: the API server does not
+            answer, or cannot handle requests now. The failed actions are still due. FencedError: this process is no
+            longer allowed to write.
         """
         for step in range(3):
             await self._do_all([action for action in actions if _step(action) == step], job)

@@ -402,7 +402,7 @@ def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
 def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(content)
-    except (ValueError, RecursionError) as error:  # From msgspec: not JSON, or not of the expected type.
+    except (ValueError, RecursionError) as error:  # It is not JSON, or not of the expected type.
         message = f"the API server's answer cannot be read: {error}: {_name_in(bytes(content))}"
         raise ApiError(0, "NoAnswer", message) from error
 

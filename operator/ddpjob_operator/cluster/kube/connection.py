@@ -85,7 +85,7 @@ def _ssl_context(info: kopf.ConnectionInfo) -> ssl.SSLContext:
 
 
 Fence = Callable[[], None]
-"""Raises an exception if a request must not be sent, because this process may no longer write."""
+"""Raises an exception if this process is no longer allowed to write. Then the request is not sent."""
 
 
 class Connection:
