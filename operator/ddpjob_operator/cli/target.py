@@ -69,7 +69,7 @@ def if_on_cluster(arguments: argparse.Namespace) -> str:
 
 
 def means_cluster(arguments: argparse.Namespace) -> bool:
-    """Whether a command that is not about a job should contact a cluster. A flag or a kubeconfig must name one."""
+    """Whether a command that is not about a job should contact a cluster: if a flag or a kubeconfig names one."""
     return bool(given(arguments, CLUSTER_FLAGS)) or called_by_kubectl() or _has_kubeconfig()
 
 

@@ -50,7 +50,7 @@ class Filter:
 
 
 class Terminal:
-    """A stream whose text is filtered while it is a terminal: `run --detach` may redirect it to a file."""
+    """A stream whose text is filtered while the stream is a terminal. `run --detach` may redirect it to a file."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

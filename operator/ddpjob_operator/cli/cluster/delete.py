@@ -36,7 +36,7 @@ def delete(jobs: Jobs, name: str, *, wait: bool) -> int | Rest:
 
 
 def _pods(jobs: Jobs, job: Document) -> list[JobPod] | None:
-    """The job's pods; None if the user may not list pods. Deleting a job does not need this right."""
+    """The job's pods; None if the user is not allowed to list pods. Deleting a job does not need this right."""
     try:
         return jobs.pods(job)
     except RefusedError as error:

@@ -113,7 +113,7 @@ def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobP
 
 
 def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: int | None = None) -> int:
-    """Prints the log of each pod; returns 1 if one cannot be read. The log of the node that failed first comes first.
+    """Prints the log of each pod, that of the node that failed first at the top; returns 1 if a log cannot be read.
 
     With `attempt`, prints only the lines of that attempt. (A pod's log continues through restarts in place.)
     """

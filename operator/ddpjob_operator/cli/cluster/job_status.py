@@ -54,8 +54,8 @@ def stacks(jobs: Jobs, name: str | None) -> int:
 
     Raises:
         BadInputError: there is no such job, or it is not running.
-        ClusterError: the cluster cannot be reached, or does not fulfil a request; or the user may not forward ports
-            to pods.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request; or the user is not allowed to
+            forward ports to pods.
     """
     document = jobs.only() if name is None else jobs.get(name)
     print_stacks(Screen(), jobs.look(document))

@@ -75,7 +75,7 @@ class PodOptions:
 
 
 def checkpoint_on(text: str | None) -> Json:
-    """`spec.checkpoint` for a `CLAIM:/path` or a URL. For None it is a directory that is deleted with its pod.
+    """`spec.checkpoint` for a `CLAIM:/path` or a URL. With None, checkpoints are deleted with their pod.
 
     Raises:
         BadInputError: `text` has neither form.
