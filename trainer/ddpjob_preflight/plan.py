@@ -27,7 +27,7 @@ NETWORK_TODO = (
     " GLOO_SOCKET_IFNAME must name the right interface where there are several"
 )
 MACHINE_TODO = "have the machine looked at"
-NODE_TODO = "its network, or what may pass to it (NetworkPolicy, firewall), differs from the others'"
+NODE_TODO = "its network differs from that of the other nodes, or a NetworkPolicy or firewall blocks its traffic"
 WRONG = "the sum of a known tensor is wrong"
 """How a problem's text begins if the cause is a machine, not the network."""
 WRONGLY = "computes wrongly"

@@ -117,7 +117,7 @@ class ModeConfig:
     )
 
     def check_world(self, world_size: int) -> None:
-        """Checks that there is only one process if the mode is for one. Several would each train their own model.
+        """Checks that there is only one process if the mode is for one. Several processes would train several models.
 
         Raises:
             ConfigError: There are several processes.

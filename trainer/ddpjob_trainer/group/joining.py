@@ -32,8 +32,8 @@ hung at its end."""
 def process_group(world: World, config: TrainConfig) -> Iterator[torch.device]:
     """Joins the other processes, and yields the device of this process. A world of one needs no group.
 
-    After an error the group is not destroyed, because this could wait for processes that no longer exist. The process
-    ends anyway.
+    After an error the group is not destroyed, because destroying it could wait for processes that no longer exist.
+    The process ends anyway.
 
     Raises:
         PeerLostError: A process did not join within the timeout; the message names its rank.

@@ -79,7 +79,7 @@ def _sums(
     model: nn.Module, task: Task, shard: list[Tensor], pairs: Iterator[tuple[Any, Any]], on_batch: OnBatch
 ) -> Sums:
     samples = 0
-    sums: dict[str, Tensor] = {}  # On the model's device, because reading each value would make the CPU wait.
+    sums: dict[str, Tensor] = {}  # They stay on the device: reading each value would make the CPU wait.
     for indices, (inputs, target) in zip(shard, pairs, strict=False):
         output = model(inputs)
         on_batch(indices, output, target)
