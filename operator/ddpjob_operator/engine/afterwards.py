@@ -45,8 +45,8 @@ def located(view: View, verdict: Verdict) -> Verdict:
 def without_lost_pods(view: View, verdict: Verdict) -> Verdict:
     """Deletes pods from the API if their Kubernetes nodes do not answer and the operator's administrator permits it.
 
-    If the gang goes on, its present pods stay until their loss has been handled, because a replacement that was
-    created earlier would have the same name.
+    If the gang goes on, its present pods stay until their loss has been handled, because a replacement created before
+    that would have the same name.
     """
     if not view.snapshot.settings.force_delete_lost_pods:
         return verdict
@@ -67,8 +67,8 @@ def marked(view: View, verdict: Verdict) -> Verdict:
     if not status.finished or DeleteJob() in verdict.actions:
         return verdict
     mark = f"{State.SUCCEEDED if status.succeeded else State.FAILED} {digest_of_name(snapshot.job)}"
-    # If `snapshot.mark` is None (which is not the same as empty), the job is never marked, because its status cannot
-    # be lost unless the whole job is. A copied job carries the mark of the original, which differs from its own mark.
+    # If `snapshot.mark` is None (not empty), jobs are never marked, because a status cannot be lost without its job.
+    # A copied job carries the mark of the original, which differs from `mark`.
     if snapshot.mark in {None, mark} or view.refused:
         return verdict
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
@@ -106,7 +106,7 @@ class Step:
     takes: Callable[[View, Verdict], Verdict]
     """Adds to a verdict, or returns it unchanged."""
     here: str
-    """Why the step has this place in the order: after the steps before it, and before the next step."""
+    """Why the step comes at this place in the order, between the previous and the next step."""
     due: Callable[[View], Times] = never
     """When the step may act differently merely because time has passed."""
 
@@ -118,7 +118,7 @@ class Step:
 
 AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is in the status before anything is derived from it.", _silence_due),
-    Step(requested, "A request for a checkpoint may be answered by the last one that is reported.", requested_due),
+    Step(requested, "The last checkpoint that is reported may answer a request for a checkpoint.", requested_due),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "The report to a queue depends only on the status, which is complete by now.", queue_told_due),
     Step(protected, "Whether pods may be evicted depends only on the status, too.", protected_due),

@@ -79,7 +79,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
 
 
 class EveryChange(StatusChanges, total=False):
-    """Adds the fields that no decision depends on, because they are derived from other fields or only for people."""
+    """Adds fields that no decision depends on: they are derived from other fields, or only meant for people."""
 
     conditions: tuple[Condition, ...]
     observed_generation: int

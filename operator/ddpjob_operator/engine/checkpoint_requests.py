@@ -80,7 +80,7 @@ def _answered(view: View, status: DDPJobStatus, asked: RequestedCheckpoint) -> R
 def _at_the_end(status: DDPJobStatus, asked: RequestedCheckpoint) -> RequestedCheckpoint:
     """Returns the outcome of a request that no supervisor will answer any more.
 
-    A gang that is told to stop saves by itself, and its last report may be older than that save.
+    A gang that is told to stop saves anyway. That checkpoint fulfils the request, even if no supervisor said so.
     """
     saved = status.checkpoint
     if saved is not None and saved.time is not None and saved.time > asked.time:

@@ -167,7 +167,7 @@ def _how_far(seen: Progress | None) -> str:
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:
     """Returns the fields of the status that record which nodes have finished. A restart of the gang clears them.
 
-    At the end of a job, some pods are told to stop and are kept. If such a pod exits with 0, it has not finished.
+    At the end of a job, some pods are told to stop and are kept. They have not finished, even if they exit with 0.
     """
     if status.bookkeeping.incarnations.default != view.status.bookkeeping.incarnations.default:
         return {"completed_indexes": "", "last_completed_time": None}
@@ -209,7 +209,7 @@ def _is_news(old: Condition | None, new: Condition) -> bool:
         return True
     counts_others = new.type is ConditionType.QUEUED or new.reason == Reason.QUOTA_EXCEEDED
     if counts_others and old.reason == new.reason:
-        return False  # The message also contains how much other jobs use, which changes often.
+        return False  # The message also states how much other jobs use, which changes often.
     return new.type not in REPORTED and (old.reason, old.message) != (new.reason, new.message)
 
 

@@ -76,7 +76,7 @@ MINOR = {
 def _is_minor(before: DDPJobStatus, after: DDPJobStatus) -> bool:
     """True if no change to the status is urgent.
 
-    Not urgent are progress, the existence and state of pods, and messages that come from a program.
+    Progress, the existence and state of pods, and messages that come from a program are not urgent.
     """
     changes = _differences(before, after) | _differences(before.bookkeeping, after.bookkeeping)
     return changes <= MINOR | {"conditions", "bookkeeping"} and _what_matters(before) == _what_matters(after)

@@ -77,7 +77,7 @@ class CreatePod:
     placement: Placement | None = None
     """What the queue's admission of the job adds to the pod; None if the job does not queue."""
     reserve: bool = False
-    """Whether the pod is a reserve, which does not train but waits for room that an elastic gang can grow into."""
+    """Whether the pod is a reserve: it does not train, but once it is scheduled, an elastic gang can grow."""
 
     @property
     def name(self) -> str:
@@ -177,10 +177,10 @@ class InLine:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome of a round. The adapter first writes the status, then carries out the actions and posts the events.
+    """The outcome of a round.
 
-    Because of this order, no action is carried out before the status that authorises it has been written, and a
-    status records only observations and such authorisations.
+    The adapter first writes the status, which authorises the actions. Then it carries out the actions and posts the
+    events.
     """
 
     status: DDPJobStatus | None = None

@@ -16,7 +16,7 @@ LARGEST_ATTEMPT = 2**31
 TEXT_BYTES = 512
 GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
 ADVICE = ". This is typically"
-"""The rest of gloo's message from here on is the same for every lost peer."""
+"""The beginning of the advice in gloo's messages about lost peers. The advice is always the same."""
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 

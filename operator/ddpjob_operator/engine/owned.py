@@ -90,7 +90,7 @@ class OwnedKind:
         return {(self.group, self.plural): self.verbs, **status}
 
 
-# The operator needs no verb "delete" for these two kinds, because the garbage collector deletes them with the job.
+# These two kinds do not need the verb "delete", because the garbage collector deletes their objects with the job.
 SERVICE = OwnedKind("v1", "Service", "services", ownership.beside, (*READ, "create"))
 SECRET = OwnedKind("v1", "Secret", "secrets", None, ("create",))
 NETWORK_POLICY = OwnedKind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", ownership.beside)

@@ -43,7 +43,7 @@ def _whom_to_ask(view: View) -> Asked | None:
 
 
 def _whom_else_to_ask(view: View) -> Asked | None:
-    """Returns another supervisor, to ask whether rank 0's still leads it; None if rank 0's supervisor answers."""
+    """Returns a supervisor to ask whether rank 0's supervisor still leads it; None if rank 0's supervisor answers."""
     if not is_silent(view):
         return None
     others = (_at(view.snapshot, pod) for node, pod in view.current.items() if node > 0)

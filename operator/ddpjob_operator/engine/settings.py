@@ -41,7 +41,7 @@ class Settings:
     noun: str = "pod"
     """The word that messages use for a node's pod. A job that runs without a cluster has processes instead."""
     no_restarts: str = ""
-    """Why no job is restarted, in place of the limits in its spec; empty if these limits are the job's own."""
+    """If no job is ever restarted: the reason, which messages name instead of the limits in the spec; else empty."""
 
 
 DEFAULTS = Settings()

@@ -310,7 +310,7 @@ class Needs:
 NO_NEEDS = Needs()
 
 NOTHING_MADE: Mapping[OwnedKind, tuple[Any, ...]] = {kind: () for kind in OWNED if kind.named and not kind.feature}
-"""No objects of any kind that every cluster has."""
+"""The value of `Snapshot.owned` for a job without objects, on a cluster that lacks all optional kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class Snapshot:
     """Whether an autoscaler is adding a Kubernetes node for the pod in `Needs.scale_up`."""
     mark: str | None = None
     """The mark of a finished job (`MarkFinished.mark`) from the job's metadata; empty if the job has no mark. None:
-    the job is never marked, because its status cannot be lost unless the whole job is."""
+    the job is never marked, because its status cannot be lost without the job."""
     report: SupervisorReport | None = None
     """The last report of rank 0's supervisor; None if the supervisor was never asked, or has never answered."""
     witness: SupervisorReport | None = None

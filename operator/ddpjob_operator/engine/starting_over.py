@@ -72,7 +72,7 @@ def start_over_message(
     checkpoint: Checkpoint | None,
     reported: Iterable[int] = (),
 ) -> str | None:
-    """Returns the message that an attempt has started over; empty if it has not, None if its first step is not new.
+    """Returns the message that an attempt has started over; empty if it has not, None if it has no new first step.
 
     `steps` are the steps remembered from all attempts. `reported` are the steps that ranks reported when they failed,
     which may be later than any step that was known before.

@@ -27,7 +27,7 @@ COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 """The phases in which no rank trains."""
 
 STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
-"""What of the progress holds only while the gang runs."""
+"""The fields of the progress that hold only while the gang runs, with their values at other times."""
 
 
 def comes_up(view: View) -> bool:
@@ -181,7 +181,7 @@ def training_warning(view: View) -> str:
 
 
 def new_start_over_message(view: View) -> str | None:
-    """Returns the message that the attempt started over; empty if it did not, None if its first step is not new."""
+    """Returns the message that the attempt started over; empty if it did not, None if it has no new first step."""
     reported = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
     return start_over_message(before, steps, progress_of(view), view.spec.checkpoint, reported)

@@ -165,7 +165,7 @@ class View:
 
     @cached
     def unsteady(self) -> tuple[Pod, ...]:
-        """Pods of any attempt that are not steady. Most policies look only at these, as a gang may have thousands."""
+        """Pods of any attempt that are not steady. Most policies check only these: a gang may have thousands."""
         return tuple(pod for pod in self.snapshot.pods if not pod.steady)
 
     @cached

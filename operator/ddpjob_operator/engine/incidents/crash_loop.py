@@ -1,7 +1,7 @@
 """Detects crash loops, in which another restart would not help.
 
-It is of no use if training has repeatedly got no further, or if a rank raises the same error twice before its first
-step, or repeatedly after as many steps.
+That is so if training repeatedly gets no further, or if a rank raises the same error twice before its first step, or
+repeatedly after the same number of steps.
 """
 
 import re
@@ -16,10 +16,10 @@ from .facts import OF_SUPERVISOR, RESOLUTION, Facts
 from .judgement import BY_DEFAULT, Judgement
 
 LOOP = 3
-"""How many counted incidents in a row are a crash loop, if training got no further than at the first of them."""
+"""This many counted incidents in a row are a crash loop if training got no further than at the first of them."""
 
 START_SECONDS = 60
-"""A program that reports no steps has made no progress if it fails this soon after all ranks began to run."""
+"""A program that reports no steps is assumed to have made none if it fails this soon after all ranks began to run."""
 
 USAGE_ERROR = 2
 """The exit code for wrong arguments, from argparse and by convention from other libraries."""
@@ -31,8 +31,8 @@ NEVER_PASSES = re.compile(
     r"(Import|ModuleNotFound|Syntax|Indentation|Tab|Name|UnboundLocal|Attribute|Type)Error\b"
     r"|EOFError: EOF when reading a line"
 )
-"""Errors in a program's source, or of `input()`, for which ranks have no terminal: trying again never helps, whatever
-words the message contains."""
+"""Errors in a program's source, and errors of `input()`, because ranks have no terminal. Trying again never helps,
+whatever words the message contains."""
 
 MAY_PASS = re.compile(
     r"connect|network|socket|ssl|http|url|host|address|resol|unreachable|time[d ]*-?out|tempor|busy|again|"
@@ -47,8 +47,8 @@ busy ports. Also words in torchrun's own errors, which do not show the cause."""
 def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | None = None) -> bool:
     """Whether this is the last of LOOP counted incidents, and training has got no further than at the first of them.
 
-    Incidents without a step do not count. After a suspension counting begins anew, as the cause may have been fixed.
-    Incidents may be reported late, so if training has got further since, there is no crash loop.
+    Incidents without a step do not count. Counting begins anew after a suspension, because the cause may have been
+    fixed. Incidents may be reported late, so if training has got further since, there is no crash loop.
     """
     since = status.start_time
     before = (older for older in status.incidents[: LOOP - 1] if older.action is RestartAction.RESTART)
@@ -58,10 +58,10 @@ def is_crash_loop(status: DDPJobStatus, incident: Facts, progress: Progress | No
 
 
 def is_alike_again(status: DDPJobStatus, incident: Facts, judgement: Judgement) -> bool:
-    """Whether a rank has raised the same error after as many steps in each of the last LOOP attempts.
+    """Whether a rank has raised the same error after the same number of steps in each of the last LOOP attempts.
 
-    This is for programs whose steps are only counted: it is unknown whether they got any further. Otherwise as
-    `is_crash_loop`. No if a rule of the user says to try again.
+    This is for programs whose steps are only counted, so that it is unknown whether they got any further. As in
+    `is_crash_loop`, counting begins anew after a suspension. False if a rule of the user says to try again.
     """
     since, before = status.start_time, status.incidents[: LOOP - 1]
     row = [(incident, judgement), *((Facts.of(older), Judgement.of(older)) for older in before)]
@@ -138,7 +138,7 @@ def _is_of_this_gang(view: View, last: Incident) -> bool:
 
 
 def _is_raised_at_start(failure: Facts, judgement: Judgement) -> bool:
-    """Whether a rank raised an error of its own before its first step, which no rule of the user judged."""
+    """Whether a rank raised an error of its own before its first step, and no rule of the user judged it."""
     return _is_raised(failure, judgement) and failure.at_start and failure.step is None
 
 

@@ -97,8 +97,8 @@ DISRUPTIONS = {
 (https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions)."""
 
 FORGOTTEN = frozenset({"Unknown", "ContainerStatusUnknown"})
-"""Reasons for containers whose end containerd or the kubelet did not see, because the Kubernetes node was rebooted or
-somebody else removed the containers."""
+"""Reasons of containers that ended without containerd or the kubelet noticing, because the Kubernetes node was
+rebooted or somebody else removed the containers."""
 
 ERROR = 1
 """The exit code with which nearly every program ends after it has reported an error."""
@@ -167,15 +167,16 @@ def facts_of(
         cause = Cause.STOPPED if by_us else Cause.POD_DELETED
     message = report.message or _described(ended, signal, cause)
     if supervised and signal and not (report.cause or report.message) and cause is Cause.APPLICATION:
-        message = f"{OF_SUPERVISOR}{message}"  # A supervisor reports how its ranks end.
+        # If the signal had ended a rank, the supervisor would have reported that.
+        message = f"{OF_SUPERVISOR}{message}"
     message = peer_lost_words(message) if cause is Cause.PEER_LOST else message
     return _facts(pod, attempt, time, cause, message, **how)
 
 
 def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) -> bool:
-    """Whether a pod's report explains its end better than that it was told to stop.
+    """Whether a pod's report gives a better reason for the pod's end than that the pod was told to stop.
 
-    The signal that ended the pod is not a better explanation, because a supervisor passes on its rank's signal.
+    The signal that ended the pod is not a better reason, because a supervisor passes on its rank's signal.
     """
     return ended.reason == OOM_KILLED or report.cause not in answers
 
@@ -183,10 +184,9 @@ def _speaks(ended: Exit, report: "_Report", answers: frozenset[Cause | None]) ->
 def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     """Whether a deleted pod ended because it was told to stop, and not by an error of its own.
 
-    True for exit code 0, because the pod would otherwise count as succeeded. For other codes true if the pod ended
-    after it was told to stop, because a script may answer SIGTERM with an exception. But false if the operator
-    deletes the pod because of another failure and the pod reports an exception, because it may have been about to
-    fail first.
+    True for exit code 0, because the pod would otherwise count as succeeded. A script may answer SIGTERM with an
+    exception, so other codes also count if the pod ended after it was told to stop. They do not count if the operator
+    deletes the pod because of another failure and the pod reports an exception: it may have failed by itself.
     """
     if ended.code == 0:
         return True
@@ -386,7 +386,7 @@ def _facts(pod: Pod, attempt: int, time: datetime, cause: Cause, message: str, *
         pod=pod.name,
         node_name=pod.node_name,
         cause=cause,
-        message=text_of(message).strip(),  # A kubelet's may end with a space.
+        message=text_of(message).strip(),  # A kubelet's message may end with a space.
         **more,
     )
 

@@ -111,7 +111,7 @@ def incident_sentence(incident: Facts, called: str) -> str:
 
 
 def _with_consequences(first: Facts, nodes: set[int], *, at_least: int = 0) -> Facts:
-    """Adds consequences to an incident and counts all, but names only some. `at_least` is the reported number."""
+    """Adds the other nodes that failed: all are counted, but only some named. `at_least` is the reported number."""
     named = tuple(sorted(nodes)[:CONSEQUENCES_NAMED])
     return replace(first, consequences=max(len(nodes), at_least), consequence_nodes=named)
 

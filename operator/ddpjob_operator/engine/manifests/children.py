@@ -47,7 +47,8 @@ SHM_VOLUME = "ddpjob-shm"
 SHM_PATH = "/dev/shm"  # noqa: S108  NCCL and DataLoader workers look for shared memory here and nowhere else
 
 SILENT_SECONDS = 30
-"""How many seconds pods stay on an unreachable node before they are evicted. (To find it unreachable takes 50 s.)"""
+"""How many seconds pods stay on an unreachable node before they are evicted. The time that Kubernetes needs to find
+the node unreachable (50 s) comes on top."""
 
 NO_SIDECARS = {
     "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},

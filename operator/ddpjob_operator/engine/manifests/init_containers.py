@@ -49,7 +49,7 @@ NO_PYTHON = {
     "message": f"{WAIT_CONTAINER} needs python in the image of the trainer and finds none; "
     "set spec.network.waitForMaster: false",
 }
-"""A failure report, which becomes the last line of the log. Its cause lets the job fail, as a restart cannot help."""
+"""A failure report, which becomes the last line of the log. With this cause the job fails without a restart."""
 
 # With -I and -S, PYTHONPATH, a socket.py in the working directory and site packages cannot interfere.
 SHELL = f"""\

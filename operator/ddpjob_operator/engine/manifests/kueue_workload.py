@@ -21,7 +21,7 @@ JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
 POD_SET_LABEL = "kueue.x-k8s.io/podset"
 WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-"""The scheduling gate of pods whose topology domain Kueue chooses: it adds a node selector and removes the gate."""
+"""The scheduling gate of pods whose topology domain Kueue chooses. Kueue removes it after adding a node selector."""
 UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 
 TOPOLOGY = {

@@ -16,22 +16,22 @@ a Secret with this name belongs to the job."""
 
 
 def pod_name(job: DDPJob, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`, whose suffix differs for former incarnations, and for former jobs with this name."""
+    """Returns `<job>-<node>-<suffix>`. Former incarnations, and former jobs of this name, have another suffix."""
     return name_of_pod(job.ref, node, incarnation)
 
 
 def pod_group_name(job: DDPJob, incarnation: int) -> str:
-    """`<job>-<suffix>`, with the suffix of the attempt's pods, as each attempt of the gang has its own PodGroup."""
+    """Returns `<job>-<suffix>`, with the suffix of the attempt's pods. Each attempt has its own PodGroup."""
     return name_of_group(job.ref, incarnation)
 
 
 def kueue_workload_name(job: DDPJob) -> str:
-    """`<job>-<suffix>`, unlike the name of the Workload of a former job with the same name."""
+    """Returns `<job>-<suffix>`. The Workload of a former job of this name has another suffix."""
     return name_in_queue(job.ref)
 
 
 def secret_name(job: DDPJob) -> str:
-    """`<job>-<hash>`, unlike the name of a former job's Secret, which may still exist if the job was recreated."""
+    """Returns `<job>-<hash>`. The Secret of a former job of this name, which may still exist, has another hash."""
     return f"{job.metadata.name}-{hashlib.sha256(job.metadata.uid.encode()).hexdigest()[:SECRET_HASH_LENGTH]}"
 
 

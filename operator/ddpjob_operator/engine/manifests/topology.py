@@ -1,8 +1,9 @@
-"""Shows pods' annotations to their supervisors: the topology domain, by which ranks follow placement, and requests.
+"""Shows annotations of pods to their supervisors: the topology domain, and requests for checkpoints.
 
-A pod is created before it is placed. So the operator writes an annotation after the pod has been scheduled, and the
-kubelet shows the annotation in a file. (An environment variable could not change after the start of the container.) A
-request for a checkpoint reaches rank 0's supervisor in the same way, long after the start.
+The domain determines the order of the ranks. Because a pod is created before it is placed, the operator writes the
+domain into an annotation after the pod has been scheduled, and the kubelet shows the annotation in a file. (An
+environment variable could not change after the start of the container.) A request for a checkpoint reaches rank 0's
+supervisor in the same way, long after the start.
 """
 
 from ddpjob_operator.api import DDPJob

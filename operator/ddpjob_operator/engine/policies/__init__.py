@@ -49,12 +49,12 @@ CHAIN: tuple[Policy, ...] = (
     Policy(
         incident, "A broken gang starts again before the last attempt's late reports are considered.", incident_due
     ),
-    Policy(corrected, "Late reports are considered before the size changes, because later they are not.", ends_due),
+    Policy(corrected, "Late reports are considered before the size changes; afterwards they are ignored.", ends_due),
     Policy(resized, "A new size applies immediately, even while pods of the last attempt still run.", resize_due),
     Policy(between_attempts, "While pods of the last attempt run, nothing is created.", between_due),
     Policy(
         lifted,
-        "A gang that is incomplete only because it avoids broken nodes uses them again before it gives others back.",
+        "A gang that is incomplete only because it avoids broken nodes may use them before it gives back the others.",
         lifting_due,
     ),
     Policy(

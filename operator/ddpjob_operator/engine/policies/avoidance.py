@@ -20,7 +20,7 @@ Useless = tuple[Pod, Cause | str | None]
 
 
 def avoiding(view: View, pods: Iterable[Useless], *, at_most: int = MAX_AVOIDED) -> StatusChanges:
-    """Adds the Kubernetes nodes of these useless pods to the avoided nodes; empty if nothing changes.
+    """Adds the Kubernetes nodes of these useless pods to the status's avoided nodes; empty if nothing changes.
 
     Adds at most `at_most` nodes, the newest last. A node counts as broken if a device failed there, or if its pod was
     created when the node was already avoided.
@@ -42,7 +42,7 @@ def avoiding(view: View, pods: Iterable[Useless], *, at_most: int = MAX_AVOIDED)
 
 
 def returned(view: View) -> str:
-    """Which pods run on an avoided Kubernetes node because the scheduler chose no other; empty if none does."""
+    """Returns the message that pods could only be placed on avoided Kubernetes nodes; empty if none were."""
     back = _went_back(view)
     if not back:
         return ""
@@ -52,7 +52,7 @@ def returned(view: View) -> str:
 
 
 def returned_due(view: View) -> Times:
-    """When the first of these Kubernetes nodes is no longer avoided."""
+    """When the first of the avoided Kubernetes nodes that pods run on will no longer be avoided."""
     yield min((avoided.until for _, avoided in _went_back(view)), default=None)
 
 

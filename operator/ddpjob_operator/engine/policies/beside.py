@@ -61,7 +61,7 @@ BESIDE: Mapping[OwnedKind, _Beside] = {
 
 
 def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
-    """Creates the missing objects besides the pods of a job, then deletes the objects that are no longer wanted."""
+    """Creates the objects other than pods that a job lacks, then deletes those that are no longer wanted."""
     creates, deletes = list[Create](), list[Delete]()
     for kind, wanted in BESIDE.items():
         if kind not in view.snapshot.owned:  # The operator cannot create objects of this kind here.

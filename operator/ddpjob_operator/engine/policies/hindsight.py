@@ -22,8 +22,8 @@ def amended_last_incident(view: View) -> Entry | None:
 def hindsight(view: View, entry: Entry | None) -> StatusChanges:
     """Returns the fields of the status that record this entry and lost Kubernetes nodes; empty if nothing is new.
 
-    A pod that was lost with its Kubernetes node reports nothing and becomes overdue. But a pod that hangs while it
-    stops becomes overdue as well, so an overdue pod only serves to explain why another rank lost a peer.
+    Pods that were lost with their Kubernetes nodes become overdue, but so do pods that hang while they stop. So an
+    overdue pod is only used to explain why another rank lost a peer.
     """
     useless: list[Useless] = [(pod, Cause.NODE_LOST) for pod in view.overdue]
     if entry is not None and entry.facts.cause == Cause.DEVICE_FAILED:

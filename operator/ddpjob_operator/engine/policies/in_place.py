@@ -21,7 +21,7 @@ from .verdict import Verdict
 
 
 def restarted_in_place(view: View) -> Verdict | None:
-    """Counts an incident that supervisors answered with a restart in place like any other, but touches no pod.
+    """Counts an incident after which supervisors restarted in place. Unlike after other incidents, no pod is touched.
 
     Each round counts one incident, beginning with the oldest. An incident's attempt shows whether it was counted
     before.
@@ -41,7 +41,7 @@ def restarted_in_place(view: View) -> Verdict | None:
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
-    """Returns the nodes whose pods were lost, if only these pods must be replaced; empty if all pods must be."""
+    """Returns the nodes whose pods were lost; empty if all pods of the gang must be replaced, not only these."""
     nodes = {failure.node for failure in failures}
     others = [pod for node, pod in view.current.items() if node not in nodes]
     # At least one of the other pods must be running, so that the new pods can join it. No node may have finished,
@@ -167,7 +167,10 @@ def _charge(view: View, said: Facts) -> Verdict:
 
 
 def _before(view: View, incident: Facts) -> Budget:
-    """Returns the budget before the incident. If two incidents are reported together, their interval decides."""
+    """Returns the budget before the incident.
+
+    If two incidents are reported at the same time, the interval between them decides whether the budget is restored.
+    """
     last = view.status.last_incident
     window = timedelta(seconds=view.spec.restart.window_seconds)
     reported_together = last is not None and not view.status.is_true(ConditionType.RUNNING)
@@ -179,7 +182,7 @@ def _before(view: View, incident: Facts) -> Budget:
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure removed a pod or killed its supervisor. After other failures, supervisors have given up."""
+    """Whether a failure removed a pod or killed its supervisor. Any other failure ended a supervisor that gave up."""
     pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

@@ -144,7 +144,7 @@ def _finish_timeout(view: View) -> datetime | None:
 
 
 def _naming_finished(view: View, first: Facts) -> Facts:
-    """If a rank lost a peer that did not fail, names the finished nodes in the message, as they may be the cause."""
+    """If a rank lost a peer that did not fail, adds the finished nodes to the message: they may be the cause."""
     if first.cause is not Cause.PEER_LOST or not view.succeeded:
         return first
     return replace(first, message=text_of(f"{view.finished_text} had already exited with code 0: {first.message}"))
@@ -160,7 +160,7 @@ def _blamed(view: View, found: list[Facts]) -> list[Facts]:
 
 
 def _all_reported_at(view: View, first: Facts) -> datetime | None:
-    """Returns the time until which no pod is deleted, as the pod that failed first has not ended or is not known.
+    """Returns the time until which no pod is deleted, because the pod that failed first is unknown or still running.
 
     None if that pod has ended, or if the wait has been long enough.
     """

@@ -61,7 +61,7 @@ def starts_again(view: View) -> str:
 
 
 def _given_back(view: View) -> str:
-    """Returns why the gang gave back its Kubernetes nodes, until the next attempt has its pods; else empty."""
+    """Returns why the gang gave back its Kubernetes nodes; empty if it did not, or once the next attempt has pods."""
     created = view.status.condition(ConditionType.CREATED)
     return created.message if created is not None and created.reason in GAVE_BACK else ""
 
@@ -117,7 +117,7 @@ def _volumes(view: View, pod: Pod) -> str:
 
 
 def _topology(view: View, pod: Pod) -> str:
-    """Names the required topology label if the scheduler finds no Kubernetes node, because no node may have it."""
+    """Names the required topology label if the scheduler finds no Kubernetes node, because perhaps none has it."""
     topology = view.spec.topology
     if topology is None or topology.required is None or pod.waiting is None or "affinity" not in pod.waiting.message:
         return ""

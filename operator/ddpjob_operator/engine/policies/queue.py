@@ -52,7 +52,7 @@ RUN_CONDITIONS = (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.RE
 def queued(view: View) -> Verdict | None:
     """A job waits until its queue admits it. If the admission is withdrawn, each pod saves within its grace period.
 
-    Neither uses up the restart budget.
+    This does not use up the restart budget.
     """
     if view.snapshot.queue is None:
         return None

@@ -32,8 +32,8 @@ from .way import wait_ends
 
 def between_attempts(view: View) -> Verdict | None:
     """No attempt begins before its backoff is over, or while pods of a former attempt may still run."""
-    # Once a gang exists, it does not wait until a pod of an earlier attempt that turns up late is gone, because
-    # under_way deletes this pod.
+    # Once a gang exists, it does not wait for pods of earlier attempts to go away. If one turns up late, under_way
+    # deletes it.
     if view.created:
         return None
     actions = stop(view, view.previous, {culprit(view.status)}, grace=grace_between(view))
@@ -135,7 +135,7 @@ def _finished(view: View) -> str:
 
 
 def _seen(view: View) -> DDPJobStatus:
-    """Returns the last status, with the time when all ranks first ran: they may run although an object is missing."""
+    """Returns the last status, with the time when all ranks first ran, even if an object is missing."""
     return updated(view, first_run_time=_first_run(view))
 
 

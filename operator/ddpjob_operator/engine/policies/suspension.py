@@ -104,7 +104,7 @@ def _resumed(view: View) -> Verdict:
 def _undone(view: View) -> str:
     """Returns the message that a GitOps tool has probably undone the suspension; empty if that is unlikely."""
     keeper, since = view.snapshot.keeper, view.suspended_since
-    # If the queue stopped the job, the queue resumed it, and not a tool.
+    # If the queue stopped the job, it was the queue, and not a tool, that resumed the job.
     by_queue = view.snapshot.queue is not None and not view.status.is_true(ConditionType.SUSPENDED)
     if not keeper or since is None or by_queue or view.now >= since + UNDONE_WITHIN:
         return ""

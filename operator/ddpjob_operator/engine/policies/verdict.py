@@ -29,7 +29,7 @@ class Verdict:
 
 
 Times = Iterable[datetime | None]
-"""Moments, some of which may be None or past."""
+"""Moments at which a decision may change. Some may be None or past."""
 
 
 def never(_: View) -> Times:
@@ -44,7 +44,7 @@ class Policy:
     decides: Callable[[View], Verdict | None]
     """Looks at the whole present state and decides, or returns None to leave the decision to the next policy."""
     here: str
-    """Why the policy has this place in the chain: after the policies before it, and before the next policy."""
+    """Why the policy comes at this place in the chain, between the previous and the next policy."""
     due: Callable[[View], Times] = never
     """When the policy's answer may change merely because time has passed."""
 
