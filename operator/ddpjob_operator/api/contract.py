@@ -70,8 +70,8 @@ ASKED = f"{GROUP}/asked"
 """Annotation of a job's Workload in a queue: a digest of the job's request, except the number of nodes."""
 
 DOMAIN = f"{GROUP}/topology-domain"
-"""Annotation of a pod whose ranks follow placement: its Kubernetes node's value of the label that
-`spec.scheduling.topology` names; empty if the node lacks the label."""
+"""Annotation of a pod whose ranks follow placement. Its value is that of the label that `spec.scheduling.topology`
+names, on the pod's Kubernetes node; empty if the node lacks the label."""
 
 CHECKPOINT_REQUEST = f"{GROUP}/checkpoint-request"
 """Annotation of a job that requests a checkpoint: any word of at most 63 characters. Each new word is a new request.
@@ -91,12 +91,12 @@ class Env:
     """Variables of the trainer container. A template that sets one of them is refused."""
 
     MASTER_ADDR = "MASTER_ADDR"
-    """Host name of rank 0. It differs for each pod, so that no process connects to a master in an earlier pod."""
+    """Host name of rank 0. It differs for each pod of rank 0, so that no process connects to an earlier master."""
     MASTER_PORT = "MASTER_PORT"
     """Port on which rank 0 listens: `spec.network.masterPort`. After a restart in place or a full preflight the ranks
     get another port, a free one from 10000 to 19999."""
     WORLD_SIZE = "WORLD_SIZE"
-    """Number of processes on all nodes together."""
+    """Total number of processes on all nodes."""
     NNODES = "NNODES"
     """Number of nodes."""
     NODE_RANK = "NODE_RANK"

@@ -126,7 +126,7 @@ def _root() -> dict[str, Any]:
     document = job_schema()
     spec = structural(document["properties"]["spec"], document["$defs"])
     _bound(spec)
-    # The descriptions of Kubernetes' own fields would double the CRD's size, and `kubectl explain pod` has them.
+    # The descriptions of Kubernetes' own fields would double the CRD's size. `kubectl explain pod` shows them.
     for path in KUBERNETES_OWN:
         field = _at(spec, path)
         field |= {"description": field["description"], **_without(field, _is_description)}
@@ -158,7 +158,7 @@ def structural(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str,
     result = {key: value for key, value in schema.items() if key not in LEFT_OUT}
     if schema.get("additionalProperties") is True:
         result["x-kubernetes-preserve-unknown-fields"] = True
-    if "anyOf" in schema:  # Only Kubernetes' own types have anyOf, which is always a number or a string.
+    if "anyOf" in schema:  # Only Kubernetes' own types use anyOf, always for a number or a string.
         result["x-kubernetes-int-or-string"] = True
     if "properties" in schema:
         result["properties"] = {name: structural(field, definitions) for name, field in schema["properties"].items()}
@@ -225,7 +225,8 @@ def _rules(root: dict[str, Any]) -> None:
 def _field_path(rule: Rule) -> dict[str, str]:
     """Returns the field that the API server names when the rule is broken, as a path from the rule's place."""
     path = f".{rule.path}".removeprefix(f".{rule.at}" * bool(rule.at)).removesuffix("[]")
-    return {"fieldPath": path} if path and not path.startswith(".metadata") else {}  # The CRD has no fields there.
+    # The CRD defines no fields of the metadata.
+    return {"fieldPath": path} if path and not path.startswith(".metadata") else {}
 
 
 def _at(schema: dict[str, Any], path: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Options:
     name: str | None = None
     size: Size = NO_SIZE
     gpus: int = 0
-    """The number of GPUs on all nodes together; 0 if there are none, or if the number is unknown."""
+    """The total number of GPUs on all nodes; 0 if there are none, or if the number is unknown."""
     env: Sequence[str] = ()
     """Environment variables, each as `NAME=VALUE`."""
     max_restarts: int | None = None
@@ -96,7 +96,7 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
         size = launcher.size(entrypoint.command, size, options.gpus)
     if options.history is not None and entrypoint.command[0].rpartition("/")[2] not in {SUPERVISE, TRAIN}:
         raise BadInputError(
-            f"--history is for scripts and modules, and for {TRAIN}: another command has no supervisor that keeps one"
+            f"--history is for scripts, modules and {TRAIN}: other commands have no supervisor that keeps a history"
         )
     trainer = _set(
         name=TRAINER_CONTAINER,

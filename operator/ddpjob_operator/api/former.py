@@ -12,7 +12,7 @@ from .spec import CONTROLLER_NAME, DDPJobSpec
 from .status import ConditionType
 
 ENDS = {"Succeeded": ConditionType.COMPLETE}
-"""Renamed conditions that end a job: the present name, by the former one."""
+"""Renamed conditions that end a job: the present name, by the former name."""
 ENDED = frozenset({ConditionType.COMPLETE, ConditionType.FAILED})
 
 
@@ -50,7 +50,7 @@ def _untold(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_former_types(spec: dict[str, Any]) -> dict[str, Any]:
-    """Removes fields that were dropped or have another type now from the spec of a job that never starts again."""
+    """Removes dropped fields, and fields that now have another type, from the spec of a job that never starts again."""
     names = {str(field.alias) for field in DDPJobSpec.model_fields.values()}
     known = {name: value for name, value in spec.items() if name in names}
     if not isinstance(known.get("procsPerNode"), int):

@@ -99,7 +99,7 @@ def former_words(document: Any) -> Iterator[Problem]:
 
 
 def _values(value: Any, way: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yields each value that `way` leads to, with its path. There may be several, because `way` may pass lists."""
+    """Yields each value that `way` leads to, with its path. If `way` leads through lists, there may be several."""
     if not way:
         yield path, value
         return

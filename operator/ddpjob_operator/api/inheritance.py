@@ -15,8 +15,8 @@ CARRIED = frozenset({f"app.kubernetes.io/{name}" for name in ("part-of", "compon
 
 DOMAINS = (".kubernetes.io", ".k8s.io", ".x-k8s.io", ".argoproj.io", f".{GROUP}")
 TOOLS = (".argocd.", ".helm.")
-"""The reserved domains: DOMAINS with their subdomains, and all domains that contain one of TOOLS. By keys in these
-domains, Kubernetes, queues and delivery tools recognise a particular object."""
+"""The reserved domains: DOMAINS with their subdomains, and all domains that contain one of TOOLS. Kubernetes, queues
+and delivery tools recognise particular objects by keys in these domains."""
 
 KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")

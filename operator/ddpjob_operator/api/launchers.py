@@ -16,7 +16,7 @@ CommandLine = tuple[str, ...]
 
 MODULE_FLAGS = frozenset({"-m", "--module"})
 COUNTED = frozenset({"gpu", "auto"})
-"""Words that torchrun accepts as the number of processes, and which mean one process per GPU."""
+"""Words that torchrun accepts instead of a number of processes. They mean one process per GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Size:
 
     @property
     def ranks(self) -> int:
-        """The number of processes on all nodes together."""
+        """The total number of processes on all nodes."""
         return (self.nodes or 1) * (self.procs_per_node or 1)
 
 
@@ -42,7 +42,7 @@ class Launcher:
     nodes: str
     procs: str
     counts_all: bool
-    """Whether the flag `procs` counts the processes on all nodes together."""
+    """Whether the flag `procs` counts the processes on all nodes, and not those on each node."""
     place: frozenset[str]
     """The flags that only DDPJob may set, because they differ between nodes or name the first of several nodes."""
     told: CommandLine = ()
@@ -54,7 +54,7 @@ class Launcher:
     def size(self, words: CommandLine, asked: Size, gpus: int) -> Size:
         """Returns the job's size, from the flags in `words` and from `asked`.
 
-        `gpus` is the number of GPUs on all nodes together.
+        `gpus` is the total number of GPUs on all nodes.
 
         Raises:
             BadInputError: `words` and `asked` contradict each other, or `words` set a node's place.

@@ -51,22 +51,22 @@ def owner(
 
 
 def name_of_pod(job: JobRef, node: int, incarnation: int) -> str:
-    """`<job>-<node>-<suffix>`, which differs for each incarnation, and for a job recreated under the same name."""
+    """Returns `<job>-<node>-<suffix>`. The suffix is new in each incarnation, and after the job is recreated."""
     return f"{job.name}-{node}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_of_group(job: JobRef, incarnation: int) -> str:
-    """`<job>-<suffix>`, the name of the PodGroup for one start of the whole gang, with the suffix of its pods."""
+    """Returns `<job>-<suffix>`, the name of the PodGroup for one start of the gang. Its pods have the same suffix."""
     return f"{job.name}-{suffix(f'{job.uid}/{incarnation}')}"
 
 
 def name_beside(job: JobRef) -> str:
-    """`<job>-<suffix>`, the name of an object that a job has only one of, such as its Service."""
+    """Returns `<job>-<suffix>`, the name of an object that a job has only one of, such as its Service."""
     return f"{job.name}-{suffix(job.uid)}"
 
 
 def name_in_queue(job: JobRef) -> str:
-    """`<job>-<suffix>`, the name of the job's only Workload in a Kueue queue."""
+    """Returns `<job>-<suffix>`, the name of the job's only Workload in a Kueue queue."""
     return f"{job.name}-{suffix(f'{job.uid}/queue')}"
 
 
@@ -82,7 +82,7 @@ def beside(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
 
 
 def group(job: JobRef, name: str, _: Mapping[str, str]) -> bool:
-    """Whether this can be the name of a PodGroup or its Workload in any attempt, as no label names the attempt."""
+    """Whether this can be the name of a PodGroup or its Workload. Any attempt counts, because no label names it."""
     start, _dash, end = name.rpartition("-")
     return start == job.name and len(end) == SUFFIX_LENGTH and set(end) <= set(ALPHABET)
 

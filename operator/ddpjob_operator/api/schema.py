@@ -61,7 +61,7 @@ def status_schema() -> dict[str, Any]:
 
 
 def _pod_spec() -> dict[str, Any]:
-    """Returns Kubernetes' schema of a pod spec, with limits on the grace period, as times are calculated from it."""
+    """Returns Kubernetes' schema of a pod spec, but limits the grace period, because times are calculated from it."""
     pod = definitions()[POD_SPEC]
     grace = pod["properties"]["terminationGracePeriodSeconds"] | {"minimum": 0, "maximum": MOST_SECONDS}
     return {**pod, "properties": pod["properties"] | {"terminationGracePeriodSeconds": grace}}

@@ -32,12 +32,12 @@ STORE_URL = (
     r"((s3|s3a|gs|az|azure|adl|abfs|abfss)://|abfss?://[A-Za-z0-9-]+@)[A-Za-z0-9][A-Za-z0-9._-]*"
     r"(/[^/?#@$\x00-\x20]+)*/?"
 )
-"""Matches the URL of a place in an object store, without credentials. Before an @ is an Azure container. A `$` is
-excluded, because Kubernetes would expand `$(NAME)`."""
+"""Matches the URL of a place in an object store, without credentials. The part before an @ is an Azure container. No
+`$` is allowed, because Kubernetes would expand `$(NAME)`."""
 PLACE_PATTERN = r"^(/+[^/:][^:]*$|[A-Za-z][A-Za-z0-9+.-]*://)"
 """Matches the path of a directory, and the beginning of a URL."""
 SIZE_PATTERN = r"^(0|[1-9][0-9]{0,8}(Ki|Mi|Gi|Ti|k|M|G|T)?)$"
-"""Bytes as a quantity of Kubernetes', without fractions."""
+"""Matches a number of bytes as a Kubernetes quantity without fractions."""
 
 JsonObject = dict[str, Any]
 PodPort = Annotated[int, Field(ge=1024, le=65535)]

@@ -354,7 +354,7 @@ class Progress(_Said):
     epoch: int | None = None
     """The current epoch, from 1."""
     step: int | None = None
-    """Steps finished so far, in all epochs together."""
+    """Steps finished so far, counted across all epochs."""
     steps_since_restart: int | None = None
     """Steps finished since the last restart, for a program that reports no step numbers, so that the step at which it
     resumed is unknown."""
@@ -371,7 +371,7 @@ class Progress(_Said):
     loss_not_finite_since_step: int | None = None
     """The step at which a loss that is not finite was first seen."""
     samples_per_second: float | None = None
-    """Samples per second of all ranks together."""
+    """Samples per second, summed over all ranks."""
     step_seconds: float | None = None
     """Seconds that a step takes: the median of the recent steps."""
     stall_limit_seconds: float | None = None
@@ -456,9 +456,9 @@ class InheritedMetadata(_Said):
     """Metadata that all objects of the job get in addition to the labels of its template."""
 
     labels: Marks = Field(default_factory=dict, max_length=2 * MOST_INHERITED)
-    """The labels from the operator's settings, and the job's labels whose keys these settings name."""
+    """The labels from the operator's settings, and those of the job's labels that the settings name by key."""
     annotations: Marks = Field(default_factory=dict, max_length=MOST_INHERITED)
-    """Those annotations of the job and of its template whose keys the operator's settings name."""
+    """The annotations of the job and of its template that the operator's settings name by key."""
 
 
 class DisplayStatus(_Said):
@@ -663,7 +663,7 @@ def _kept(before: Any, after: Any) -> Any:
         return after
     if isinstance(after, _Said) and isinstance(before, _Said):
         if after.KEY and getattr(before, after.KEY) != getattr(after, after.KEY):
-            return after  # It is another item, such as the next incident.
+            return after  # `after` is another item, such as the next incident.
         old = vars(before)
         # Most fields still have the same object as their value. They are skipped, because this runs for each new
         # status.

@@ -59,13 +59,13 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Matches a pattern as in JSON Schema, where `$` is the very end, whereas in Python a newline may follow."""
+    """Matches a pattern as JSON Schema does: `$` is the very end. (In Python's patterns, a newline may follow it.)"""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
-    """Yields the schema's errors, except errors of form at the paths in `told`, which a rule already explains."""
+    """Yields the schema's errors, except those in FORMS at the paths in `told`, which a rule already explains."""
     for error in _validator().iter_errors(document):
         if not (error.validator in FORMS and tuple(error.absolute_path) in told):
             yield from _explain(error)

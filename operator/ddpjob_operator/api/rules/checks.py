@@ -119,7 +119,7 @@ def whole_gpus(kind: str) -> Check:
 
 
 def counted_devices(job: Any) -> Found:
-    """If the trainer claims devices, the number of processes must be given, as claimed devices cannot be counted."""
+    """If the trainer claims devices, which cannot be counted, the number of processes must be given."""
     uncounted = "procsPerNode" not in mapping(job, ("spec",))
     for _, container in mappings(job, (*POD, "containers")):
         claims = mapping(container, ("resources",)).get("claims")
