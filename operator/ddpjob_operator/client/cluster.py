@@ -64,7 +64,7 @@ class Cluster:
             return [item["metadata"] for item in self._read(response)["items"]]
 
     def lines(self, path: str, query: Query, silence_seconds: float | None = None) -> Iterator[bytes]:
-        """Yields lines until the server ends its answer. `silence_seconds` is the longest pause between two of them.
+        """Yields lines until the server ends its answer. `silence_seconds` is the longest pause between two lines.
 
         Raises:
             UnreachableError: the connection broke, or was never made.

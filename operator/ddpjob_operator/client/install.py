@@ -92,7 +92,7 @@ def _environment(directory: Path) -> str:
 
 
 def _provide_pip(python: str) -> None:
-    """Makes pip available: the image's pip if it has one, otherwise that of ensurepip or one that uv fetches."""
+    """Makes pip available: the image's own, or else the one in ensurepip, or else one that uv fetches."""
     if importlib.util.find_spec("pip"):
         return
     for name, urls in INDEX.items():

@@ -59,7 +59,7 @@ class Jobs:
             raise
 
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
-        """Replaces the spec of exactly this job with that of `document`, and adds its labels and annotations.
+        """Replaces the spec of exactly this job by that of `document`, whose labels and annotations are added too.
 
         Raises:
             BadInputError: the job no longer exists, or the API server finds the change invalid.

@@ -70,7 +70,7 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
     names = [entry["name"] for entry in merger.config.value.get("contexts") or []]
     if not names:
         raise BadInputError(f"{files} names no context; is it a kubeconfig?")
-    # The first file's, as for kubectl: the merger takes the last one's.
+    # Like kubectl, use the current context of the first file that has one. The merger uses that of the last file.
     chosen = context or next(
         filter(None, (file.get("current-context") for file in merger.config_files.values())), None
     )

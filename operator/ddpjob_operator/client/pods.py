@@ -78,7 +78,7 @@ class JobPod:
 
 
 def of_job(documents: Iterable[Document], job: Document) -> list[JobPod]:
-    """The pods in `documents` that belong to a job. Labels alone do not prove it, as other pods may copy them."""
+    """The pods in `documents` that belong to a job. Labels alone are no proof, because other pods may copy them."""
     metadata = job["metadata"]
     ref = JobRef(metadata["namespace"], metadata["name"], metadata["uid"])
     return [JobPod.of(document) for document in documents if owner_of(document) == ref]

@@ -1,4 +1,4 @@
-"""Finds the files of a program in a folder, except files that git ignores, secrets, and links that lead outside."""
+"""Finds the files of a program in a folder, except secrets, files that git ignores, and links out of the folder."""
 
 import codecs
 import os
@@ -16,7 +16,7 @@ from .archive import MOST_BYTES, File, too_large
 
 MOST_FILES = 5000
 MOST_UNPACKED = 64 * MOST_BYTES
-"""The maximum size of all files together, in bytes. Larger programs are not read, because packing could not
+"""The maximum total size of all files, in bytes. Larger programs are not read, because packing could not
 reduce them to MOST_BYTES."""
 
 SHOWN = 5
@@ -131,7 +131,7 @@ def _included(path: Path, folder: Path) -> str:
 def _check_holds_no_secret(files: dict[Path, File]) -> None:
     """Raises an error that names each line that seems to hold a secret, but does not quote the secret.
 
-    The files are not left out instead, because the program may need them.
+    Files with secrets are not silently left out, because the program may need them.
     """
     suspects = [(path, line, kind) for path, file in files.items() for line, kind in _suspicions(file)]
     if not suspects:
@@ -231,7 +231,7 @@ def _stars(line: str) -> int:
 
 
 def _is_ignored(path: Path, specs: Specs, *, is_folder: bool) -> bool:
-    """Whether git ignores a path. The last matching pattern of the innermost .gitignore that has one decides."""
+    """Whether git ignores a path: the last pattern that matches decides, in the innermost .gitignore with a match."""
     for place, spec in reversed(specs):
         decision = spec.check_file(_named(path, place, is_folder=is_folder)).include
         if decision is not None:

@@ -15,7 +15,7 @@ from .jobs import Jobs, as_job
 
 
 def check(jobs: Jobs, document: Document, code: Document | None, found: Document | None = None) -> None:
-    """Has the API server check whether a job and its code could be created, or the job `found` changed, in a dry run.
+    """Checks by a dry run on the API server whether a job and its code can be created, or the job `found` changed.
 
     Raises:
         ExistsError: there is a job of this name.
