@@ -26,7 +26,7 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
 
 
 def spec_while_attached(spec: DDPJobSpec) -> DDPJobSpec:
-    """The spec while a rank has a terminal: nothing starts again, and nodes that are done wait for a person."""
+    """The spec while a rank has a terminal: nothing starts again, and finished nodes wait up to a year for others."""
     restart = spec.restart.model_copy(update={"max_restarts": 0, "max_disruptions": 0, "rules": ()})
     return spec.model_copy(update={"restart": restart, "finish_timeout_seconds": A_YEAR})
 

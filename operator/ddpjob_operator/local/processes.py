@@ -32,7 +32,7 @@ LOG_TAIL_BYTES = 2048
 DEFAULT_GRACE_SECONDS = 30
 
 BY_AN_ERROR = frozenset({ExitCode.APPLICATION_ERROR, ExitCode.BAD_INPUT})
-"""The exit codes of Python and of our ranks after an exception, such as that a disk is full."""
+"""The exit codes of Python and of our ranks after an exception, such as an OSError because a disk is full."""
 WHOLE_TRACEBACK = re.compile(r"^Traceback .{0,80}\n(?: .*\n)+\S.*\Z", re.MULTILINE)
 
 
@@ -145,8 +145,8 @@ class LocalPod:
     def _last_words(self, code: int, *, full: bool) -> str:
         """The termination message; after a failure without one, the end of the log, as with FallbackToLogsOnError.
 
-        If the disk was `full`, the end of the log may be missing like the message: then this is what Python prints.
-        An exit code of the program's own has another reason, and so has a traceback that is there as a whole.
+        If the disk was `full`, not only the message but also the end of the log may be missing. Then returns the
+        error that Python prints about a full disk, unless the exit code or a complete traceback shows another reason.
         """
         message = tail(self.directory / TERMINATION_LOG, MESSAGE_BYTES)
         if message or code == 0:
@@ -221,7 +221,7 @@ class Pods:
                 self._start(pod, read_json(pod.directory / "process.json")["env"])
             elif not pod.ended:
                 if pod.deleting or pod.stopped:
-                    self._signal(pod)  # The earlier `ddpjob run` may have been killed before it sent this.
+                    self._signal(pod)  # The earlier `ddpjob run` may have been killed before it sent this signal.
                 _in_background(self._report_end, pod)
 
     def one_of_gang(self, incarnation: int) -> LocalPod | None:

@@ -14,7 +14,7 @@ from .run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class Runs:
-    """Where runs are looked for: in a directory and, unless the user has named it, among the registered runs."""
+    """Where to look for runs: in a directory and, unless the user named that directory, among the registered runs."""
 
     directory: Path
     named: bool = False
@@ -56,7 +56,7 @@ def registered() -> Iterator[RunDirectory]:
                 continue
             is_run = (link / "job.json").exists()
         except PermissionError:
-            is_run = True  # The user may no longer read the run. The code that loads the run reports this.
+            is_run = True  # The user is no longer allowed to read the run. The code that loads the run reports this.
         if is_run:
             yield RunDirectory(link.readlink())
 
@@ -97,7 +97,7 @@ def _elsewhere(runs: Runs) -> Iterator[RunDirectory]:
 
 
 def find_run(runs: Runs, name: str | None) -> RunDirectory:
-    """The run `name`, whether under `runs` or, if `runs` was not named, registered. If `name` is None, the only run.
+    """The run `name`, under `runs` or, if `runs` was not named, among the registered runs. None: the only run.
 
     Raises:
         NoRunError: there is no such run.

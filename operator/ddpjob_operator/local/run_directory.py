@@ -204,7 +204,7 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # Without this file it may not be a run: do not advise to remove it.
+            own = self.lock_file.exists()  # Without this file, it may be no run, so do not advise removing it.
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
             ) from None
@@ -234,7 +234,7 @@ class RunDirectory:
         """Removes the directory if it has no job, logs or volumes, because its job was not started after all."""
         if self.job_file.exists():
             return
-        with contextlib.suppress(OSError):  # A directory that is not empty stays, and everything after it.
+        with contextlib.suppress(OSError):  # A directory that is not empty stays, and so does everything after it.
             for directory in (self.volumes, self.logs, self.pods, self.metrics):
                 directory.rmdir()
             for file in (self.root / "begun.json", self.root / "work.json", self.output, self.lock_file):

@@ -89,8 +89,8 @@ def _seen(
 
     `request` is the last request for a checkpoint, `attached` tells whether a rank has a terminal.
 
-    Its settings turn off pod security and NetworkPolicies, because processes run as the user, in the user's home and
-    behind the machine's own firewall.
+    The snapshot's settings turn off pod security and NetworkPolicies, because processes run as the user, in the
+    user's home and behind the machine's own firewall.
     """
     spec = spec_for_this_machine(job.spec)
     job = job.model_copy(update={"spec": spec_while_attached(spec) if attached else spec})
@@ -220,7 +220,7 @@ class Runner:
         return decision
 
     def _listen_to(self, asked: Asked) -> None:
-        """Follows a supervisor's status on its actual port: the engine has only the ports of the job's spec."""
+        """Follows a supervisor's status on its actual port. (The engine knows only the ports in the job's spec.)"""
         there = replace(asked, port=self._pods.status_port(asked.pod))
         self._listener.attend(self._job.metadata.uid, there)
 

@@ -102,7 +102,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
 
 
 def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datetime) -> str | None:
-    """Draws the throughput of all processes together over time, including lost steps. Returns None if unknown."""
+    """Draws the total throughput of all processes over time, including lost steps. Returns None if it is unknown."""
     what, paces = "samples/s", [_samples_per_second(start) for start in recorded.starts]
     if not any(paces):
         what, paces = "steps/s", [_steps_per_second(start) for start in recorded.starts]
@@ -141,7 +141,7 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
 
 
 def ranks(recorded: Records) -> str | None:
-    """Draws the time of each rank's own part of a step: median, and range of 90% of steps. None if unknown."""
+    """Draws how long each rank's own part of a step takes: median, and range of 90% of steps. None if unknown."""
     times: dict[int, list[float]] = {}
     for entry in recorded.of("timed"):
         for name, seconds in entry.numbers("rank_seconds").items():

@@ -172,7 +172,7 @@ def _figures(
     drawn = (
         ("Loss", f"of rank 0 in training{evaluated}", figures.loss(told, interruptions)),
         *((name, "by step", svg) for name, svg in figures.metrics(told)),
-        ("Throughput", "of all processes together", zero and figures.throughput(recorded, interruptions, zero)),
+        ("Throughput", "total of all processes", zero and figures.throughput(recorded, interruptions, zero)),
         (
             "Step times by rank",
             "each rank's own part: the median, and where 90% of its steps lie",
