@@ -26,8 +26,8 @@ def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds the derived fields to the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
     same = status == view.status
-    # Usually nothing has changed. Then the old object is kept, because it already has the unknown fields and `decide`
-    # needs no second view.
+    # If nothing has changed, as is usual, the old object is kept: it already has the fields of a newer operator, and
+    # `decide` needs no second view.
     return replace(verdict, status=view.status if same else view.status.kept_in(status))
 
 

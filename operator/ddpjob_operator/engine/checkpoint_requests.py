@@ -20,7 +20,7 @@ NO_SUPERVISOR = (
     " ddpjob-train"
 )
 TOO_OLD = (
-    "the pods are from an older release, which does not pass requests on; pods that are created from now on will"
+    "the pods are from an older release, which does not pass requests on; pods that are created from now on do so"
 )
 
 

@@ -133,7 +133,7 @@ def completed(
 
 
 def with_kstatus(view: View, status: DDPJobStatus) -> DDPJobStatus:
-    """Returns the status with its kstatus condition, if one is true. It has the reason and message of the status."""
+    """Returns the status with its kstatus condition, if one is true: with the status's own reason and message."""
     others, kind = tuple(known for known in status.conditions if known.type not in KSTATUS), kstatus(status)
     if kind is None:
         return status if len(others) == len(status.conditions) else changed(status, conditions=others)

@@ -35,7 +35,7 @@ def decide(
         verdict = step.takes(view, verdict)
     status = verdict.status
     news = status != view.status
-    # The new status may begin something that ends at a set time, such as a backoff, so the next look depends on it.
+    # The next look depends on the new status, which may begin something that ends at a set time, such as a backoff.
     then = view if status is view.status else view.with_status(status)
     return Decision(
         status=status if news else None,

@@ -21,7 +21,7 @@ class Create:
 
     kind: OwnedKind
     manifest: Manifest
-    """The manifest without the values that only the adapter can fill in, those of a Secret or of a priority class."""
+    """The manifest without the values that only the adapter can fill in: those of a Secret or of a priority class."""
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class StopPod:
-    """Stop a pod within its own grace period, but keep it and its logs. If it is gone already, this has succeeded."""
+    """Stop a pod within its own grace period, but keep it. If the pod is gone already, the action has succeeded."""
 
     name: str
     uid: str
@@ -121,7 +121,7 @@ class TellDomain:
 
 @dataclass(frozen=True, slots=True)
 class RequestCheckpoint:
-    """Write a request for a checkpoint into a pod's annotation. If the pod is gone already, this has succeeded."""
+    """Write a checkpoint request into a pod's annotation. If the pod is gone already, the action has succeeded."""
 
     name: str
     uid: str
@@ -130,7 +130,7 @@ class RequestCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class MarkFinished:
-    """Record in the job's metadata that it has finished, because a job restored from a backup may lack its status."""
+    """Record in the metadata that the job has finished, because a job restored from a backup may lack its status."""
 
     mark: str
     """The final state and a digest of the job's name. The digest exposes a mark that was copied with another job."""

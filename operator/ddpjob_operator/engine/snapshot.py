@@ -37,7 +37,7 @@ class Waiting:
     """The scheduler's or the kubelet's reason: `Unschedulable`, `ImagePullBackOff`."""
     message: str = ""
     busy: bool = False
-    """Whether one of the template's init containers is running, which may take a while, as for a download."""
+    """Whether one of the template's init containers is running, which may take a while, for example to load data."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.reason, self.message) if part)
@@ -143,7 +143,7 @@ class Pod:
     def was_told_before(self, moment: datetime | None) -> bool:
         """Whether the pod was told to stop before `moment`, as far as the known times show.
 
-        In doubt this is true, because a job that was wrongly counted as succeeded would never continue.
+        If in doubt, the answer is yes, because a job that was wrongly counted as succeeded would never continue.
         """
         if moment is None or self.told_at is None:
             return self.deleting
@@ -160,7 +160,7 @@ class Ahead:
     """The jobs ahead of this job in the line for Kubernetes nodes."""
 
     jobs: int
-    """How many there are."""
+    """The number of jobs ahead."""
     moved_at: datetime
     """When the line last moved: when another job became first, or the first job got or lost a Kubernetes node."""
 

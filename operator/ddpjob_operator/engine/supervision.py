@@ -200,10 +200,7 @@ def _beginning(view: View, status: DDPJobStatus) -> tuple[Say, ...]:
 
 
 def _is_ahead(view: View, status: DDPJobStatus) -> bool:
-    """Whether the progress belongs to an attempt that this decision only begins to count.
-
-    Then the next round reports the progress.
-    """
+    """Whether the progress belongs to an attempt that only the next round will report on."""
     progress, attempt = progress_of(view), view.status.attempt
     return progress is not None and (progress.attempt or 0) > attempt and status.attempt > attempt
 

@@ -286,7 +286,7 @@ class View:
 
     @cached
     def unreported_since(self) -> datetime | None:
-        """When rank 0's supervisor stopped answering although its pod runs; None if it answers, or never has."""
+        """When rank 0's supervisor stopped answering although its pod runs; None if it answers or never answered."""
         report, first = self.snapshot.report, self.current.get(0)
         if not self.supervised or report is None or first is None or not first.running:
             return None

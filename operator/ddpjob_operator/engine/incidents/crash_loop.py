@@ -71,7 +71,7 @@ def is_alike_again(status: DDPJobStatus, incident: Facts, judgement: Judgement) 
 
 
 def got_further(last: Incident, incident: Facts, progress: Progress | None = None) -> bool:
-    """Whether training has got further since the previous incident, `last`, before or after the present incident.
+    """Whether training has got further since the previous incident, `last`: before the present incident or after it.
 
     False if that is unknown.
     """
@@ -150,7 +150,7 @@ def _is_raised(failure: Facts, judgement: Judgement) -> bool:
 
 
 def _may_pass(failure: Facts) -> bool:
-    """Whether an error might not recur. Assumed for errors without a message, because they cannot be compared."""
+    """Whether an error might not recur. True for errors without a message, because they cannot be compared."""
     if NEVER_PASSES.match(failure.message):
         return False
     unexplained = (f"exit code {failure.exit_code}", f"killed by {failure.signal}")

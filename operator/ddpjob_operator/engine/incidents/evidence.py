@@ -33,7 +33,7 @@ STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
 """Causes in a rank's report that may merely mean that the rank was told to stop. This does not apply if the report
-names the incident that ended the attempt, because then the supervisor ended because of that incident."""
+names the incident that ended the attempt, because it was then that incident that ended the supervisor."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"

@@ -50,8 +50,8 @@ UNSUPPORTED = frozenset(
 REJECTION = "Pod was rejected: "
 """The beginning of the message of a pod that a kubelet rejected."""
 PRESSURE = "The node had condition: "
-"""The beginning of the message of a pod that a kubelet rejected because of a shortage. Its reason is the same as for
-an evicted pod."""
+"""The message of a pod that a kubelet rejected because of a shortage begins like this. The pod's reason is the same
+as after an eviction."""
 
 
 def is_rejection(reason: str, message: str) -> bool:

@@ -221,7 +221,7 @@ def _equip(container: Manifest, env: list[Manifest], backend: str | None) -> Non
 
 
 def _tell_launcher(container: Manifest, job: DDPJob) -> None:
-    """Adds flags for a launcher that reads its place only from flags. The template's own flags take precedence."""
+    """Adds flags for a launcher that reads the node's place only from flags. The template's flags take precedence."""
     words = (*container.get("command", ()), *container.get("args", ()))
     launcher = launcher_of(words)
     if launcher is None or not launcher.told:

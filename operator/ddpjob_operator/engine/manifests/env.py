@@ -78,7 +78,7 @@ def _packed(values: Mapping[str, object], spec: DDPJobSpec) -> dict[str, object]
 
 
 def _listed(values: Mapping[str, object]) -> list[Manifest]:
-    """The variables as a container lists them, escaped: Kubernetes expands `$(NAME)` here, but not in a mountPath."""
+    """The variables as a container lists them, with `$(NAME)` escaped, because Kubernetes would expand it there."""
     known = {name: str(value) for name, value in values.items() if value is not None}
     return [{"name": name, "value": literal(value)} for name, value in known.items()]
 

@@ -18,7 +18,7 @@ WAITING_FOR_MASTER = "waiting for the master's port"
 """How messages describe a pod in which the wait container is running."""
 
 VOLUMES_AND_NETWORK = "waiting for its volumes and network"
-"""How messages describe a pod that lacks some of these. Only the kubelet's events name the missing volume."""
+"""How messages describe a pod that lacks a volume or its network. Only the kubelet's events name a missing volume."""
 
 ALIKE = ("image", "imagePullPolicy", "securityContext")
 """The fields that our init containers copy from the trainer, so that no other image has to be pulled or admitted."""
@@ -62,8 +62,7 @@ exit {ExitCode.BAD_INPUT:d}
 
 
 RESERVE_CONTAINER = "wait-for-growth"
-# During `wait`, a shell runs its trap immediately. During a `sleep` in the foreground, it would run it only
-# afterwards.
+# During `wait`, a shell runs its trap immediately. It would run the trap only after a `sleep` in the foreground.
 RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 

@@ -61,7 +61,7 @@ def build_kueue_workload(job: DDPJob, queue: Queue) -> Manifest:
 
 
 def asked(job: DDPJob) -> str:
-    """Returns a digest of the job's request, except its number of nodes. If it changes, the job must queue again."""
+    """Returns a digest of the job's request, except the number of nodes. A job with a new digest must queue again."""
     return hashlib.sha256(json.dumps(_of_template(job), sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Makes a pod comply with Kubernetes' restricted Pod Security Standard, and adds what it needs to work that way.
+"""Makes a pod comply with Kubernetes' restricted Pod Security Standard, and able to work under the restrictions.
 
 The template's own fields take precedence. The user is set on each container, never on the pod, so that a container of
 the template can run as root beside ours, and injected containers are left alone.

@@ -16,7 +16,7 @@ AVOIDED_FOR = timedelta(hours=1)
 """How long pods avoid a Kubernetes node."""
 
 Useless = tuple[Pod, Cause | str | None]
-"""A pod that could not be used on its Kubernetes node, and the cause; None if the pod never started to run."""
+"""A pod that could not be used on its Kubernetes node, and the cause, which is None if the pod never ran."""
 
 
 def avoiding(view: View, pods: Iterable[Useless], *, at_most: int = MAX_AVOIDED) -> StatusChanges:

@@ -182,7 +182,7 @@ def _before(view: View, incident: Facts) -> Budget:
 
 
 def _took_its_pod(view: View, failure: Facts) -> bool:
-    """Whether a failure removed a pod or killed its supervisor. Any other failure ended a supervisor that gave up."""
+    """Whether a failure removed a pod or killed its supervisor. Any other failure means that supervisors gave up."""
     pod = view.current.get(failure.node)
     return failure.cause in TAKEN_AWAY or (pod is not None and killed(pod))
 

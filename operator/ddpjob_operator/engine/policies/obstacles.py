@@ -75,7 +75,7 @@ def running_message(view: View) -> str:
 def ungrouped(view: View) -> str:
     """Returns a message if the present attempt lacks a PodGroup although spec.scheduling requests one; else empty.
 
-    A template that names a PodGroup itself cannot be combined with spec.scheduling.
+    Templates that name a PodGroup of their own need no check, because they cannot be combined with spec.scheduling.
     """
     asked = view.spec.scheduling
     grouped = view.status.pod_group
@@ -103,7 +103,7 @@ def _waiting_for(view: View) -> str:
 
 
 def _lacking(view: View, said: Waiting) -> str:
-    """Returns the scheduler's first message about a single pod that its message about the group does not contain."""
+    """Returns the first message about a single pod that is not already in the scheduler's message about the group."""
     own = ((node, pod.waiting.message) for node, pod in view.current.items() if pod.waiting is not None)
     return next((f"; {view.called} {node}: {words}" for node, words in own if words not in said.message), "")
 

@@ -305,7 +305,7 @@ def grace_after(view: View, reason: str) -> int | None:
 
 
 def grace_between(view: View) -> int | None:
-    """Returns the grace period for pods of the last attempt, chosen by the reason in the status for its end."""
+    """Returns the grace period for pods of the last attempt. It depends on why the attempt ended."""
     known = view.status.condition(ConditionType.RESTARTING)
     if known is None or known.status != "True":
         created = view.status.condition(ConditionType.CREATED)

@@ -42,7 +42,7 @@ def yielding_due(view: View) -> Times:
 
 
 def yields_at(view: View) -> datetime | None:
-    """Returns when a gang will give way unless anything changes; None if it need not, or if change is under way.
+    """Returns when a gang will give way unless anything changes; None if it need not, or if a change is under way.
 
     A gang that waits for replacement pods, or is about to shrink, keeps its Kubernetes nodes.
     """
