@@ -29,9 +29,9 @@ SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 ANNOTATIONS_DIRECTORY = "/var/run/ddpjob.dev"
 """Where annotations of the pod are shown to its supervisor, each in a file."""
 DOMAIN_FILE = "topology-domain"
-"""The file there with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
+"""The file in that directory with the value of the pod's annotation DOMAIN, by which supervisors order ranks."""
 CHECKPOINT_REQUEST_FILE = "checkpoint-request"
-"""The file there, in rank 0's pod, with the value of the pod's annotation CHECKPOINT_REQUEST."""
+"""The file in that directory, in rank 0's pod, with the value of the pod's annotation CHECKPOINT_REQUEST."""
 
 MAX_NODES = 4096
 """The largest value of `nodes`. It limits node numbers to four digits, because they are part of the names of pods,

@@ -100,7 +100,7 @@ def crd() -> dict[str, Any]:
 def _unwritten() -> dict[str, Any]:
     """Returns the schema of the former version, which forbids creating jobs and changing their spec or status.
 
-    The metadata can be changed, because the garbage collector removes finalizers in the version that it knows.
+    The metadata can still be changed: a garbage collector that knows only this version has to remove finalizers.
     """
     old = "oldSelf.value()"
     status = f"(has(self.status) ? has({old}.status) && self.status == {old}.status : !has({old}.status))"

@@ -50,7 +50,7 @@ def _untold(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_former_types(spec: dict[str, Any]) -> dict[str, Any]:
-    """Removes dropped fields, and fields that now have another type, from the spec of a job that never starts again."""
+    """Removes fields that no longer exist, or now have another type, from the spec of a former job."""
     names = {str(field.alias) for field in DDPJobSpec.model_fields.values()}
     known = {name: value for name, value in spec.items() if name in names}
     if not isinstance(known.get("procsPerNode"), int):

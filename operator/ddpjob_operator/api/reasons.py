@@ -190,8 +190,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "administrator to set `trainerImage`.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised. "
     "`kubectl describe quota` shows it.",
-    Reason.POD_SECURITY_VIOLATION: "Change what the message names in the template, or move to a namespace that "
-    "allows it.",
+    Reason.POD_SECURITY_VIOLATION: "Change the part of the template that the message names, or move to a namespace "
+    "that allows it.",
     Reason.LIMIT_RANGE_VIOLATION: "Suspend the job, ask for amounts that `kubectl describe limitrange` allows, and "
     "resume it.",
     Reason.RESOURCES_MISSING: "Add what the message says is missing to the containers that it names: "
@@ -200,9 +200,9 @@ ADVICE: dict[Reason | Cause, str] = {
     "`spec.template.metadata.labels`, from which all objects of the job get it: suspend the job, add the label, and "
     "resume the job. If no job can meet the demand, show the message to the cluster's administrator.",
     Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
-    Reason.WEBHOOK_FAILED: "Have the webhook that the message names fixed by whoever runs it. `kubectl get "
+    Reason.WEBHOOK_FAILED: "Ask whoever runs the webhook that the message names to fix it. `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists all webhooks.",
-    Reason.INVALID: "Suspend the job, fix what the message names in the template, and resume it.",
+    Reason.INVALID: "Suspend the job, fix the part of its template that the message names, and resume the job.",
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
     "The operator checks again every five minutes.",
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
@@ -275,9 +275,9 @@ ADVICE: dict[Reason | Cause, str] = {
     "write elsewhere.",
     Cause.IMAGE_ERROR: "Fix the image's name or tag, or the pull secret, and submit the job again.",
     Cause.START_ERROR: "Fix the command, or create the ConfigMap or Secret that the message names.",
-    Cause.PREFLIGHT_FAILED: "Have the machine that the message names checked.",
-    Cause.DEVICE_FAILED: "Have the machine's GPUs checked (`nvidia-smi -q`, Xid in the kernel's log); on a "
-    "cluster new pods avoid it for an hour.",
+    Cause.PREFLIGHT_FAILED: "Have someone check the machine that the message names.",
+    Cause.DEVICE_FAILED: "Have someone check the machine's GPUs (`nvidia-smi -q`, Xid in the kernel's log). On a "
+    "cluster, new pods avoid the machine for an hour.",
     Cause.STALLED: READ_THE_LOG,
     Cause.STARTED_OVER: "If the job still runs, stop it before it replaces its checkpoints: `ddpjob suspend NAME`. "
     'Then have the program load its last checkpoint when it starts, as the tutorial "Make your script resume" '
@@ -288,6 +288,6 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.EVICTED: "Nothing, if a Kubernetes node was drained. If one ran short of memory or disk, set "
     "realistic requests.",
     Cause.PREEMPTED: "Nothing is needed. A higher priority class protects the job from preemption.",
-    Cause.NODE_LOST: "Have the Kubernetes node that the message names checked; new pods avoid it for an hour.",
+    Cause.NODE_LOST: "Have someone check the Kubernetes node that the message names. New pods avoid it for an hour.",
 }
 """What a person can do about each reason, and about each cause of a failure."""

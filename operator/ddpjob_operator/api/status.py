@@ -287,11 +287,11 @@ class Incident(_Said):
     consequence_nodes: Annotated[
         tuple[int, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
-    """The first eight of these nodes, by number."""
+    """The first eight nodes that failed as a consequence, by number."""
 
     @property
     def who(self) -> str:
-        """The rank that failed first, in words, as `in_words` gives it; or all ranks."""
+        """The rank that failed first, in words as from `in_words`; or `all ranks`."""
         of_all = is_of_all_ranks(self.cause, self.exit_code, tied=self.tied)
         return ALL_RANKS if of_all else in_words(self.node, self.rank)
 
@@ -302,7 +302,8 @@ ALL_RANKS = "all ranks"
 def is_of_all_ranks(cause: Cause | str, exit_code: int | None, *, tied: bool) -> bool:
     """Whether a gang stalled, and no rank stands out as the cause.
 
-    Only supervisors give a stall an exit code: ranks that do not finish in time have none, and are each a cause.
+    Only stalls that supervisors report have an exit code. A rank that does not finish in time has none, and is itself
+    the cause.
     """
     return tied and cause == Cause.STALLED and exit_code is not None
 
@@ -626,7 +627,7 @@ class DDPJobStatus(_Said):
 
     @property
     def ending(self) -> bool:
-        """Whether the job's end has been decided. Its pods are then being stopped until it has finished."""
+        """Whether the job's end has been decided. Until the job has finished, its pods are being stopped."""
         return self.is_true(ConditionType.SUCCESS_CRITERIA_MET) or self.is_true(ConditionType.FAILURE_TARGET)
 
     @property

@@ -59,7 +59,7 @@ def _validator() -> Validator:
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """Matches a pattern as JSON Schema does: `$` is the very end. (In Python's patterns, a newline may follow it.)"""
+    """Matches a pattern as JSON Schema does: `$` is the very end, while in Python a newline may follow it."""
     if isinstance(value, str) and not re.search(pattern.replace("$", r"\Z"), value):
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
