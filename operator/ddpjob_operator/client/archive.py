@@ -57,7 +57,7 @@ def pack(files: Sequence[File]) -> Archive:
 
 
 def too_large(sizes: dict[str, int], how: str) -> BadInputError:
-    """The error for files of these sizes, in bytes; `how` says how they were measured: `packed` or `unpacked`."""
+    """The error for files that are too large, by their sizes in bytes. `how` is `packed` or `unpacked`."""
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
     named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(

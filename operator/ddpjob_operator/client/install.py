@@ -148,7 +148,7 @@ def _why(said: list[str]) -> tuple[str, str]:
     error = " ".join(" ".join(errors[-1] or said[-1:]).split())
     kept = [line.split()[-1] for line in said if "(constraint) torch" in line]
     if kept:
-        error += f" The image's {kept[-1]} stays"
+        error += f" The image's {kept[-1]} is not replaced"
     warnings = [line for line in said if MAY_PASS.search(line)]
     if warnings:
         return f"cannot install packages: {error}: {warnings[-1][:300]}", "Application"
@@ -170,7 +170,7 @@ def _say(text: str) -> None:
 
 
 def _masked(text: str) -> str:
-    for secret in sorted(SECRETS, key=len, reverse=True):  # A secret may be the beginning of another.
+    for secret in sorted(SECRETS, key=len, reverse=True):  # A secret may be the beginning of another secret.
         text = text.replace(secret, "****")
     return PASSWORD.sub("****", text)
 

@@ -108,7 +108,7 @@ def _directory(container: Manifest, machine: Machine, paths: "_Paths") -> Path:
     if not here.is_absolute():
         raise BadInputError(
             f"spec.template.spec.containers[trainer].workingDir: {wanted!r} must be an absolute path, "
-            f"because a container needs one; here: {machine.work / here}"
+            f"because a container needs one; on this machine: {machine.work / here}"
         )
     if here.is_dir():
         return here

@@ -128,7 +128,7 @@ class LocalPod:
 
     @property
     def request_file(self) -> Path:
-        """The file with that request."""
+        """The file with the last request for a checkpoint."""
         return annotations(self.directory) / CHECKPOINT_REQUEST_FILE
 
     def _exit(self) -> Exit | None:

@@ -204,7 +204,8 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            own = self.lock_file.exists()  # Without this file, it may be no run, so do not advise removing it.
+            # Do not advise removing a directory without a lock file, because perhaps it is not a run.
+            own = self.lock_file.exists()
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem
             ) from None

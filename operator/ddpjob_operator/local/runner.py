@@ -220,7 +220,7 @@ class Runner:
         return decision
 
     def _listen_to(self, asked: Asked) -> None:
-        """Follows a supervisor's status on its actual port. (The engine knows only the ports in the job's spec.)"""
+        """Follows a supervisor's status on its actual port. The engine knows only the ports in the job's spec."""
         there = replace(asked, port=self._pods.status_port(asked.pod))
         self._listener.attend(self._job.metadata.uid, there)
 

@@ -128,7 +128,7 @@ def collected(values: Iterable[Any]) -> Records:
             latest[entry.attempt] = Start(entry)
             starts.append(latest[entry.attempt])
         elif entry.attempt in latest:
-            # The last start need not be the right one, because a process of an earlier attempt may still be writing.
+            # Not necessarily the last start, because a process of an earlier attempt may still be writing.
             latest[entry.attempt].entries.append(entry)
     return Records(starts)
 

@@ -15,8 +15,8 @@ from .records import NAME, SEEN_NAME, Records, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
-"""Where the files of records may be in a directory of metrics, of checkpoints, or of a run. In a run, checkpoints may
-be in a subdirectory of a volume. Checkpoints on a hostPath are found through the pods' environment instead."""
+"""Where to look for records in a directory of metrics, of checkpoints, or of a run. In a run, checkpoints may be in a
+subdirectory of a volume. Checkpoints on a hostPath are found through the pods' environment instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def test_pip_keeps_the_torch_of_an_image_that_has_one(
                 "The user requested (constraint) torch==2.8.0",
                 "ERROR: ResolutionImpossible: see",
             ],
-            "a needs torch The image's torch==2.8.0 stays",
+            "a needs torch The image's torch==2.8.0 is not replaced",
             "ConfigError",
         ),
         (

@@ -96,7 +96,7 @@ CODE = {"volumes": [{"name": "code", "persistentVolumeClaim": {"claimName": "cod
 
 def test_a_working_directory_that_no_container_could_have_is_refused_here_too(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    right = f"must be an absolute path, because a container needs one; here: {tmp_path}/src"
+    right = f"must be an absolute path, because a container needs one; on this machine: {tmp_path}/src"
     with pytest.raises(BadInputError, match=re.escape(f"containers[trainer].workingDir: 'src' {right}")):
         translated(tmp_path, container={"workingDir": "src"})
 
