@@ -65,7 +65,7 @@ def _pod_in_question(view: View) -> str | None:
 def _rests_on_absence(view: View) -> bool:
     """True if the decision depends on pods being missing, which is uncertain, because a watch may miss events.
 
-    If the operator itself is removing the pods, missing pods matter only when none seems to be left.
+    If the operator itself is removing the pods, missing pods matter only when no pod seems to be left.
     """
     if view.status.finished or (view.winds_down and view.active):
         return False

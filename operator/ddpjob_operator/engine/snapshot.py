@@ -359,7 +359,7 @@ class Snapshot:
     report: SupervisorReport | None = None
     """The last report of rank 0's supervisor; None if the supervisor was never asked, or has never answered."""
     witness: SupervisorReport | None = None
-    """If rank 0's supervisor is silent: the report of another supervisor of the present gang about itself."""
+    """If rank 0's supervisor is silent: the report of another supervisor of the present gang on its own state."""
     answered: Needs = NO_NEEDS
     """The facts that the adapter has already tried to look up for this decision, with or without success."""
 

@@ -17,12 +17,12 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TOLERANCE = 5
 """While a Kubernetes node is avoided, `maxSkew` is this number times the job's number of nodes.
 
-With a `maxSkew` of 1, an empty Kubernetes node would get 200 points more than the one with the most pods of the job,
-which would cancel the 200 points that an avoided node loses. With a larger `maxSkew`, with c pods on the fullest node
-and n nodes to choose from, the empty node gets only the share c * ln(n + 2) / (c * ln(n + 2) + maxSkew - 1) of these
-200 points. The worst case is a single node besides the avoided one: all other pods are there when the last pod is
-scheduled, which gives the avoided node less than 44 points, whatever the job's size. The remaining 156 points exceed
-any difference in free resources."""
+With a `maxSkew` of 1, an empty Kubernetes node would get 200 points more than the node with the most pods of the job.
+This would make up for the 200 points that an avoided node loses. With a larger `maxSkew`, an empty node gets only the
+share c * ln(n + 2) / (c * ln(n + 2) + maxSkew - 1) of these 200 points, where c is the number of pods on the fullest
+of n nodes. In the worst case there is only one node besides the avoided node, and all other pods are there when the
+last pod is scheduled. The avoided node then makes up for less than 44 points, whatever the job's size. The remaining
+156 points exceed any difference in free resources."""
 
 WEIGHTS_OUTWEIGHED, MOST_COPIES = 25, 40
 """The preference for nodes that are not avoided is repeated once per 25 points of weight of the template's own

@@ -150,7 +150,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     chosen = "nodeName" in pod or (placement is not None and placement.topology)
     avoid(pod, job, strictly=not chosen)
     keep_together(pod, job)
-    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # A template that names an account needs its token.
+    if not {"serviceAccountName", "serviceAccount"} & set(pod):  # If a template names an account, keep its token.
         pod.setdefault("automountServiceAccountToken", False)
     trainer = next(container for container in pod["containers"] if container["name"] == TRAINER_CONTAINER)
     _give_images(pod, trainer.get("image") or job.status.trainer_image)

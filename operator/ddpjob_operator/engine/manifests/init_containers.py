@@ -51,7 +51,7 @@ NO_PYTHON = {
 }
 """A failure report, which becomes the last line of the log. With this cause the job fails without a restart."""
 
-# With -I and -S, PYTHONPATH, a socket.py in the working directory and site packages cannot interfere.
+# Because of -I and -S, python ignores PYTHONPATH, site packages, and any socket.py in the working directory.
 SHELL = f"""\
 for python in python3 python; do
   command -v "$python" >/dev/null && exec "$python" -ISc "$0"
@@ -62,7 +62,7 @@ exit {ExitCode.BAD_INPUT:d}
 
 
 RESERVE_CONTAINER = "wait-for-growth"
-# During `wait`, a shell runs its trap immediately. It would run the trap only after a `sleep` in the foreground.
+# During `wait`, a shell runs its trap immediately. With a `sleep` in the foreground, it would finish the sleep first.
 RESERVE_SHELL = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 

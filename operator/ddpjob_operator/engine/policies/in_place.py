@@ -48,7 +48,7 @@ def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:
     # because a finished node would not take part in another attempt.
     wait = not view.succeeded and all(pod.active for pod in others) and any(pod.running for pod in others)
     possible = view.spec.restart.mode is RestartMode.IN_PLACE and view.supervised
-    # The status lists replaced nodes one by one, and its room is limited. When it is full, all pods are replaced.
+    # The status lists replaced nodes one by one, up to a limit. Beyond the limit, all pods are replaced.
     few = len(view.status.bookkeeping.incarnations.replaced(nodes).exceptions) <= MAX_EXCEPTIONS
     alone = possible and wait and few and all(_took_its_pod(view, failure) for failure in failures)
     return tuple(sorted(nodes)) if alone else ()

@@ -143,7 +143,7 @@ def _given_back(own: KueueWorkload) -> Patch:
 
 
 def _unknown_flavor(view: View) -> Verdict | None:
-    """Lets the job wait if the flavor of its pods, and so their Kubernetes nodes, cannot be read."""
+    """Lets the job wait if the flavor of its pods, which determines their Kubernetes nodes, cannot be read."""
     problem = next((flavor.problem for flavor in view.snapshot.flavors.values() if flavor.problem), None)
     if problem is None or (view.created and not view.missing):
         return None
