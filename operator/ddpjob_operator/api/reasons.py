@@ -103,7 +103,7 @@ class Reason(StrEnum):
     GROWN = "Grown"
     """There is room for missing pods, so the gang starts again with them."""
     GAVE_WAY = "GaveWay"
-    """Some pods could not be scheduled, and neither could those of a job ahead in line. So the gang gives back its
+    """Neither this job nor a job ahead in line could get all its pods scheduled. So this gang gives back its
     Kubernetes nodes, and tries again later."""
     AVOIDANCE_LIFTED = "AvoidanceLifted"
     """Some pods found only Kubernetes nodes that are broken, so pods may be placed on these nodes again."""

@@ -47,7 +47,7 @@ class Topology(Model):
     """Which Kubernetes nodes are close to each other, by the value of a label. Exactly one of these fields is set."""
 
     required: NodeLabel | None = None
-    """The label's key. All pods must be on nodes with the same value. A pod for which they have no room waits."""
+    """The label's key. All pods must be on nodes with the same value. A pod waits if these nodes have no room."""
     preferred: NodeLabel | None = None
     """The label's key. If nodes with the same value have no room for all pods, other nodes are used too."""
 
