@@ -1,6 +1,6 @@
 """Detects crash loops, in which another restart would not help.
 
-That is so if training repeatedly gets no further, or if a rank raises the same error twice before its first step, or
+In a crash loop, training repeatedly gets no further, or a rank raises the same error: twice before its first step, or
 repeatedly after the same number of steps.
 """
 

@@ -33,7 +33,7 @@ STOP_SIGNALS = frozenset({SIGKILL, SIGTERM})
 
 ANSWERS = frozenset({None, Cause.APPLICATION, Cause.PEER_LOST})
 """Causes in a rank's report that may merely mean that the rank was told to stop. This does not apply if the report
-names the incident that ended the attempt, because it was then that incident that ended the supervisor."""
+names the incident that ended the attempt: then the supervisor ended because of that incident."""
 NO_ANSWER: frozenset[Cause | None] = frozenset({None})
 
 OOM_KILLED = "OOMKilled"
@@ -191,8 +191,8 @@ def _ended_when_told(pod: Pod, ended: Exit, *, by_us: bool) -> bool:
     if ended.code == 0:
         return True
     at, told_at = ended.finished_at, pod.told_at or pod.told_by
-    # Times are in whole seconds. If both are equal, assume that the pod was told to stop first, because most programs
-    # end in the same second, and few pods are deleted by hand in the very second in which they fail.
+    # Times are in whole seconds. If the two are equal, assume that the pod was told to stop first, because most
+    # programs end in the same second, and few pods are deleted by hand in the very second in which they fail.
     after = at is not None and told_at is not None and at >= told_at
     return after and not (by_us and _exception(ended.message))
 

@@ -1,9 +1,9 @@
 """The facts of an incident: which rank failed first, how it failed, and which other ranks failed with it.
 
 Failures are ordered by kind, then by time. A rank that was killed or raised an error of its own comes before a rank
-that lost a peer, even if its time is later, because a lost peer has a cause elsewhere and the clocks of Kubernetes
-nodes differ. Within one kind the earliest failure is first, and equal times are a tie. If a supervisor ended its pod
-because another rank failed, that pod is never the cause.
+that lost a peer, even if it seems to have failed later, because a lost peer has a cause elsewhere and the clocks of
+Kubernetes nodes differ. Within one kind the earliest failure is first, and equal times are a tie. If a supervisor
+ended its pod because another rank failed, that pod is never the cause.
 """
 
 from dataclasses import dataclass, fields, replace

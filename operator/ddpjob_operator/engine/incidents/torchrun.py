@@ -1,8 +1,8 @@
 """Finds out from torchrun's log how the node's first failed rank ended, if the container's main process is torchrun.
 
-However its ranks failed, torchrun itself exits with code 1 and an exception of its own, and names the rank that
-failed first at the end of its log. torchrun's error file does not help, because torchrun removes the file before it
-writes it, and a container's termination message is a mount that cannot be removed.
+However its ranks failed, torchrun itself exits with code 1 and an exception of its own. It names the rank that failed
+first at the end of its log. torchrun's error file cannot be the container's termination message: torchrun removes the
+file before writing it, and the termination message is a mount, which cannot be removed.
 (https://docs.pytorch.org/docs/stable/elastic/errors.html)
 
 torchrun reports the rank's exception only if the script's main function has torch's @record decorator. Otherwise the

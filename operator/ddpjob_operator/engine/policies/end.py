@@ -164,7 +164,7 @@ def end(view: View, target: ConditionType, reason: str, message: str, blame: Sta
     failed = target is ConditionType.FAILURE_TARGET
     decided = Say(target, value=True, reason=reason, message=message)
     blame = hindsight(view, amended_last_incident(view)) if blame is None else blame
-    # This takes two steps: the decision is recorded while pods still run, and the end when no pods run any more.
+    # This takes two steps: the decision is recorded while pods still run, the end once no pods run any more.
     left = tuple(pod for pod in view.active if not _goes_on(view, pod, reason))
     if left:
         stopping, status = f"Stopping {view.pods(len(left))}: {message}", updated(view, decided, **blame)

@@ -50,7 +50,7 @@ def _gang_of(view: View, known: Incident) -> tuple[Pod, ...]:
     """Returns the last pods of the previous gang, if the incident `known` ended that gang; else empty.
 
     After a restart in place, the gang's pods are no longer evidence of the incident, even if they end later. A pod
-    that an older incident names is evidence only if it lived on and reports a later attempt than that incident's.
+    that an older incident names is evidence only if its own report is about a later attempt than that incident.
     """
     restarting = view.status.condition(ConditionType.RESTARTING)
     if restarting is None or (restarting.status, restarting.reason) != ("True", known.cause):

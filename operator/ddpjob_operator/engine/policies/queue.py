@@ -74,7 +74,7 @@ def _entering(view: View, queue: Queue) -> Verdict:
     enter = Create(KUEUE_WORKLOAD, build_kueue_workload(job, queue))
     if view.refused:
         return _stop(view, TAKEN_OUT) if view.active else _wait(view, ENTERING, blocked=creation_obstacle(view))
-    # The queue may admit the job immediately, so running pods continue until it is known that the queue does not.
+    # The queue may admit the job immediately, so running pods continue until the queue is known not to do so.
     return (
         Verdict(view.status, None, (enter,))
         if view.active
