@@ -70,8 +70,8 @@ ASKED = f"{GROUP}/asked"
 """Annotation of a job's Workload in a queue: a digest of the job's request, except the number of nodes."""
 
 DOMAIN = f"{GROUP}/topology-domain"
-"""Annotation of a pod whose ranks follow placement. Its value is that of the label that `spec.scheduling.topology`
-names, on the pod's Kubernetes node; empty if the node lacks the label."""
+"""Annotation of a pod whose ranks follow placement: the value of the label on its Kubernetes node that
+`spec.scheduling.topology` names; empty if the node lacks the label."""
 
 CHECKPOINT_REQUEST = f"{GROUP}/checkpoint-request"
 """Annotation of a job that requests a checkpoint: any word of at most 63 characters. Each new word is a new request.

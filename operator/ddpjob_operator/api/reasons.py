@@ -134,8 +134,8 @@ class Reason(StrEnum):
     """There was one more disruption than restart.maxDisruptions allows."""
     CRASH_LOOP = "CrashLoop"
     """Another restart would not help: the same error ended two attempts before their first step, or three attempts
-    after as many counted steps, or after three incidents in a row training had got no further than at the first of
-    them."""
+    after the same number of counted steps; or training got no further from the first to the third of three incidents
+    in a row."""
     RESTORED_WITHOUT_STATUS = "RestoredWithoutStatus"
     """The job had finished, and was recreated with the annotation `ddpjob.dev/finished` but without its status."""
 
@@ -194,7 +194,7 @@ ADVICE: dict[Reason | Cause, str] = {
     "that allows it.",
     Reason.LIMIT_RANGE_VIOLATION: "Suspend the job, ask for amounts that `kubectl describe limitrange` allows, and "
     "resume it.",
-    Reason.RESOURCES_MISSING: "Add what the message says is missing to the containers that it names: "
+    Reason.RESOURCES_MISSING: "Add the missing amounts to the containers that the message names: "
     "`ddpjob submit --replace --cpu 4 --memory 16Gi`, or suspend the job, change its template, and resume it.",
     Reason.POLICY_DENIED: "The message says what the policy demands. If that is a label, put it into "
     "`spec.template.metadata.labels`, from which all objects of the job get it: suspend the job, add the label, and "
@@ -208,8 +208,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",
     Reason.FORMER_VERSION: "Delete the job, and create it again from a file in the form of this version; the page "
     "on versions has the steps.",
-    Reason.UNREADABLE: "Nothing during an upgrade. Otherwise install the operator and the type from one release, or "
-    "remove from the job what the message names.",
+    Reason.UNREADABLE: "Nothing during an upgrade. Otherwise install the operator and the type from the same "
+    "release, or remove from the job what the message names.",
     Reason.STATUS_REFUSED: "Read the message. If it names a field, apply the type of the operator's release "
     "(`deploy/crd.yaml`); if a policy refuses the operator's writes, have the operator exempted from it.",
     Reason.UNBLOCKED: NOTHING_TO_DO,
@@ -285,7 +285,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Cause.PEER_LOST: "It is not known which rank was lost: look at the machine of each rank, and at the network.",
     Cause.STOPPED: "Find out who sent SIGTERM to the trainer: a script around it, or a liveness probe.",
     Cause.POD_DELETED: "Nothing, if the pod was deleted on purpose.",
-    Cause.EVICTED: "Nothing, if a Kubernetes node was drained. If one ran short of memory or disk, set "
+    Cause.EVICTED: "Nothing, if the Kubernetes node was drained. If it ran short of memory or disk, set "
     "realistic requests.",
     Cause.PREEMPTED: "Nothing is needed. A higher priority class protects the job from preemption.",
     Cause.NODE_LOST: "Have someone check the Kubernetes node that the message names. New pods avoid it for an hour.",

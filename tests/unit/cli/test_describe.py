@@ -291,7 +291,7 @@ def failed(reason: str) -> dict[str, Any]:
         pytest.param("OutOfMemory", failed("MaxRestartsExceeded"), "Raise the memory limit", id="after all restarts"),
         pytest.param("StorageFull", failed("StorageFull"), "Make room on the full volume", id="after one"),
         pytest.param("Evicted", failed("MaxDisruptionsExceeded"), "Find out who removes the pods: ", id="a limit"),
-        pytest.param("OutOfMemory", BLOCKED, "Add what the message says is missing ", id="first about an obstacle"),
+        pytest.param("OutOfMemory", BLOCKED, "Add the missing amounts ", id="first about an obstacle"),
     ],
 )
 def test_it_says_what_to_do(cause: str, more: dict[str, Any], advice: str) -> None:
