@@ -116,7 +116,7 @@ def completed(
         status = with_conditions(view, status, say)
     # Once the end of an attempt is decided, no node counts as ready, even though pods of the attempt still run.
     ready = view.reported_running + view.succeeded if status.attempt == view.status.attempt else 0
-    # After the end of the job the number no longer changes, even if pods are removed.
+    # After the end of the job, the number of ready nodes no longer changes, even if pods are removed.
     ended = view.status.finished
     counted = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
     status = changed(

@@ -204,7 +204,7 @@ class RunDirectory:
             return None if document is None else DDPJob.from_dict(document)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             problem = f"{self.job_file} is damaged or from another version: it holds no DDPJob"
-            # Do not advise removing a directory without a lock file, because perhaps it is not a run.
+            # A directory without a lock file is perhaps not a run, so do not advise removing it.
             own = self.lock_file.exists()
             raise BadInputError(
                 f"{problem}. Remove the run with: ddpjob rm {self.root.name}" if own else problem

@@ -278,7 +278,8 @@ def _memory(pod: Manifest, trainer: Manifest) -> Manifest:
 def _add_waiting(pod: Manifest, trainer: Manifest, job: DDPJob) -> None:
     """Adds the wait container after the template's own init containers, which need not wait for the master."""
     before = pod.setdefault("initContainers", [])
-    if all(container["name"] != WAIT_CONTAINER for container in before):  # The template may contain its own.
+    # The template may have its own wait container.
+    if all(container["name"] != WAIT_CONTAINER for container in before):
         before.append(wait_container(trainer, master_env(job)))
 
 
