@@ -235,7 +235,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FINITE: NOTHING_TO_DO,
     Reason.WENT_ON: NOTHING_TO_DO,
     Reason.RESIZED: NOTHING_TO_DO,
-    Reason.SHRUNK: "Nothing; free or add Kubernetes nodes, and the gang grows again.",
+    Reason.SHRUNK: "Nothing. The gang grows again when Kubernetes nodes are freed or added.",
     Reason.GROWN: NOTHING_TO_DO,
     Reason.GAVE_WAY: "Nothing: the gang tries again when the job is first in line, or after a while. To start "
     "sooner, free Kubernetes nodes, or ask for fewer nodes.",
