@@ -541,7 +541,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "resume": ("resume a suspended job on a cluster", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
     "delete": ("delete jobs on a cluster with all that they own, or local runs", _delete),
-    "completion": ("print a script for a shell that completes commands and names", _completion),
+    "completion": ("print a script that makes a shell complete commands and names", _completion),
     "version": ("print the versions of this command and of a cluster's operator", _version),
 }
 """For each command: its help text and the function that adds its arguments."""

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
         return _run(wanted, runs.directory, gpus, leave, fresh=arguments.fresh, terminal=terminal)
     except OSError as error:
         if is_of_output(error):
-            raise  # The output could not be written before anything was started; the caller handles that.
+            raise  # Writing the output failed, and nothing was started yet. The caller handles this.
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
 
@@ -199,7 +199,7 @@ def _run(
     if wanted.directory:
         wanted, directory, lock = _found(wanted, runs)
     backend, reason = choose_backend(wanted.job.spec, gpus)
-    if wanted.directory:  # Its spec holds the backend that was chosen for its first attempt.
+    if wanted.directory:  # The resumed run's spec holds the backend that was chosen for its first attempt.
         reason = "as before"
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
     wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
