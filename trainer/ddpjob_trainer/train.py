@@ -186,7 +186,7 @@ def equip(resumed: ResumedRun) -> "TrainingLoop":
     if resumed.saved:
         saving.restore(learner, resumed.saved, saver, config.seed, device)
     if saver.saves:
-        state.shared(learner)  # If it cannot be saved, this fails now and not at the first save.
+        state.shared(learner)  # If the state cannot be saved, this fails now, not at the first save.
         on_save_request(partial(agreement.wish, Wish.SAVE))
     resumed.recorder.begin(position.step, facts(config, world, device, total_steps=steps, epochs=resumed.epochs))
     if world.leads and position.step >= steps:
