@@ -68,7 +68,7 @@ def import_what_is_not_there() -> None:
         (mix_devices, "so assign it (x = x.to(device))"),
         (load_wrapped_weights, "save model.module.state_dict()"),
         (miss_a_class, "each must be below the number of outputs of the last layer"),
-        (sample_another_data_set, "a sampler must be made over the data set of its loader"),
+        (sample_another_data_set, "create the sampler and the loader from the same data set"),
         (import_a_package_for_python_2, "the result of argparse's parse_args(), not a package"),
     ],
 )

@@ -89,8 +89,8 @@ class _Parser(argparse.ArgumentParser):
 def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
     """The parser of all commands and their arguments."""
     meanings = {name: meaning for name, (meaning, _) in MEANINGS.items()}
-    purpose = f"Run PyTorch DistributedDataParallel training as a whole.\n\n{overview(meanings)}"
-    top = _Parser(prog=prog, description=purpose, formatter_class=Overview)
+    purpose = "Run PyTorch DistributedDataParallel training: all ranks start, stop and restart together."
+    top = _Parser(prog=prog, description=f"{purpose}\n\n{overview(meanings)}", formatter_class=Overview)
     top.add_argument("--version", action="version", version=f"ddpjob {version('ddpjob')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, (meaning, add_arguments) in MEANINGS.items():

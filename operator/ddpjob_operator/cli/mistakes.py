@@ -35,8 +35,8 @@ NEEDLESS = {
 """Flags that nobody needs to give, because ddpjob sets their values itself, and how many words follow each flag."""
 
 LEFT_OUT = {
-    "-f": "name the file without it",
-    "--filename": "name the file without it",
+    "-f": "give the file's name alone",
+    "--filename": "give the file's name alone",
     "-c": "the only logs are those of the container trainer",
     "--container": "the only logs are those of the container trainer",
     "--all": "name each of them",

@@ -104,9 +104,9 @@ class Supervisors:
         return supervisor.asked
 
     def attend(self, key: Key, job_uid: str, asked: Asked | None) -> SupervisorReport | None:
-        """Reads this supervisor for a job from now on, instead of any other, and returns the last report.
+        """Polls the supervisor `asked`, and no other one, for a job's reports from now on; returns the last report.
 
-        If `asked` is None, the requests stop, but the last report is kept.
+        If `asked` is None, polling stops, but the last report is kept.
         """
         supervisor = self._supervisors.get(key)
         if supervisor is not None and (supervisor.job_uid != job_uid or asked not in {None, supervisor.asked}):

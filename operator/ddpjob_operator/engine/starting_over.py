@@ -31,7 +31,7 @@ class Former:
     """What is known of all earlier attempts."""
 
     earliest: int
-    """The smallest first step of an attempt."""
+    """The lowest step with which any attempt has begun."""
     furthest: int
     """The largest step that an attempt has finished."""
     saved: int | None = None

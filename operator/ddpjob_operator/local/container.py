@@ -104,7 +104,7 @@ def _run(pod: Path, process: dict[str, Any], stop: _StopRequest) -> dict[str, An
                 process["argv"],
                 cwd=process["cwd"],
                 env=process["env"],
-                stdin=0,  # Nothing, or the terminal of `ddpjob run --attach`.
+                stdin=0,  # Standard input is empty, or the terminal of `ddpjob run --attach`.
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

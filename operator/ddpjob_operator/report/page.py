@@ -128,7 +128,7 @@ def _started_over(found: RunData) -> str:
         return said
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
     # If there is a job, only its condition counts, which was checked above. The steps that a supervisor recorded do
-    # not count, because the step at which a start began may be missing.
+    # not count, because the first step of a start may be missing.
     if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)

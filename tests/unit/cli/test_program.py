@@ -235,7 +235,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "after --, as in: ddpjob run --nodes 2 -- torchrun --nnodes 2 train.py",
         ),
         ("run train.py --env-from s", "leave out --env-from: on this machine ranks have the variables of your shell"),
-        ("run -f job.yaml", "-f; leave out -f: name the file without it"),
+        ("run -f job.yaml", "-f; leave out -f: give the file's name alone"),
         ("run train.py --nodes", "argument --nodes: expected one argument; see: ddpjob run --help"),
         ("run train.py --nodes 1e9", "argument --nodes: 1e9 is not a whole number, such as 2"),
         ("run train.py --nodes 2.5", "argument --nodes: 2.5 is not a whole number, such as 2"),

@@ -83,7 +83,9 @@ class Placed:
         for offsets, sizes, *_ in self.parts:
             ends = [start + length for start, length in zip(offsets, sizes, strict=True)]
             if len(ends) != len(self.size) or any(end > size for end, size in zip(ends, self.size, strict=True)):
-                raise ValueError(f"it has a part {sizes} at {offsets}, and the size {list(self.size)}")
+                raise ValueError(
+                    f"its part of size {sizes} at {offsets} does not fit into its size {list(self.size)}"
+                )
         if sum(math.prod(sizes) for _, sizes, *_ in self.parts) != math.prod(self.size):
             raise ValueError(f"its parts do not add up to the size {list(self.size)}")
 

@@ -43,7 +43,7 @@ def length_of(data: Any) -> int | None:
     """The length of a loader or a data set, if it is known."""
     try:
         return len(data)
-    except (TypeError, NotImplementedError):  # Some data sets without a length have len(), and so do their loaders.
+    except (TypeError, NotImplementedError):  # Some data sets define __len__, which raises this.
         return None
 
 

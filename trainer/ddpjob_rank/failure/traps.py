@@ -95,9 +95,9 @@ TRAPS = (
     Trap(
         IndexError,
         re.compile(re.escape(DATA_SET)),
-        "most likely the loader asked for a sample that the data set does not have: a sampler must be made over the"
-        " data set of its loader (DistributedSampler(data), DataLoader(data, sampler=sampler)), and "
-        "__len__ must return the number of its samples",
+        "most likely the loader asked for a sample that the data set does not have: create the sampler and the loader"
+        " from the same data set (DistributedSampler(data), DataLoader(data, sampler=sampler)), whose __len__ must"
+        " return its number of samples",
         for_certain=False,
     ),
     Trap(

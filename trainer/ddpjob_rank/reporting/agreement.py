@@ -409,7 +409,7 @@ class Agreement:
             due = [order for order in self._orders.values() if order.position <= position]
         for order in due:
             if not order.decided.wait(2 * rules.COUNTS_SECONDS):
-                self._decide(order.number, counts=False)  # As the leader does, when it can.
+                self._decide(order.number, counts=False)  # The leader decides the same if it waits in vain.
         with self._lock:
             follows = [order for order in due if order.counts]
             for order in follows:

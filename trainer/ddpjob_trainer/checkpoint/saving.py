@@ -68,7 +68,7 @@ def open_saver(
         check_parameters(shared["model"], sound)
 
     def check_found(found: Found[StateDict]) -> None:
-        assert checkpoint, "a run without checkpoints finds none"
+        assert checkpoint, "only a run that saves checkpoints looks for one"
         _compare(found, data, global_batch, allow_other_data=checkpoint.allow_other_data)
 
     def record_saved(written: Written) -> None:

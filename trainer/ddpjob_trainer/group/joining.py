@@ -74,8 +74,8 @@ def _join(world: World, config: TrainConfig, backend: str, device: torch.device)
     joining, collective = (
         timedelta(seconds=seconds) for seconds in (config.group.joining_seconds, config.group.collective_seconds)
     )
-    # In torch 2.8, gloo keeps the timeout with which the group was made, so connecting may take as long as a
-    # collective.
+    # In torch 2.8, gloo keeps the timeout with which the group was made, so connecting times out only after
+    # the timeout of collectives.
     changes = hasattr(dist.ProcessGroup, "set_timeout")
     dist.init_process_group(
         # In addition to NCCL, the group has gloo, for the CPU tensors of decisions and saves.

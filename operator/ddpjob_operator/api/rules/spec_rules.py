@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             f"{CONTAINERS}[].resources.{kind}",
-            f"{kind} of GPUs that cannot be counted, because each GPU gets a process",
+            f"{kind} with an unknown number of GPUs: each GPU gets a process, so the number has to be known",
             f"{{it}} must be a whole number of GPUs, at most {MAX_PROCS_PER_NODE}",
             checks.whole_gpus(kind),
             f"self.all(k, !({_IS_GPU}) || {_few_gpus('self[k]')})",

@@ -55,7 +55,7 @@ def within(file: Path, folder: Path) -> str:
 
 
 def _check(text: str) -> None:
-    _check_password(text, "--pip")  # Check this first: the messages below quote the text.
+    _check_password(text, "--pip")  # First, because the messages below quote `text`.
     if text.startswith("-"):
         raise BadInputError(f"--pip {text}: put pip's options into a file, and name it with --requirements")
     if not REQUIREMENT.fullmatch(text):
