@@ -11,7 +11,8 @@ from textwrap import dedent
 
 from .markdown import code, table
 
-TRAINER = Path(__file__).resolve().parents[2] / "trainer"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = (ROOT / "trainer", ROOT / "operator")
 MODULES = ("ddpjob", "ddpjob.data", "ddpjob.integrations.accelerate")
 """The modules whose public names programs use."""
 
@@ -242,6 +243,7 @@ def _defined(tree: ast.Module, name: str) -> Definition:
 
 @cache
 def _tree(module: str) -> ast.Module:
-    path = TRAINER.joinpath(*module.split("."))
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    paths = [source.joinpath(*module.split(".")) for source in SOURCES]
+    files = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py") for path in paths)
+    file = next(file for file in files if file.is_file())
     return ast.parse(file.read_text(encoding="utf-8"))

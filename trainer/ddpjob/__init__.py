@@ -1,7 +1,7 @@
-"""Lets a training program resume, report its progress to DDPJob, and stop when it is told to.
+"""Lets a training program resume, report its progress to DDPJob, and stop when it is told to; and submits jobs.
 
-Importing this package takes a few milliseconds, and imports neither PyTorch nor NumPy: `Training`, `Checkpoints` and
-`newest` are imported when they are used.
+Importing this package takes a few milliseconds, and imports neither PyTorch nor NumPy nor a Kubernetes client: the
+names in HOMES are imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,17 +22,31 @@ from ddpjob_rank.reporting.request import stop_requested
 from ddpjob_rank.reporting.save_request import on_save_request
 
 if TYPE_CHECKING:
+    from ddpjob_operator.api.problems import BadInputError
+    from ddpjob_operator.client.errors import ClusterError
+    from ddpjob_operator.sdk.connecting import connect
+    from ddpjob_operator.sdk.errors import JobFailed, RankFailed
+    from ddpjob_operator.sdk.job import Event, Job, LogLine
+    from ddpjob_operator.sdk.submitting import submit
+
     from .training.checkpoints import Checkpoints
     from .training.newest import newest
     from .training.resumed import Resumed
     from .training.training import Training
 
 __all__ = [
+    "BadInputError",
     "CheckpointUnusableError",
     "Checkpoints",
+    "ClusterError",
     "ConfigError",
     "DivergedError",
+    "Event",
+    "Job",
+    "JobFailed",
+    "LogLine",
     "PeerLostError",
+    "RankFailed",
     "Resumed",
     "StorageError",
     "StorageFullError",
@@ -41,29 +55,62 @@ __all__ = [
     "TrainerError",
     "Training",
     "activity",
+    "connect",
     "newest",
     "on_save_request",
     "report",
     "stop_requested",
+    "submit",
 ]
 
-for _error in [name for name in __all__ if name.endswith("Error")]:
-    globals()[_error].__module__ = __name__  # A traceback then shows the name by which a program can catch the error.
+LIBRARY, SDK = "ddpjob.training", "ddpjob_operator"
+HOMES = {
+    "Checkpoints": f"{LIBRARY}.checkpoints",
+    "Resumed": f"{LIBRARY}.resumed",
+    "Training": f"{LIBRARY}.training",
+    "newest": f"{LIBRARY}.newest",
+    "BadInputError": f"{SDK}.api.problems",
+    "ClusterError": f"{SDK}.client.errors",
+    "Event": f"{SDK}.sdk.job",
+    "Job": f"{SDK}.sdk.job",
+    "JobFailed": f"{SDK}.sdk.errors",
+    "LogLine": f"{SDK}.sdk.job",
+    "RankFailed": f"{SDK}.sdk.errors",
+    "connect": f"{SDK}.sdk.connecting",
+    "submit": f"{SDK}.sdk.submitting",
+}
+"""The modules of those names that need more than Python: the library needs PyTorch, the SDK a Kubernetes client."""
 
-HOMES = {"Checkpoints": "checkpoints", "Resumed": "resumed", "Training": "training", "newest": "newest"}
-"""For each public name that needs PyTorch, its module."""
+EXTRAS = {
+    LIBRARY: ("trainer", frozenset({"torch", "numpy", "msgspec"})),
+    SDK: ("cli", frozenset({"kubernetes", "pydantic", "yaml", "rich"})),
+}
+"""The extra that each needs, and packages that are missing if it is not installed."""
+
+
+def _named(error: type[Exception]) -> None:
+    """Lets a traceback show the name by which a program can catch an error."""
+    error.__module__ = __name__
+
+
+for _error in [name for name in __all__ if name in globals() and name.endswith("Error")]:
+    _named(globals()[_error])
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name that needs PyTorch when it is first used."""
+    """Imports what needs PyTorch or a Kubernetes client when it is used."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
+    extra, packages = EXTRAS[LIBRARY if HOMES[name].startswith(LIBRARY) else SDK]
     try:
-        return getattr(import_module(f".training.{HOMES[name]}", __name__), name)
+        found = getattr(import_module(HOMES[name]), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"torch", "numpy", "msgspec"}:
+        if (error.name or "").partition(".")[0] not in packages:
             raise
-        message = f"ddpjob.{name} needs {error.name}: install ddpjob[trainer]"
+        message = f"ddpjob.{name} needs {error.name}: install ddpjob[{extra}]"
         raise ModuleNotFoundError(message, name=error.name) from error
+    if isinstance(found, type) and issubclass(found, Exception):
+        _named(found)
+    return found

@@ -15,6 +15,7 @@ from typing import NoReturn
 from ddpjob_operator.text import visible
 
 from . import completion, mistakes
+from .durations import seconds_of
 from .help import EXAMPLES, Formatter, Overview, examples, overview
 from .invocation import called_by_kubectl
 
@@ -35,11 +36,6 @@ Print a script with which a shell completes commands, flags and names of jobs.
   bash:  echo 'source <(ddpjob completion bash)' >> ~/.bashrc
   zsh:   echo 'source <(ddpjob completion zsh)' >> ~/.zshrc
   fish:  ddpjob completion fish > ~/.config/fish/completions/ddpjob.fish"""
-
-UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-"""Seconds in each unit of a duration."""
-PART_OF_DURATION = re.compile(r"(\d{1,12}+(?:\.\d{1,12}+)?)(ms|h|m|s)")
-DURATION = re.compile(rf"(?:{PART_OF_DURATION.pattern})+")
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -402,10 +398,10 @@ def _tail(text: str) -> int | None:
 
 def _seconds(text: str) -> int:
     """A duration in kubectl's notation, rounded up to whole seconds: the API accepts neither fractions nor 0."""
-    if not DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a duration, such as 90s, 5m or 1h30m")
-    seconds = sum(float(number) * UNITS[unit] for number, unit in PART_OF_DURATION.findall(text))
-    return max(1, math.ceil(seconds))
+    try:
+        return max(1, math.ceil(seconds_of(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _report(command: argparse.ArgumentParser) -> None:

@@ -33,6 +33,8 @@ class Line:
     text: str
     writer: str = "rank"
     """The noun before the number: `rank`, or `node` if several ranks of a node write to one log."""
+    moment: str = ""
+    """When it was written, in Kubernetes' format; empty for a run on this machine."""
 
     def __str__(self) -> str:
         return f"[{self.writer} {self.node}] {self.text}"

@@ -1,5 +1,7 @@
 """The summary that is printed when a job has ended."""
 
+from collections.abc import Iterator
+
 from ddpjob_operator.api import Backend, ConditionType, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.text import one_line
@@ -47,23 +49,28 @@ def summarise(
 
 
 def advise(screen: Screen, job: DDPJob, flags: str = "", attached: int | None = None) -> None:
-    """Prints after a failure which log to look at, and what to do about some mistakes.
+    """Prints the advice after a failure."""
+    for line in advice(job, flags, attached):
+        screen.print(line)
+
+
+def advice(job: DDPJob, flags: str = "", attached: int | None = None) -> Iterator[str]:
+    """After a failure: which log to look at, and what to do about some mistakes.
 
     `flags` are added to `ddpjob logs` so that it finds a job on a cluster; for a run on this machine there are none.
     `attached` is the rank that had the terminal.
     """
     incident = job.status.last_incident
     if job.status.state is State.FAILED and incident and incident.cause not in NEVER_RAN:
-        command = f"{itself()} logs {job.metadata.name}{flags} --node {incident.node}"
-        screen.print(f"Look at its log with: {command}")
+        yield f"Look at its log with: {itself()} logs {job.metadata.name}{flags} --node {incident.node}"
         # With a supervisor, the rank's message already gives this advice.
         unsaid = "DDPJOB_BACKEND" not in incident.message
         if job.status.backend is Backend.GLOO and "nccl" in incident.message.lower() and unsaid:
-            screen.print(NO_NCCL)
+            yield NO_NCCL
         rank = incident.node if incident.rank is None else incident.rank
         if incident.message in READS_A_TERMINAL and rank != attached:
-            advice = OTHER_TERMINAL if attached is not None else NO_TERMINAL_THERE if flags else NO_TERMINAL
-            screen.print(advice.format(rank=rank, attached=attached, ddpjob=itself()))
+            text = OTHER_TERMINAL if attached is not None else NO_TERMINAL_THERE if flags else NO_TERMINAL
+            yield text.format(rank=rank, attached=attached, ddpjob=itself())
 
 
 def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tuple[str, str | None]]:

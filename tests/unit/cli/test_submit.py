@@ -2,11 +2,11 @@
 
 import io
 import json
+import math
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +14,8 @@ import yaml
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
-from ddpjob_operator.cli.cluster.submit import _accompany, submit
+from ddpjob_operator.cli.cluster.shown_job import ShownJob
+from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.engine import Event
 
 from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
@@ -117,7 +118,7 @@ class Living:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self.settled = 0
+        self.settled = self.stopped = 0
 
     @property
     def over(self) -> bool:
@@ -135,12 +136,39 @@ class Living:
     def settle(self) -> None:
         self.settled += 1
 
+    def follow(self) -> None:
+        assert not self.stopped
 
-@pytest.mark.parametrize("unread", [False, True])
-def test_while_a_job_lives_its_news_are_told_and_once_that_there_are_no_logs(*, unread: bool) -> None:
-    living, told, closed = Living(), [], threading.Event()
-    display = SimpleNamespace(tell=lambda what: (told.append(what), closed.set() if unread else None))
-    _accompany(*(cast("Any", it) for it in (living, living, display)), closed)
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+class Telling:
+    """A display that keeps what it is told, and whose output is closed after the first event if `unread` is true."""
+
+    def __init__(self, *, unread: bool) -> None:
+        self.told: list[Any] = []
+        self._unread = unread
+
+    @contextmanager
+    def following(self, lost: Callable[[], None], status: Callable[[], Any]) -> Iterator[None]:
+        assert callable(status)
+        self._lost = lost
+        yield
+
+    def tell(self, event: Any) -> None:
+        self.told.append(event)
+        if self._unread:
+            self._lost()
+
+
+@pytest.mark.parametrize(("rounds", "unread", "late"), [(3, False, False), (1, True, False), (0, False, True)])
+def test_while_a_job_lives_its_news_are_told_and_once_that_there_are_no_logs(
+    *, rounds: int, unread: bool, late: bool
+) -> None:
+    living, display = Living(), Telling(unread=unread)
+    shown = ShownJob(cast("Any", living), cast("Any", living), cast("Any", display))
+    shown.follow(deadline=0.0 if late else math.inf)
     notice = Event(warning=True, reason="Notice", message="no logs: forbidden")
-    assert told == (["news 1"] if unread else ["news 1", "news 2", notice, "news 3"])
-    assert living.settled == (not unread)
+    assert display.told == ["news 1", "news 2", notice, "news 3"][: rounds + (rounds > 1)]
+    assert (living.settled, living.stopped) == (rounds == 3, 2)

@@ -234,6 +234,11 @@ def test_the_error_without_torch_names_it_and_the_extra() -> None:
     assert run.stderr.endswith("ModuleNotFoundError: ddpjob.Training needs torch: install ddpjob[trainer]\n")
 
 
+def test_the_error_without_a_kubernetes_client_names_it_and_the_extra() -> None:
+    run = run_script("import sys; sys.modules['kubernetes'] = None; import ddpjob; ddpjob.submit")
+    assert run.stderr.endswith("ModuleNotFoundError: ddpjob.submit needs kubernetes: install ddpjob[cli]\n")
+
+
 def test_every_public_name_is_there() -> None:
     for name in ddpjob.__all__:
         assert getattr(ddpjob, name).__name__ == name

@@ -35,7 +35,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     job = as_job(document)
     if which.past:
         try:
-            attempt, left = _left(job, jobs.pods(document), which)
+            attempt, left = past_pods(job, jobs.pods(document), which)
         except BadInputError:
             if (code := _kept(job, which)) is not None:
                 return code
@@ -86,7 +86,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
         _say(f"{called(job)} {first.node} failed first, but its pod is gone, and its log with it")
 
 
-def _left(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
+def past_pods(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
     """The requested attempt, and its pods that still exist and have a log, limited to the requested node, if any.
 
     Raises:
@@ -120,7 +120,7 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
     code, status = 0, job.status
     for pod in sorted(pods, key=lambda pod: pod.node != failed_first(status, attempt or pod.last_attempt(status))):
         try:
-            for moment, shown in _read(jobs, pod, which) if attempt is None else _of(attempt, jobs, job, pod, which):
+            for moment, shown in lines_of(jobs, job, pod, which, attempt):
                 print(_line(job, pod, which.shown(moment, shown)))
         except ClusterError as error:
             code = 1
@@ -135,6 +135,17 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
         message = gone if job.status.finished else f"no log yet: {waits_for}"
         _say(_nothing(job) if nothing_ran(job.status) else message)
     return code
+
+
+def lines_of(
+    jobs: Jobs, job: DDPJob, pod: JobPod, which: Which, attempt: int | None = None
+) -> Iterable[tuple[str, str]]:
+    """The lines of a pod's log, or only those of one attempt, each with its time.
+
+    Raises:
+        ClusterError: the log cannot be read.
+    """
+    return _read(jobs, pod, which) if attempt is None else _of(attempt, jobs, job, pod, which)
 
 
 def _read(jobs: Jobs, pod: JobPod, which: Which) -> Iterator[tuple[str, str]]:

@@ -33,12 +33,17 @@ class Life:
         self._seen: queue.SimpleQueue[Document | ClusterError | None] = queue.SimpleQueue()
         self._since = time.monotonic()
         self._told = ""
+        self._stopped = False
         threading.Thread(target=self._watch, args=(jobs, document), daemon=True, name="job").start()
 
     @property
     def over(self) -> bool:
         """Whether the job has ended."""
         return self.job.status.finished
+
+    def stop(self) -> None:
+        """Ends the watch: at the job's next change, or when the server ends the request."""
+        self._stopped = True
 
     def news(self, seconds: float) -> Iterator[Event]:
         """The events since the last call; waits up to `seconds` for a change of the job.
@@ -76,5 +81,7 @@ class Life:
         try:
             for seen in jobs.watch(document):
                 self._seen.put(seen)
+                if self._stopped or seen is None or as_job(seen).status.finished:
+                    return
         except ClusterError as error:
             self._seen.put(error)

@@ -40,6 +40,7 @@ class PodLogs:
         self._taken = 0
         self._readers: dict[str, threading.Thread] = {}
         self._starting = threading.Lock()
+        self._stopped = False
 
     def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
         """Starts to read the logs of all pods except `skipped`.
@@ -50,6 +51,10 @@ class PodLogs:
         self._begun = frozenset(pod.uid for pod in begun)
         self._readers |= {pod.uid: threading.Thread() for pod in skipped}
         threading.Thread(target=self._watch, daemon=True, name="pods").start()
+
+    def stop(self) -> None:
+        """Ends the search for new pods and the reading of their logs, each when something arrives."""
+        self._stopped = True
 
     def skip(self) -> None:
         """Skips the lines that have been read so far."""
@@ -84,6 +89,8 @@ class PodLogs:
     def _watch(self) -> None:
         try:
             for pods in self._jobs.watch_pods(self._document):
+                if self._stopped:
+                    return
                 self._read_new(pods)
         except ClusterError as error:
             self.problem = error
@@ -103,15 +110,17 @@ class PodLogs:
         """
         now: JobPod | None = pod
         after, which = "", self._which if pod.uid in self._begun else EVERYTHING
-        while now is not None:
+        while now is not None and not self._stopped:
             whole, before = now.ended, after
             try:
                 log = self._jobs.log(pod, after, tail=which.tail, since_seconds=which.since_seconds)
                 for moment, text in log:
+                    if self._stopped:
+                        return
                     after = moment
                     if (shown := shown_last(text)) is not None:
                         line = self._which.shown(moment, shown)
-                        self._lines.put(Line(pod.node, pod.attempt, line, self._writer))
+                        self._lines.put(Line(pod.node, pod.attempt, line, self._writer, moment))
                 if whole:
                     return
                 now = self._jobs.pod(pod)

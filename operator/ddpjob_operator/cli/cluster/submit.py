@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import threading
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
@@ -13,21 +12,18 @@ from ddpjob_operator.api.job_file import JobFile, parse, read, written
 from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
-from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
 from ddpjob_operator.cli.screen import Screen, drop_output, ignoring_closed_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.submission import check, replace, send
-from ddpjob_operator.engine import Event, called, lost_with_pods
+from ddpjob_operator.engine import lost_with_pods
 
 from .change import unfinished
-from .life import Life
 from .parcel import Parcel, parcel
-from .pod_logs import FOLLOWED, PodLogs
+from .shown_job import ShownJob
 
-POLL_SECONDS = 0.2
 OF_A_PROGRAM = (
     *("module", "env", "max_restarts", "start_method", "nodes", "gpus_per_node", "procs_per_node", "name"),
     *(
@@ -61,13 +57,13 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     """
     if given.output and not given.dry_run:
         raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
-    cluster, parcel = _parcel(cluster, given)
+    cluster, parcel = parcel_of(cluster, given)
     jobs, screen = Jobs(cluster), Screen()
     job = DDPJob.from_dict(parcel.document)
     for line in () if given.output else parcel.told:
         screen.print(line)
     try:
-        made = _create_or_replace(jobs, parcel, given, screen)
+        made = create_or_replace(jobs, parcel, given, screen)
     except ExistsError as error:
         raise BadInputError(f"{error}. {_instead(parcel.file, job)}") from None
     if given.output:
@@ -78,17 +74,17 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     if made is None:
         screen.print(f"{job.metadata.name}: {size}, can be submitted to {where}")
         screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was created")
-        _warn_of_losses(screen, job)
+        warn_of_losses(screen, job)
         return 0
     screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
-    _warn_of_losses(screen, job)
+    warn_of_losses(screen, job)
     if given.wait:
         return _wait(jobs, made, screen)
-    _say_how_to_go_on(screen, job, cluster)
+    say_how_to_go_on(screen, job.metadata.name, cluster)
     return 0
 
 
-def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
+def parcel_of(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
     """The parcel to send, and the cluster with the namespace to which it is sent."""
     if given.file_too is None and given.target != "-" and program.is_program(given):
         return cluster, parcel(given, cluster.namespace)
@@ -111,7 +107,7 @@ def size_of(spec: DDPJobSpec) -> str:
     return counted(spec.nodes, "node") if counted_there else world(spec.nodes, spec.resolved_procs_per_node())
 
 
-def _create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
+def create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
     """Creates the job or, with --replace, changes it. Returns its object; None in a dry run."""
     name = parcel.document["metadata"]["name"]
     found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
@@ -159,7 +155,7 @@ def _instead(file: Path | None, job: DDPJob) -> str:
     return f"{look} Change it: kubectl apply {flags} -f {file}. To run it again, {first}"
 
 
-def _warn_of_losses(screen: Screen, job: DDPJob) -> None:
+def warn_of_losses(screen: Screen, job: DDPJob) -> None:
     """Warns if the job's checkpoints are deleted with its pods, because that can cost hours of training."""
     if lost := lost_with_pods(job.spec):
         screen.print(f"If it is suspended, preempted or restarted with new pods, it starts over: {lost}")
@@ -179,47 +175,29 @@ def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Clu
 
 def _wait(jobs: Jobs, made: Document, screen: Screen) -> int:
     """Shows the job until it ends, the user presses Ctrl-C, or the output is closed; returns the exit code."""
-    life = Life(jobs, made)
-    job, unread = life.job, threading.Event()
-    logs = PodLogs(jobs, made, range(FOLLOWED), called(job))
-    display = Display(screen, logs)
-    if job.spec.nodes > FOLLOWED:
-        screen.print(f"showing the logs of {called(job)}s 0 to {FOLLOWED - 1} of {job.spec.nodes}")
+    shown = ShownJob.on(screen, jobs, made)
+    name = made["metadata"]["name"]
     try:
-        with display.following(lost=unread.set, status=lambda: life.job.status):
-            logs.follow()
-            _accompany(life, logs, display, unread)
+        shown.follow()
     except KeyboardInterrupt:
-        display.leave_if_blocked(INTERRUPTED)
+        shown.display.leave_if_blocked(INTERRUPTED)
         with ignoring_closed_output():
-            screen.print(f"\n{job.metadata.name} goes on in the cluster")
-            _say_how_to_go_on(screen, job, jobs.cluster)
+            screen.print(f"\n{name} goes on in the cluster")
+            say_how_to_go_on(screen, name, jobs.cluster)
         return INTERRUPTED
+    life, display = shown.life, shown.display
     if not life.over:
         drop_output()
         return UNREAD
     saved = display.progress.saved.values.get("checkpoint") if display.progress.saved else None
     flags = f" -n {jobs.cluster.namespace}"
-    summarise(
-        screen, life.job, display.progress, checkpoint=saved, logs=f"{itself()} logs {job.metadata.name}{flags}"
-    )
+    summarise(screen, life.job, display.progress, checkpoint=saved, logs=f"{itself()} logs {name}{flags}")
     advise(screen, life.job, flags)
     return exit_code(life.job.status)
 
 
-def _accompany(life: Life, logs: PodLogs, display: Display, unread: threading.Event) -> None:
-    reported = False
-    while not life.over and not unread.is_set():
-        for event in life.news(POLL_SECONDS):
-            display.tell(event)
-        if logs.problem and not reported:
-            reported = True
-            display.tell(Event(warning=True, reason="Notice", message=f"no logs: {logs.problem}"))
-    if life.over:
-        logs.settle()
-
-
-def _say_how_to_go_on(screen: Screen, job: DDPJob, cluster: Cluster) -> None:
-    words = f"{job.metadata.name} -n {cluster.namespace}"
+def say_how_to_go_on(screen: Screen, name: str, cluster: Cluster) -> None:
+    """Prints the commands that watch and that stop a job."""
+    words = f"{name} -n {cluster.namespace}"
     screen.print(f"Watch it with: {itself()} logs {words} --follow")
     screen.print(f"Stop it with: {itself()} delete {words}")

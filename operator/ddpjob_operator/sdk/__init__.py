@@ -1,0 +1,14 @@
+"""DDPJobs from Python: `ddpjob.submit`, `ddpjob.connect`, and the job that they return.
+
+The package `ddpjob` exports these names, and imports this package when one of them is used.
+"""
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import ClusterError
+
+from .connecting import connect
+from .errors import JobFailed, RankFailed
+from .job import Event, Job, LogLine
+from .submitting import submit
+
+__all__ = ["BadInputError", "ClusterError", "Event", "Job", "JobFailed", "LogLine", "RankFailed", "connect", "submit"]

@@ -1,0 +1,88 @@
+"""The errors of a job's end, as a tree.
+
+    JobFailed           the job has failed
+    └── RankFailed      because a rank failed first
+
+A user's mistake is a BadInputError, and a cluster that does not answer or refuses is a ClusterError, as for the
+command; the text of each is the one that the command prints.
+"""
+
+from ddpjob_operator.api import DDPJobStatus, Incident
+
+
+class JobFailed(Exception):  # noqa: N818  The job has failed, not the program that reads this.
+    """The job has failed.
+
+        try:
+            job.result()
+        except ddpjob.JobFailed as failed:
+            print(failed.name, failed.status.reason, failed.hint)
+
+    `Job.result` raises it.
+    """
+
+    name: str
+    """The job's name."""
+    status: DDPJobStatus
+    """The job's last status."""
+    hint: str
+    """What to do next; empty if DDPJob has no advice."""
+
+
+class RankFailed(JobFailed):
+    """The job has failed because a rank has failed.
+
+        try:
+            job.result()
+        except ddpjob.RankFailed as failed:
+            print(failed.rank, failed.node_name, failed.step, failed.cause)
+            print(failed.remote_traceback)
+
+    The attributes describe the rank that failed first. If the log has a traceback, it is shown with the error.
+    """
+
+    rank: int | None
+    """The rank that failed first; None if only its node is known."""
+    node: int
+    """The number of its node in the job."""
+    node_name: str | None
+    """The Kubernetes node that its pod ran on; None if it is unknown."""
+    pod: str
+    """The name of its pod."""
+    attempt: int
+    """The attempt that the failure ended."""
+    step: int | None
+    """The last step that the rank had finished; None if it is unknown."""
+    cause: str
+    """Why it failed, in one word, such as `ApplicationError` or `OutOfMemory`."""
+    exit_code: int | None
+    """The exit code of its process; None if it is unknown."""
+    remote_traceback: str
+    """The last traceback in its log; empty if the log has none, or is gone with its pod."""
+
+
+def failure(name: str, status: DDPJobStatus, hint: str) -> JobFailed:
+    """The error of a failed job, without the attributes and the traceback of a rank."""
+    return _described(JobFailed(f"{name} has failed: {status.message}"), name, status, hint)
+
+
+def failure_of_rank(
+    name: str, status: DDPJobStatus, incident: Incident, remote_traceback: str, hint: str
+) -> RankFailed:
+    """The error of a job that has failed because of an incident."""
+    error = RankFailed(f"{name} has failed: {status.message}")
+    error.rank, error.node, error.node_name = incident.rank, incident.node, incident.node_name
+    error.pod, error.attempt, error.step = incident.pod, incident.attempt, incident.step
+    error.cause, error.exit_code = str(incident.cause), incident.exit_code
+    error.remote_traceback = remote_traceback
+    if remote_traceback:
+        error.add_note(f"\nIn the log of {incident.pod}:\n\n{remote_traceback}\n")
+    _described(error, name, status, hint)
+    return error
+
+
+def _described(error: JobFailed, name: str, status: DDPJobStatus, hint: str) -> JobFailed:
+    error.name, error.status, error.hint = name, status, hint
+    if hint:
+        error.add_note(hint)
+    return error

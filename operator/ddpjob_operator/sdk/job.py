@@ -1,0 +1,404 @@
+"""A handle of a job on a cluster."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
+from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.api.status import Progress
+from ddpjob_operator.cli.cluster.job_logs import lines_of, past_pods
+from ddpjob_operator.cli.cluster.life import Life
+from ddpjob_operator.cli.cluster.pod_logs import FOLLOWED, PodLogs
+from ddpjob_operator.cli.cluster.shown_job import ShownJob
+from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
+from ddpjob_operator.cli.durations import seconds_of
+from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.run_logs import Line
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.summary import advice
+from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present, when
+from ddpjob_operator.engine import called, domain_key
+
+from .errors import JobFailed, failure, failure_of_rank
+from .tracebacks import last_traceback
+
+POLL_SECONDS = 0.2
+TRACEBACK_LINES = 400
+"""How many of the last lines of a log are searched for a traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a log.
+
+        for line in job.logs():
+            print(line.time, line.node, line.text)
+
+    `Job.logs` yields such lines.
+    """
+
+    time: datetime
+    """When it was written."""
+    node: int
+    """The number of the node in the job."""
+    rank: int | None
+    """The rank that wrote it; None if several ranks of the node write to its log."""
+    attempt: int
+    """The attempt for which the pod was created. The log has a line where a restart in place begins."""
+    text: str
+    """The line, without its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes event about a job.
+
+        for event in job.events():
+            print(event.time, event.reason, event.message)
+
+    `Job.events` returns such events.
+    """
+
+    time: datetime
+    """When it last happened."""
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    """What happened, in one word."""
+    message: str
+    """What happened, in a sentence."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Job:
+    """A job on a cluster, as `submit` and `connect` return it.
+
+        job = ddpjob.connect("resnet")
+        job.wait(timeout="2h")
+        print(job.name, job.status().state)
+
+    All methods use the rights of the kubeconfig's user. A job that was deleted and made anew under the same name is
+    another job: then they raise BadInputError.
+    """
+
+    _jobs: Jobs
+    _document: Document
+    """The job as it was when this was made. Only its metadata is used, which says which job it is."""
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return str(self._document["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """The job's namespace."""
+        return str(self._document["metadata"]["namespace"])
+
+    def __repr__(self) -> str:
+        return f"<DDPJob {self.name} in namespace {self.namespace} of {self._jobs.cluster}>"
+
+    def status(self) -> DDPJobStatus:
+        """What the job is doing now, with the names of the type's status in snake case.
+
+            print(job.status().state, job.status().message)
+
+        Raises:
+            BadInputError: The job no longer exists.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        return as_job(self._present()).status
+
+    def wait(self, timeout: float | str | None = None, *, quiet: bool = False) -> DDPJobStatus:
+        """Shows the job's events and logs until it has ended; returns its last status, also if it has failed.
+
+            if job.wait("2h").succeeded:
+                print("trained")
+
+        Ctrl-C ends only this call: the job goes on, and a message says how to come back.
+
+        Args:
+            timeout: The longest time to wait: seconds, or a duration such as `90s` or `2h`.
+            quiet: Whether to show nothing.
+
+        Raises:
+            TimeoutError: The job has not ended yet. It goes on.
+            BadInputError: The job no longer exists, or `timeout` is no duration.
+            ClusterError: The cluster cannot be reached any more, or the job was deleted.
+            KeyboardInterrupt: Somebody has pressed Ctrl-C.
+        """
+        deadline = _deadline(timeout)
+        document, screen = self._present(), Screen()
+        try:
+            if quiet:
+                life = Life(self._jobs, document)
+                _follow(life, deadline)
+            else:
+                shown = ShownJob.on(screen, self._jobs, document)
+                shown.follow(deadline)
+                life = shown.life
+        except KeyboardInterrupt:
+            if not quiet:
+                screen.print(f"\n{self.name} goes on in the cluster")
+                say_how_to_go_on(screen, self.name, self._jobs.cluster)
+            raise
+        if not life.over:
+            raise TimeoutError(f"{self.name} has not ended yet, and goes on: {life.job.status.message}")
+        return life.job.status
+
+    def result(self, timeout: float | str | None = None) -> None:
+        """Waits until the job has ended, without showing anything; returns None if it has succeeded.
+
+            try:
+                job.result(timeout="2h")
+            except ddpjob.RankFailed as failed:
+                print(failed.rank, failed.step, failed.cause, failed.remote_traceback)
+
+        Args:
+            timeout: The longest time to wait: seconds, or a duration such as `90s` or `2h`.
+
+        Raises:
+            RankFailed: A rank has failed.
+            JobFailed: The job has failed for another reason, such as a deadline.
+            TimeoutError: The job has not ended yet. It goes on.
+            BadInputError: The job no longer exists, or `timeout` is no duration.
+            ClusterError: The cluster cannot be reached any more, or the job was deleted.
+        """
+        status = self.wait(timeout, quiet=True)
+        if not status.succeeded:
+            raise self._failure(as_job(self._present()))
+
+    def logs(
+        self,
+        *,
+        rank: int | None = None,
+        node: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[LogLine]:
+        """Yields the lines of the job's logs, node by node or, with `follow`, as they come.
+
+            for line in job.logs(rank=3, follow=True):
+                print(line.time, line.rank, line.text)
+
+        Only logs of pods that still exist can be had. `ddpjob logs --history` prints what a history keeps.
+
+        Args:
+            rank: Only the log of this rank or, if its node has several processes, of its node.
+            node: Only the log of this node.
+            attempt: Only lines of this attempt, not of the present one.
+            tail: Only so many of the last lines of each log.
+            follow: Whether to wait for more lines until the job has ended. While there are none because the job
+                waits, a message on stderr says for what.
+
+        Raises:
+            BadInputError: The job no longer exists, or has no such rank, node or attempt.
+            ClusterError: The cluster cannot be reached any more, refuses, or the job was deleted.
+        """
+        document = self._present()
+        job = as_job(document)
+        which = Which(_node(job, rank, node), attempt, tail=tail)
+        if follow and attempt is None and not job.status.finished:
+            yield from self._followed(document, which)
+            return
+        pods = self._jobs.pods(document)
+        if attempt is None:
+            found = [pod for pod in present(pods, job.status) if which.node is None or pod.node == which.node]
+        else:
+            _, found = past_pods(job, pods, which)
+        for pod in found:
+            for moment, text in lines_of(self._jobs, job, pod, which, attempt):
+                yield _log_line(job, Line(pod.node, attempt or pod.attempt, text, moment=moment))
+
+    def progress(self) -> Iterator[Progress]:
+        """Yields how far training has come, now and whenever that changes, until the job has ended.
+
+            for progress in job.progress():
+                print(progress.step, progress.loss)
+
+        The status, and with it the progress, is updated every ten seconds at most.
+
+        Raises:
+            BadInputError: The job no longer exists.
+            ClusterError: The cluster cannot be reached any more, or the job was deleted.
+        """
+        before: Progress | None = None
+        for document in self._jobs.watch(self._present()):
+            if document is None:
+                raise ClusterError(f"{self.name} was deleted")
+            status = as_job(document).status
+            if status.progress is not None and status.progress != before:
+                before = status.progress
+                yield status.progress
+            if status.finished:
+                return
+
+    def events(self) -> list[Event]:
+        """Kubernetes' events about the job, the oldest first. Kubernetes usually keeps them for an hour.
+
+            for event in job.events():
+                print(event.time, event.reason, event.message)
+
+        Raises:
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        return [
+            Event(
+                datetime.fromisoformat(when(event)),
+                event.get("type", ""),
+                event.get("reason", ""),
+                event.get("message", ""),
+            )
+            for event in self._jobs.events(self._document)
+        ]
+
+    def suspend(self) -> None:
+        """Lets the job save and stop. `resume` lets it go on.
+
+            job.suspend()
+
+        Raises:
+            BadInputError: The job no longer exists, or has ended.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        self._jobs.suspend(self._unfinished())
+
+    def resume(self) -> None:
+        """Lets a suspended job go on.
+
+            job.resume()
+
+        Raises:
+            BadInputError: The job no longer exists, or has ended.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        self._jobs.suspend(self._unfinished(), suspended=False)
+
+    def scale(self, nodes: int) -> None:
+        """Changes the job's number of nodes. It saves, and goes on with the new number.
+
+            job.scale(4)
+
+        Args:
+            nodes: The new number of nodes, at least 1.
+
+        Raises:
+            BadInputError: The job no longer exists, has ended, or may not have that many nodes.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        if type(nodes) is not int or nodes < 1:
+            raise BadInputError(f"scale({nodes!r}): the number of nodes must be a whole number above 0")
+        self._jobs.scale(self._unfinished(), nodes)
+
+    def delete(self) -> None:
+        """Ends the job, and deletes it with everything that belongs to it. Does nothing if it no longer exists.
+
+            job.delete()
+
+        Raises:
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        self._jobs.delete(self._document)
+
+    def _present(self) -> Document:
+        document = self._jobs.find(self._document)
+        if document is None:
+            raise BadInputError(f"{self.name} no longer exists in namespace {self.namespace} of {self._jobs.cluster}")
+        return document
+
+    def _unfinished(self) -> Document:
+        document = self._present()
+        status = as_job(document).status
+        if status.finished:
+            raise BadInputError(f"{self.name} has {status.state.lower()} and cannot be changed")
+        return document
+
+    def _followed(self, document: Document, which: Which) -> Iterator[LogLine]:
+        life = Life(self._jobs, document)
+        nodes = range(FOLLOWED) if which.node is None else (which.node,)
+        stream = PodLogs(self._jobs, document, nodes, called(life.job), which)
+        stream.follow(begun=[pod for pod in self._jobs.pods(document) if pod.started])
+        try:
+            while True:
+                over = life.over
+                if over:
+                    stream.settle()
+                for line in stream.lines():
+                    yield _log_line(life.job, line)
+                if stream.problem:
+                    raise stream.problem
+                if over:
+                    return
+                for event in life.news(POLL_SECONDS):
+                    if event.reason == "Notice":
+                        Screen(stderr=True).print(f"ddpjob: {event.message}")
+        finally:
+            life.stop()
+            stream.stop()
+
+    def _failure(self, job: DDPJob) -> JobFailed:
+        incident = job.status.last_incident
+        hint = "\n".join(advice(job, f" -n {self.namespace}"))
+        if incident is None or job.status.reason in DEADLINES:
+            return failure(self.name, job.status, hint)
+        try:
+            pods = [pod for pod in self._jobs.pods(self._document) if pod.name == incident.pod and pod.has_log]
+            lines = [
+                text for pod in pods for _, text in lines_of(self._jobs, job, pod, Which(tail=TRACEBACK_LINES), None)
+            ]
+        except ClusterError:
+            lines = []  # The failure is worth more than its log.
+        return failure_of_rank(self.name, job.status, incident, last_traceback(lines), hint)
+
+
+def _follow(life: Life, deadline: float) -> None:
+    try:
+        while not life.over and time.monotonic() < deadline:
+            for _ in life.news(POLL_SECONDS):
+                pass
+    finally:
+        life.stop()
+
+
+def _deadline(timeout: float | str | None) -> float:
+    """When the monotonic clock has reached the timeout.
+
+    Raises:
+        BadInputError: it is no duration.
+    """
+    if timeout is None:
+        return math.inf
+    try:
+        return time.monotonic() + (seconds_of(timeout) if isinstance(timeout, str) else float(timeout))
+    except (TypeError, ValueError) as error:
+        raise BadInputError(f"timeout={timeout!r}: {error}") from None
+
+
+def _node(job: DDPJob, rank: int | None, node: int | None) -> int | None:
+    """The number of the node whose log is wanted; None for all.
+
+    Raises:
+        BadInputError: there is no such rank or node, or both are given.
+    """
+    if rank is not None and node is not None:
+        raise BadInputError(f"rank={rank} and node={node}: give only one of them")
+    nodes = job.status.nodes or job.spec.nodes
+    procs = job.status.procs_per_node or job.spec.resolved_procs_per_node()
+    if rank is not None and not 0 <= rank < nodes * procs:
+        raise BadInputError(
+            f"{job.metadata.name} has no rank {rank}: its ranks are numbered 0 to {nodes * procs - 1}"
+        )
+    if rank is not None and domain_key(job) is not None:
+        raise BadInputError(f"rank={rank}: the ranks of {job.metadata.name} follow placement; give its node instead")
+    if node is not None and not 0 <= node < nodes:
+        raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
+    return node if rank is None else rank // procs
+
+
+def _log_line(job: DDPJob, line: Line) -> LogLine:
+    rank = line.node if called(job) == "rank" else None
+    return LogLine(datetime.fromisoformat(line.moment), line.node, rank, line.attempt, line.text)

@@ -1,0 +1,135 @@
+"""Sends a job to a cluster, as `ddpjob submit` does."""
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.cli.cluster.submit import parcel_of, size_of, warn_of_losses
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.client import ExistsError, Jobs, connect
+from ddpjob_operator.client.submission import send
+
+from .job import Job
+
+FilePath = str | os.PathLike[str]
+
+
+def submit(
+    target: FilePath | None = None,
+    *,
+    args: Sequence[object] = (),
+    module: str | None = None,
+    nodes: int | None = None,
+    gpus_per_node: int | None = None,
+    procs_per_node: int | None = None,
+    name: str | None = None,
+    env: Mapping[str, object] | None = None,
+    env_from: Sequence[str] = (),
+    source: FilePath | None = None,
+    include: Sequence[FilePath] = (),
+    pip: Sequence[str] = (),
+    requirements: FilePath | None = None,
+    image: str | None = None,
+    cpu: str | None = None,
+    memory: str | None = None,
+    volumes: Sequence[str] = (),
+    image_volumes: Sequence[str] = (),
+    checkpoint: str | None = None,
+    history: str | None = None,
+    queue: str | None = None,
+    max_restarts: int | None = None,
+    start_method: str | None = None,
+    namespace: str | None = None,
+    context: str | None = None,
+    kubeconfig: FilePath | None = None,
+    quiet: bool = False,
+) -> Job:
+    """Sends a script, a module, a command or a DDPJob to a cluster, as the command `ddpjob submit` does.
+
+        job = ddpjob.submit("train.py", args=["--lr", 0.1], nodes=2, gpus_per_node=8)
+
+    Only the script is sent, unless `source` names its folder. The arguments are the options of [`ddpjob
+    submit`](command-line.md#ddpjob-submit).
+
+    Args:
+        target: A script, or a YAML file with one DDPJob, which takes none of the options that describe a program.
+        args: The arguments of the script or module or, without both, a command and its arguments.
+        module: A Python module of the image, or of `source`, to run instead of a script.
+        nodes: How many nodes; 1 if it is left out.
+        gpus_per_node: GPUs per node; none if it is left out.
+        procs_per_node: Processes per node; one per GPU, else 1, if it is left out.
+        name: The job's name. If it is left out, it is made from the script's name.
+        env: Variables for the ranks. Everyone who may see the job can read them.
+        env_from: Secrets whose keys become variables for the ranks.
+        source: A folder to send, except for what its .gitignore excludes.
+        include: Files of the folder to send, whatever their names and contents look like.
+        pip: Packages to install in addition to those of the image.
+        requirements: A requirements file with such packages.
+        image: The pods' image, if it is not the administrator's choice.
+        cpu: CPUs per node, such as `4` or `500m`.
+        memory: Memory per node, such as `16Gi`.
+        volumes: PersistentVolumeClaims to mount, each as `CLAIM:/path`.
+        image_volumes: Images whose files to mount, each as `IMAGE:/path`.
+        checkpoint: Where to save checkpoints: `CLAIM:/path`, or a URL such as `s3://BUCKET/PATH`.
+        history: A directory or URL where logs, incidents and progress are kept for when the pods are gone.
+        queue: The Kueue queue that admits the job.
+        max_restarts: Restarts before the job fails; 6 if it is left out.
+        start_method: `warm` or `cold`, as for the command.
+        namespace: The namespace, if it is not the context's.
+        context: A context of the kubeconfig, if it is not the current one.
+        kubeconfig: The kubeconfig, if it is not the one that kubectl uses.
+        quiet: Whether not to print what is sent, and where.
+
+    Raises:
+        BadInputError: There is no such program, an argument is wrong, or a job of this name exists already.
+        ClusterError: The cluster cannot be reached, or refuses.
+    """
+    if isinstance(args, str):
+        raise BadInputError(f"args={args!r}: must be a list of arguments; for one argument: [{args!r}]")
+    file = Path(kubeconfig) if kubeconfig is not None else None
+    given = Namespace(
+        command="submit",
+        target=None if target is None else os.fspath(target),
+        file_too=None,
+        program=[str(argument) for argument in args] or None,
+        module=module,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        procs_per_node=procs_per_node,
+        name=name,
+        env=[f"{key}={value}" for key, value in (env or {}).items()],
+        env_from=[*env_from],
+        source=None if source is None else Path(source),
+        include=[Path(each) for each in include],
+        pip=[*pip],
+        requirements=None if requirements is None else Path(requirements),
+        image=image,
+        cpu=cpu,
+        memory=memory,
+        volume=[*volumes],
+        image_volume=[*image_volumes],
+        checkpoint=checkpoint,
+        history=history,
+        queue=queue,
+        max_restarts=max_restarts,
+        start_method=start_method,
+        namespace=namespace,
+        dry_run=False,
+    )
+    cluster, parcel = parcel_of(connect(file, context, namespace), given)
+    job, jobs = DDPJob.from_dict(parcel.document), Jobs(cluster)
+    screen = Screen(quiet=quiet)
+    for line in parcel.told:
+        screen.print(line)
+    try:
+        made = send(jobs, parcel.document, parcel.code)
+    except ExistsError as error:
+        raise BadInputError(
+            f"{error}. Choose another name=…, or look at it: ddpjob.connect({job.metadata.name!r})"
+        ) from None
+    where = f"namespace {cluster.namespace} of context {cluster.context}"
+    screen.print(f"{job.metadata.name}: {size_of(job.spec)}, submitted to {where}")
+    warn_of_losses(screen, job)
+    return Job(jobs, made)

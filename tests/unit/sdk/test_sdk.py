@@ -1,0 +1,237 @@
+"""`ddpjob.submit`, `ddpjob.connect` and `ddpjob.Job`, with a cluster that is made up."""
+
+import re
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ddpjob
+import pytest
+from ddpjob_operator.client import Document, JobPod, RefusedError
+from ddpjob_operator.client.cluster import Query
+from ddpjob_operator.sdk import submitting
+from ddpjob_operator.sdk.job import Job, LogLine
+from kubernetes.client.api_client import ApiClient
+
+from docs.generator.library import public_names
+from tests.unit.client.api import JOBS, Scripted, a_cluster, jobs_of, refused
+from tests.unit.client.api import a_job as a_document
+
+OF_SDK = [name for name in public_names() if ddpjob.HOMES.get(name.name, "").startswith(ddpjob.SDK)]
+SPEC = {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+CRASH = [
+    "epoch 1",
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3',
+    "    1 / 0",
+    "ZeroDivisionError: no",
+]
+FAILED = {"type": "Failed", "status": "True", "reason": "MaxRestartsExceeded", "message": "rank 1 has failed"}
+FAILED |= {"lastTransitionTime": "2026-01-01T12:00:00Z", "observedGeneration": 1}
+INCIDENT = {"time": "2026-01-01T12:00:00Z", "attempt": 1, "node": 1, "rank": 1, "pod": "digits-1-x", "exitCode": 1}
+INCIDENT |= {"cause": "ApplicationError", "message": "ZeroDivisionError: no", "step": 7, "nodeName": "gpu-4"}
+
+
+def a_document_with(*conditions: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    status = {"attempt": 1, "nodes": 2, "bookkeeping": {"incarnations": {"default": 1}}, **status}
+    return {**a_document(), "spec": SPEC | (spec or {}), "status": {**status, "conditions": [*conditions]}}
+
+
+def a_pod(node: int, *, ended: bool = True) -> JobPod:
+    return JobPod(f"digits-{node}-x", "team", f"uid-{node}", node, 1, 1, started=True, ended=ended)
+
+
+def a_failed_job(**more: Any) -> Job:
+    """A job whose rank 1 has failed, with the logs of both pods."""
+    document = a_document_with(
+        FAILED, **({"state": "Failed", "reason": FAILED["reason"], "incidents": [INCIDENT]} | more)
+    )
+    logs = {"digits-0-x": ["epoch 1"], "digits-1-x": CRASH}
+    jobs: Any = SimpleNamespace(
+        cluster=a_cluster(),
+        find=lambda _: document,
+        watch=lambda _: iter([document]),
+        pods=lambda _: [a_pod(0), a_pod(1)],
+        log=lambda pod, **_: [("2026-01-01T12:00:00.123456789Z", line) for line in logs[pod.name]],
+    )
+    return Job(jobs, document)
+
+
+class Accepting(Scripted):
+    """A cluster that accepts every object, and gives it a uid."""
+
+    def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
+        self.asked.append((method, path, body, query))
+        if body is None:
+            raise refused(404, "NotFound", name="any")
+        return {**body, "metadata": {**a_document()["metadata"], "resourceVersion": "1", **body["metadata"]}}
+
+    def metadata(self, *_: Any) -> list[Document]:
+        return []
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a cluster is asked that accepts everything."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print(1)\n", encoding="utf-8")
+    cluster = Accepting(ApiClient(), "here", "team")
+    monkeypatch.setattr(submitting, "connect", lambda *_: cluster)
+    return cluster.asked
+
+
+def test_a_script_becomes_the_job_that_the_command_would_make_of_it(
+    asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = ddpjob.submit("train.py", args=["--lr", 0.1], nodes=2, gpus_per_node=8, env={"A": 1}, queue="team-a")
+    sent = [body for method, path, body, *_ in asked if (method, path) == ("POST", JOBS)][-1]
+    trainer = sent["spec"]["template"]["spec"]["containers"][0]
+    assert (job.name, job.namespace, sent["metadata"]["namespace"]) == ("train", "team", "team")
+    assert (trainer["command"], trainer["args"]) == (["ddpjob-supervise", "train.py"], ["--lr", "0.1"])
+    assert (sent["spec"]["nodes"], trainer["resources"]["limits"]["nvidia.com/gpu"]) == (2, 8)
+    assert {"name": "A", "value": "1"} in trainer["env"]
+    assert "team-a" in sent["metadata"]["labels"].values()
+    assert "train: 2 nodes x 8 processes, submitted to namespace team of context here" in capsys.readouterr().out
+
+
+def test_a_quiet_submit_prints_nothing(asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ddpjob.submit("train.py", quiet=True)
+    assert (bool(asked), capsys.readouterr()) == (True, ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"target": "nosuch.py"}, "there is no nosuch.py"),
+        ({"target": "train.py", "args": "--lr 0.1"}, "must be a list of arguments"),
+        ({"target": "train.py", "nodes": 0}, "nodes"),
+        ({"target": "train.py", "module": "train"}, "name only one of them"),
+        ({"target": "train.py", "checkpoint": "/here"}, "--checkpoint"),
+        ({}, "name a script"),
+    ],
+)
+def test_a_mistake_is_one_error_that_a_program_can_catch(given: dict[str, Any], says: str, asked: list[Any]) -> None:
+    with pytest.raises(ddpjob.BadInputError, match=says) as raised:
+        ddpjob.submit(**given)
+    assert not [method for method, *_ in asked if method == "POST"]
+    assert traceback.format_exception_only(raised.value)[0].startswith("ddpjob.BadInputError: ")
+
+
+def test_a_failed_job_raises_the_failure_of_the_rank_that_failed_first() -> None:
+    with pytest.raises(ddpjob.RankFailed) as raised:
+        a_failed_job().result()
+    failed = raised.value
+    assert (failed.name, failed.rank, failed.node, failed.node_name, failed.step) == ("digits", 1, 1, "gpu-4", 7)
+    assert (failed.cause, failed.exit_code, failed.attempt) == ("ApplicationError", 1, 1)
+    assert failed.remote_traceback == "\n".join(CRASH[1:])
+    assert "logs digits -n team --node 1" in failed.hint
+    shown = "".join(traceback.format_exception(failed))
+    assert "ddpjob.RankFailed: " in shown
+    assert failed.remote_traceback in shown
+    assert failed.hint in shown
+
+
+def test_a_failure_is_raised_even_if_its_log_cannot_be_read() -> None:
+    job = a_failed_job()
+
+    def refuses(_: Any) -> None:
+        raise RefusedError("no", 403, {})
+
+    job._jobs.pods = refuses  # type: ignore[method-assign,assignment,misc]
+    with pytest.raises(ddpjob.RankFailed) as raised:
+        job.result()
+    assert (raised.value.rank, raised.value.remote_traceback) == (1, "")
+
+
+def test_a_deadline_is_no_failure_of_a_rank() -> None:
+    with pytest.raises(ddpjob.JobFailed) as raised:
+        a_failed_job(reason="DeadlineExceeded").result()
+    assert not isinstance(raised.value, ddpjob.RankFailed)
+
+
+def test_waiting_has_an_end() -> None:
+    document = a_document_with(state="Running")
+    jobs: Any = SimpleNamespace(find=lambda _: document, watch=lambda _: iter([document]), cluster=a_cluster())
+    with pytest.raises(TimeoutError, match="digits has not ended yet, and goes on"):
+        Job(jobs, document).wait("10ms", quiet=True)
+    with pytest.raises(ddpjob.BadInputError, match="soon is not a duration"):
+        Job(jobs, document).wait("soon")
+
+
+@pytest.mark.parametrize(
+    ("which", "lines"),
+    [
+        ({}, ["epoch 1", *CRASH]),
+        ({"rank": 0}, ["epoch 1"]),
+        ({"node": 1}, CRASH),
+        ({"node": 1, "attempt": 1, "tail": 1}, CRASH[-1:]),
+    ],
+)
+def test_the_lines_of_a_log_say_when_and_who(which: dict[str, Any], lines: list[str]) -> None:
+    found = list(a_failed_job().logs(**which))
+    assert [line.text for line in found] == lines
+    assert {line.rank for line in found} <= {0, 1}
+    moment = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    assert found[-1] == LogLine(moment, found[-1].node, found[-1].node, 1, lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("which", "spec", "says"),
+    [
+        ({"rank": 2}, {}, "has no rank 2: its ranks are numbered 0 to 1"),
+        ({"rank": 16}, {"procsPerNode": 8}, "has no rank 16: its ranks are numbered 0 to 15"),
+        ({"node": -1}, {}, "has no node -1: its nodes are numbered 0 to 1"),
+        ({"rank": 0, "node": 0}, {}, "give only one of them"),
+    ],
+)
+def test_a_log_of_nobody_is_an_error(which: dict[str, Any], spec: dict[str, Any], says: str) -> None:
+    document = a_document_with(spec=spec)
+    jobs: Any = SimpleNamespace(find=lambda _: document)
+    with pytest.raises(ddpjob.BadInputError, match=says):
+        next(Job(jobs, document).logs(**which))
+
+
+@pytest.mark.parametrize(
+    "example",
+    [example for name in OF_SDK for example in name.examples if ".logs(" in example or ".wait(" in example],
+)
+def test_the_examples_that_show_logs_run(
+    example: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = a_failed_job()._document
+    document["spec"]["nodes"] = document["status"]["nodes"] = 4
+    jobs: Any = SimpleNamespace(
+        cluster=a_cluster(),
+        find=lambda _: document,
+        watch=lambda _: iter([document]),
+        pods=lambda _: [a_pod(3)],
+        watch_pods=lambda _: iter([[a_pod(3)]]),
+        log=lambda *_, **__: [("2026-01-01T12:00:00Z", "a line")],
+    )
+    monkeypatch.setattr(ddpjob, "connect", lambda _: Job(jobs, document), raising=False)
+    exec(example, {"ddpjob": ddpjob, "job": Job(jobs, document)})
+    assert re.search(r"\b3\]? a line\n", capsys.readouterr().out)
+
+
+def test_progress_is_told_when_it_changes_until_the_job_has_ended() -> None:
+    running = [a_document_with(state="Running", progress={"step": step}) for step in (1, 1, 2)]
+    ended = a_document_with(FAILED, state="Failed", progress={"step": 3})
+    jobs: Any = SimpleNamespace(find=lambda _: running[0], watch=lambda _: iter([*running, ended, a_document()]))
+    assert [progress.step for progress in Job(jobs, running[0]).progress()] == [1, 2, 3]
+
+
+def test_a_job_that_was_made_anew_is_another_one() -> None:
+    jobs, _ = jobs_of(a_document(uid="uid-2"))
+    with pytest.raises(ddpjob.BadInputError, match="digits no longer exists in namespace team"):
+        Job(jobs, a_document()).status()
+    jobs, _ = jobs_of(refused(404, "NotFound", name="digits"))
+    with pytest.raises(ddpjob.BadInputError, match="digits no longer exists"):
+        Job(jobs, a_document()).suspend()
+
+
+@pytest.mark.parametrize("nodes", [0, -1, True, 1.5, "2"])
+def test_a_job_has_a_whole_number_of_nodes(nodes: Any) -> None:
+    with pytest.raises(ddpjob.BadInputError, match="must be a whole number above 0"):
+        Job(jobs_of()[0], a_document()).scale(nodes)
