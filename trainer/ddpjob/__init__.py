@@ -107,9 +107,10 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(import_module(HOMES[name]), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in packages:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
             raise
-        message = f"ddpjob.{name} needs {error.name}: install ddpjob[{extra}]"
+        message = f"ddpjob.{name} needs {missing}: install ddpjob[{extra}]"
         raise ModuleNotFoundError(message, name=error.name) from error
     if isinstance(found, type) and issubclass(found, Exception):
         _named(found)
