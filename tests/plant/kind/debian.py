@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.plant import build
 from tests.plant.errors import PlantError
 from tests.plant.images.build import STRIPPED, SUITE
+from tests.plant.packages import unpack
 
 KEPT = build.CACHE / "kind"
 DOCKER = KEPT / "docker"
@@ -48,11 +49,7 @@ def _make(place: Path, make: Callable[[Path], None]) -> None:
 
 
 def _unpack_docker(folder: Path) -> None:
-    _run("apt-get", "--quiet", "update")
-    _run("apt-get", "--quiet", "download", "docker.io", folder=folder)
-    (package,) = folder.glob("docker.io_*.deb")
-    _run("dpkg-deb", "--extract", package, folder)
-    package.unlink()
+    unpack(folder, "docker.io")
 
 
 def _make_system(folder: Path) -> None:
@@ -62,8 +59,8 @@ def _make_system(folder: Path) -> None:
         (folder / name).mkdir()
 
 
-def _run(*command: str | Path, folder: Path | None = None) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = f"{done.stdout}{done.stderr}"[-4000:]
         raise PlantError(f"{' '.join(map(str, command))} exited with {done.returncode}:\n{said}")
