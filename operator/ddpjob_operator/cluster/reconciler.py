@@ -280,7 +280,7 @@ class Reconciler:
         memory.at_rest = decision is not None and _at_rest(snapshot, decision)
         if decision is not None:
             if not memory.noted or job.status.state in PLACING:
-                self._tally.note(key, standing(snapshot, job.status))
+                self._tally.note(key, standing(snapshot, job.status, stored.metadata.creation_timestamp))
                 memory.noted = True
             self._update_line(key, stored, snapshot, decision)
             await self._apply(key, stored, memory, decision, snapshot)
@@ -342,9 +342,9 @@ class Reconciler:
         unchecked = bool(decision.actions) and decision.status is None
         if unchecked and not await self._is_present(key, stored, memory, decision.actions):
             return
-        seen = stored.seen
+        seen, created = stored.seen, stored.metadata.creation_timestamp
         if decision.status is not None:
-            counts = counted(snapshot, decision.status, stored.metadata.creation_timestamp)
+            counts = counted(snapshot, decision.status, created)
             try:
                 written = await self._write(key, stored, decision.status)
             except ApiError as error:
@@ -361,7 +361,7 @@ class Reconciler:
             seen = written
             memory.note_written(minor=decision.can_wait)
             self._tally.add(key[0], counts)
-            self._tally.note(key, standing(snapshot, decision.status))
+            self._tally.note(key, standing(snapshot, decision.status, created))
         self._record_events(key, stored, decision.events)
         if decision.actions:
             await self._carry_out(key, stored, memory, decision, seen)

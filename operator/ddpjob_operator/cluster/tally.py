@@ -7,7 +7,7 @@ Prometheus would not see what a new leader counts before its first scrape.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,10 +15,13 @@ from typing import Any
 from ddpjob_operator.engine import Counts, Standing, StartPart
 
 from .serve.job_metrics import (
+    BUDGET_USED,
     CHECKPOINT_AGE,
     COUNTERS,
     DISRUPTIONS,
+    DIVERGED,
     FINISHED,
+    GAUGES,
     GPU_TIME,
     JOBS,
     OF_CAUSES,
@@ -27,6 +30,7 @@ from .serve.job_metrics import (
     STEP_AGE,
     STEPS,
     TIME,
+    WAIT_AGE,
     Family,
     JobMetrics,
     Series,
@@ -34,14 +38,20 @@ from .serve.job_metrics import (
 )
 from .store import Key, StoredJob
 
+NOTHING = Standing()
+"""Of a job of which the metrics tell no more than its state."""
+
 KEPT_SECONDS = 900.0
 """How long a namespace keeps its series after its last job is gone. Prometheus has to read the last counts once more.
 The operator may not watch namespaces, so it does not know whether the namespace is gone too."""
 
+DIVERGED_SECONDS = 3600.0
+"""How long a job that has failed because it diverged is counted. The job itself may exist for weeks."""
+
 
 @dataclass(slots=True)
-class _Running:
-    """A job that has Kubernetes nodes."""
+class _Noted:
+    """What the metrics tell of a job besides its state."""
 
     standing: Standing
     since: float
@@ -59,20 +69,20 @@ class Tally:
         self._namespace_starts: dict[tuple[str, str], tuple[int, float]] = {}
         self._seen: dict[str, float] = {}
         """For each namespace, when it last had a job."""
-        self._running: dict[Key, _Running] = {}
+        self._noted: dict[Key, _Noted] = {}
 
     def note(self, key: Key, standing: Standing) -> None:
-        """Records how a job spends its time from now on."""
+        """Records how a job spends its time from now on, and what the gauges tell of it."""
         self._settle(key)
-        if standing.kind is None:
-            self._running.pop(key, None)
+        if standing == NOTHING:
+            self._noted.pop(key, None)
         else:
-            self._running[key] = _Running(standing, self._clock())
+            self._noted[key] = _Noted(standing, self._clock())
 
     def forget(self, key: Key) -> None:
         """Records that a job spends no more time."""
         self._settle(key)
-        self._running.pop(key, None)
+        self._noted.pop(key, None)
 
     def add(self, namespace: str, counts: Counts) -> None:
         """Adds what a change of a job's status counts."""
@@ -107,7 +117,7 @@ class Tally:
         gone = set(namespaces)
         for namespace in gone:
             self._seen.pop(namespace, None)
-        everything: tuple[dict[Any, Any], ...] = (*self._series.values(), self._namespace_starts, self._running)
+        everything: tuple[dict[Any, Any], ...] = (*self._series.values(), self._namespace_starts, self._noted)
         for known in everything:
             for labels in [labels for labels in known if labels[0] in gone]:
                 del known[labels]
@@ -115,7 +125,7 @@ class Tally:
     def metrics(self, jobs: Collection[StoredJob], *, leads: bool) -> JobMetrics:
         """Returns a copy of all counts, with the time that running jobs have spent up to now."""
         self.look(jobs)
-        self._settle(*self._running)
+        self._settle(*self._noted)
         series = {family: dict(counted) for family, counted in self._series.items()}
         if leads:
             series = {**self._gauges(jobs), **series}
@@ -127,27 +137,26 @@ class Tally:
         for job in jobs:
             labels = JOBS.labels(job.metadata.namespace, job.summary.state)
             states[labels] = states.get(labels, 0.0) + 1
-        now = self._now()
-        ages = {family: {family.labels(name): 0.0 for name in self._seen} for family in (STEP_AGE, CHECKPOINT_AGE)}
-        for (namespace, _), running in self._running.items():
-            for family, since in (
-                (STEP_AGE, running.standing.step_since),
-                (CHECKPOINT_AGE, running.standing.saved_since),
-            ):
-                if since is not None:
-                    labels, age = family.labels(namespace), (now - since).total_seconds()
-                    ages[family][labels] = max(ages[family][labels], age)
-        return {JOBS: states, **ages}
+        now, families = self._now(), [family for family in GAUGES if family is not JOBS]
+        levels: dict[Family, Series] = {
+            family: {family.labels(name): 0.0 for name in self._seen} for family in families
+        }
+        for (namespace, _), noted in self._noted.items():
+            for family, level in _levels(noted.standing, now) if namespace in self._seen else ():
+                labels = family.labels(namespace)
+                known = levels[family][labels]
+                levels[family][labels] = known + level if family is DIVERGED else max(known, level)
+        return {JOBS: states, **levels}
 
     def _settle(self, *keys: Key) -> None:
         """Counts the time of these jobs up to now."""
         now, spent = self._clock(), defaultdict[tuple[Family, str, str], float](float)
         for key in keys:
-            running = self._running.get(key)
-            if running is not None and running.standing.kind is not None:
-                seconds, running.since = now - running.since, now
-                spent[TIME, key[0], running.standing.kind] += seconds
-                spent[GPU_TIME, key[0], running.standing.kind] += seconds * running.standing.gpus
+            noted = self._noted.get(key)
+            if noted is not None and noted.standing.kind is not None:
+                seconds, noted.since = now - noted.since, now
+                spent[TIME, key[0], noted.standing.kind] += seconds
+                spent[GPU_TIME, key[0], noted.standing.kind] += seconds * noted.standing.gpus
         for (family, namespace, kind), seconds in spent.items():
             self._begin(namespace)
             self._increase(family, namespace, kind, seconds)
@@ -169,3 +178,18 @@ class Tally:
     def _begin_all(self, namespace: str, families: Collection[Family]) -> None:
         for family in families:
             self._series[family] |= {family.labels(namespace, value): 0.0 for value in family.values}
+
+
+def _levels(standing: Standing, now: datetime) -> Iterator[tuple[Family, float]]:
+    """What a job contributes to the gauges of its namespace."""
+    for family, since in (
+        (STEP_AGE, standing.step_since),
+        (CHECKPOINT_AGE, standing.saved_since),
+        (WAIT_AGE, standing.waits_since),
+    ):
+        if since is not None:
+            yield family, (now - since).total_seconds()
+    if standing.budget_used and (standing.budget_restored is None or now < standing.budget_restored):
+        yield BUDGET_USED, standing.budget_used
+    if standing.diverged and (standing.ended is None or (now - standing.ended).total_seconds() < DIVERGED_SECONDS):
+        yield DIVERGED, 1.0

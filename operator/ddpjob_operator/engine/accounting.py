@@ -10,8 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, RestartAction, State
+from ddpjob_operator.api.reasons import DEADLINES
 
 from .incidents.judgement import DEFAULTS
+from .incidents.price import restored_at
 from .reports import Phase
 from .snapshot import Snapshot
 
@@ -65,12 +67,15 @@ KINDS = {
 }
 """The kind of time of each state in which a job has Kubernetes nodes, except Running."""
 
+WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING})
+"""The states in which a job waits until it runs."""
+
 ACTIVITIES = {"Evaluating": TimeKind.EVALUATION, "Saving": TimeKind.CHECKPOINT_SAVE}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a job spends its time from now on."""
+    """How a job spends its time from now on, and what about it may need a person."""
 
     kind: TimeKind | None = None
     """None if the job has no Kubernetes nodes, or not all that it needs to start."""
@@ -81,6 +86,16 @@ class Standing:
     saved_since: datetime | None = None
     """When the last checkpoint was saved or, if none was since the start, when all pods ran. None if the job is not
     known to save."""
+    waits_since: datetime | None = None
+    """Since when the job waits until it runs. None if it does not."""
+    budget_used: float = 0.0
+    """The share of its restart budget that the job has used."""
+    budget_restored: datetime | None = None
+    """When the budget is restored if the job goes on as it does; None if it does not run, or finishes no step."""
+    diverged: bool = False
+    """Whether the loss is not a finite number, or the job has failed because it diverged."""
+    ended: datetime | None = None
+    """When the job finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +115,24 @@ class Counts:
     """The parts of the start that are over, each with its seconds."""
 
 
-def standing(snapshot: Snapshot, status: DDPJobStatus) -> Standing:
-    """Returns how a job with this status spends its time."""
-    kind = _kind(snapshot, status)
-    if kind is None:
-        return Standing()
-    gpus = snapshot.job.spec.gpus_per_node(snapshot.settings.gpu_resources)
-    held = gpus and sum(pod.node_name is not None and pod.active for pod in snapshot.pods)
-    if status.state not in {State.RUNNING, State.STALLED}:
-        return Standing(kind, gpus * held)
-    return Standing(kind, gpus * held, _step_since(status), _saved_since(snapshot, status))
+def standing(snapshot: Snapshot, status: DDPJobStatus, created: datetime | None = None) -> Standing:
+    """Returns what the metrics need to know of a job with this status. `created` is when the job was created."""
+    if status.finished:
+        return Standing(diverged=True, ended=status.completion_time) if _failed_diverged(status) else Standing()
+    kind, spec = _kind(snapshot, status), snapshot.job.spec
+    gpus = spec.gpus_per_node(snapshot.settings.gpu_resources) if kind else 0
+    trains = status.state in {State.RUNNING, State.STALLED}
+    budget = status.bookkeeping.budget.used
+    return Standing(
+        kind=kind,
+        gpus=gpus and gpus * sum(pod.node_name is not None and pod.active for pod in snapshot.pods),
+        step_since=_step_since(status) if trains else None,
+        saved_since=_saved_since(snapshot, status) if trains else None,
+        waits_since=_waits_since(status, created) if status.state in WAITING else None,
+        budget_used=budget and budget / max(1, spec.restart.max_restarts),
+        budget_restored=restored_at(spec, status) if budget else None,
+        diverged=status.is_true(ConditionType.LOSS_NOT_FINITE) and status.state != State.SUSPENDED,
+    )
 
 
 def counted(snapshot: Snapshot, after: DDPJobStatus, created: datetime | None = None) -> Counts:
@@ -168,6 +191,18 @@ def _saved_since(snapshot: Snapshot, status: DDPJobStatus) -> datetime | None:
         return None
     saved = status.checkpoint.time if status.checkpoint else None
     return max(filter(None, (saved, status.first_run_time)), default=None)
+
+
+def _waits_since(status: DDPJobStatus, created: datetime | None) -> datetime | None:
+    """Returns when the job last ran, was resumed or, if neither, was created."""
+    ended = (status.condition(kind) for kind in (ConditionType.RUNNING, ConditionType.SUSPENDED))
+    moments = (one.last_transition_time for one in ended if one is not None and one.status != "True")
+    return max(filter(None, (created, *moments)), default=None)
+
+
+def _failed_diverged(status: DDPJobStatus) -> bool:
+    failed, last = status.condition(ConditionType.FAILED), status.last_incident
+    return failed is not None and failed.reason not in DEADLINES and last is not None and last.cause == Cause.DIVERGED
 
 
 def _steps(before: DDPJobStatus, after: DDPJobStatus) -> tuple[int, int]:

@@ -8,7 +8,18 @@ from itertools import count
 import pytest
 from ddpjob_operator.api import Cause, State
 from ddpjob_operator.cluster.kube.objects import JobObject, read
-from ddpjob_operator.cluster.serve.job_metrics import BUCKETS, COUNTERS, OF_CAUSES, OTHER, Family, JobMetrics
+from ddpjob_operator.cluster.serve.job_metrics import (
+    BUCKETS,
+    BUDGET_USED,
+    COUNTERS,
+    DIVERGED,
+    GAUGES,
+    OF_CAUSES,
+    OTHER,
+    WAIT_AGE,
+    Family,
+    JobMetrics,
+)
 from ddpjob_operator.cluster.serve.metrics import REGISTRY
 from ddpjob_operator.cluster.store import StoredJob
 from ddpjob_operator.cluster.tally import KEPT_SECONDS, Tally
@@ -19,6 +30,9 @@ from prometheus_client.parser import text_string_to_metric_families
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NAMESPACES = 200
 MOST_SERIES = 15_000
+RESTARTED = [cause for cause in Cause if cause is not Cause.STARTED_OVER]
+"""Causes after which there may be a restart that counts."""
+TROUBLE = {family.name for family in (WAIT_AGE, BUDGET_USED, DIVERGED)}
 
 Told = dict[str, float]
 
@@ -67,13 +81,14 @@ def everything(tally: Tally, namespace: str) -> None:
     for state in (State.SUCCEEDED, State.FAILED):
         tally.add(namespace, Counts(finished=state, starts=tuple((part, 3.0) for part in StartPart)))
     for kind in TimeKind:
-        tally.note((namespace, f"job-{kind}"), Standing(kind, 8, NOW, NOW))
+        tally.note((namespace, f"job-{kind}"), Standing(kind, 8, NOW, NOW, NOW, 0.5, diverged=True))
 
 
 def test_two_hundred_namespaces_in_which_everything_has_happened_have_at_most_15000_series() -> None:
     tally = a_tally()
     names = [f"team-{number}" for number in range(NAMESPACES)]
-    jobs = [a_job(name, state) for name in names for state in (*State, "Unheard", "Of")]
+    # A state of a newer version lasts only until this version has written the job's status.
+    jobs = [a_job(name, state) for name in names for state in State] + [a_job("team-7", "Unheard")]
     for name in names:
         everything(tally, name)
     said = told(tally.metrics(jobs, leads=True))
@@ -101,7 +116,8 @@ def test_the_series_of_a_namespace_begin_at_0_with_its_first_job() -> None:
         f"ddpjob_{use}_seconds_total{{kind={kind},namespace=team}}" for use in ("time", "gpu") for kind in TimeKind
     }
     begun |= {f"ddpjob_{steps}_total{{namespace=team}}" for steps in ("steps", "repeated_steps")}
-    begun |= {f"ddpjob_{what}_age_seconds{{namespace=team}}" for what in ("step", "checkpoint")}
+    begun |= {f"ddpjob_{what}_age_seconds{{namespace=team}}" for what in ("step", "checkpoint", "pending")}
+    begun |= {f"ddpjob_{what}{{namespace=team}}" for what in ("restart_budget_used_ratio", "diverged_jobs")}
     starts = {f"ddpjob_namespace_start_seconds_{of}" for of in ("sum", "count")}
     begun |= {f"{name}{{namespace=team,part={part}}}" for name in starts for part in StartPart}
     assert {*said} == begun
@@ -116,7 +132,7 @@ def test_the_series_of_causes_begin_with_the_first_restart_of_any_cause_there(co
     tally.add("team", counts)
     causes = {name: value for name, value in told(tally.metrics(jobs, leads=True)).items() if "cause=" in name}
     assert {*causes} == {
-        *(f"ddpjob_restarts_total{{cause={cause},namespace=team}}" for cause in (*Cause, OTHER)),
+        *(f"ddpjob_restarts_total{{cause={cause},namespace=team}}" for cause in (*RESTARTED, OTHER)),
         *(f"ddpjob_disruptions_total{{cause={cause},namespace=team}}" for cause in (*FREE_CAUSES, OTHER)),
     }
     assert sum(causes.values()) == 1
@@ -137,9 +153,9 @@ def test_a_standby_has_the_leaders_series_at_0_but_no_gauges() -> None:
     leader, standby, jobs = a_tally(), a_tally(), [a_job(restarts=1)]
     everything(leader, "team")
     led, waits = told(leader.metrics(jobs, leads=True)), told(standby.metrics(jobs, leads=False))
-    gauges = {name for name in led if name.startswith("ddpjob_jobs{") or "_age_seconds" in name}
+    gauges = {name for name in led if name.partition("{")[0] in {family.name for family in GAUGES}}
     assert {*led} - gauges == {*waits}
-    assert len(gauges) == len(State) + 2
+    assert len(gauges) == len(State) + len(GAUGES) - 1
     assert {*waits.values()} == {0}
 
 
@@ -149,10 +165,10 @@ def test_replicas_that_lead_one_after_the_other_count_everything_once() -> None:
     for _ in range(random.randrange(2, 6)):
         leader = random.choice(replicas)
         for _ in range(random.randrange(5)):
-            happened.append(random.choice([*Cause]))
+            happened.append(random.choice(RESTARTED))
             leader.add("team", Counts(restart=happened[-1], steps=3, repeated_steps=1))
     said = [told(replica.metrics(jobs, leads=False)) for replica in replicas]
-    for cause in Cause:
+    for cause in RESTARTED:
         name = f"ddpjob_restarts_total{{cause={cause},namespace=team}}"
         assert sum(one[name] for one in said) == happened.count(cause)
     assert sum(one["ddpjob_steps_total{namespace=team}"] for one in said) == 3 * len(happened)
@@ -210,6 +226,28 @@ def test_the_ages_are_those_of_the_job_that_has_waited_longest() -> None:
         == said["ddpjob_checkpoint_age_seconds{namespace=other}"]
         == 0
     )
+
+
+def test_a_namespaces_longest_wait_largest_share_and_number_of_diverged_jobs() -> None:
+    tally, jobs = a_tally(), [a_job(), a_job("other")]
+    ago = [NOW - timedelta(seconds=seconds) for seconds in (901, 30, 3599, 3600)]
+    tally.note(("team", "a"), Standing(waits_since=ago[0], budget_used=0.5, diverged=True))
+    tally.note(("team", "b"), Standing(TimeKind.GOODPUT, waits_since=ago[1], budget_used=1 / 3))
+    tally.note(("team", "c"), Standing(TimeKind.GOODPUT, budget_used=1.0, budget_restored=NOW))
+    tally.note(("team", "d"), Standing(diverged=True, ended=ago[2]))
+    tally.note(("team", "e"), Standing(diverged=True, ended=ago[3]))
+    tally.note(("elsewhere", "f"), Standing(diverged=True))
+    said = told(tally.metrics(jobs, leads=True))
+    found = {name: value for name, value in said.items() if name.partition("{")[0] in TROUBLE and value}
+    assert found == {
+        "ddpjob_pending_age_seconds{namespace=team}": 901,
+        "ddpjob_restart_budget_used_ratio{namespace=team}": 0.5,
+        "ddpjob_diverged_jobs{namespace=team}": 2,
+    }
+    for name in "abcde":
+        tally.note(("team", name), Standing())
+    said = told(tally.metrics(jobs, leads=True))
+    assert not [name for name, value in said.items() if name.partition("{")[0] in TROUBLE and value]
 
 
 def test_starts_are_a_histogram_of_all_namespaces_and_sums_of_each() -> None:

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import Cause, State
-from ddpjob_operator.engine import FREE_CAUSES, Counts, StartPart, TimeKind, counted, standing
+from ddpjob_operator.api import Cause, ConditionType, State
+from ddpjob_operator.engine import FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
 from ddpjob_operator.engine.accounting import KINDS
 
 from .builders import START, Moment, a_job
@@ -281,3 +281,54 @@ def test_clocks_that_differ_give_no_negative_times() -> None:
 def test_what_a_job_changes_of_itself_alone_counts_nothing() -> None:
     same = replace(TRAINS.snapshot, now=TRAINS.snapshot.now + timedelta(seconds=5))
     assert counted(same, TRAINS.status) == Counts()
+
+
+def found(moment: Moment) -> Standing:
+    return standing(moment.snapshot, moment.status, START)
+
+
+SUSPENDED = TRAINS.after(60).suspended().after(600)
+RESUMED = SUSPENDED.asks(suspend=False).settled()
+
+WAITS: dict[str, tuple[Moment, float | None]] = {
+    "a new job": (a_job(nodes=2).after(5), 0),
+    "in its queue": (a_job(nodes=2).queues().waits_in_queue("Pending", "no quota").settled().after(9), 0),
+    "its pods are pending": (a_job(nodes=2).created().after(100).settled(), 0),
+    "it has run": (TRAINS.after(500), None),
+    "it restarts": (TRAINS.after(500).fails(1).settled().after(70), 500),
+    "it is suspended": (SUSPENDED, None),
+    "it is resumed": (RESUMED.after(40), 660),
+    "it has finished": (TRAINS.succeeds(0, 1).settled(), None),
+}
+
+
+@pytest.mark.parametrize("sentence", WAITS)
+def test_a_job_waits_since_it_was_created_or_resumed_or_last_ran(sentence: str) -> None:
+    moment, seconds = WAITS[sentence]
+    assert found(moment).waits_since == (None if seconds is None else START + timedelta(seconds=seconds))
+
+
+def test_the_share_of_the_restart_budget_counts_until_the_budget_is_restored() -> None:
+    spec: dict[str, Any] = {"nodes": 2, "restart": {"maxRestarts": 4, "windowSeconds": 600}}
+    failed = a_job(**spec).running().fails(1).settled()
+    assert (found(failed).budget_used, found(failed).budget_restored) == (0.25, None)
+    again = failed.restarted()
+    runs = again.condition(ConditionType.RUNNING).last_transition_time
+    assert (found(again).budget_used, found(again).budget_restored) == (0.25, runs + timedelta(seconds=600))
+    stands = again.hears(progress=at(5, lastStepTime=START.isoformat())).settled()
+    assert found(stands).budget_restored is None, "no step has finished since all ranks run"
+    assert found(a_job(nodes=2).running()).budget_used == 0
+    over = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).settled().gone().settled()
+    assert found(over) == Standing(), "a finished job has no budget"
+
+
+def test_a_job_has_diverged_while_its_loss_is_not_finite_and_when_it_has_failed_for_that() -> None:
+    lost = TRAINS.hears(progress=at(6, loss="NaN")).settled()
+    assert found(lost).diverged
+    assert not found(lost.suspended()).diverged, "somebody has acted"
+    assert not found(lost.hears(progress=at(7, loss=0.5)).settled()).diverged
+    failed = TRAINS.after(30).reports(1, cause="Diverged").settled().gone().settled()
+    assert found(failed) == Standing(diverged=True, ended=failed.snapshot.now)
+    other = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).settled().gone().settled()
+    assert not found(other).diverged
+    assert not found(TRAINS.succeeds(0, 1).settled()).diverged

@@ -60,11 +60,32 @@ CHECKPOINT_AGE = Family(
     "reports it",
     gauge=True,
 )
+WAIT_AGE = Family(
+    "ddpjob_pending_age_seconds",
+    "Longest time that a job has waited until it runs, since it was created or resumed, or last ran; only the leader "
+    "reports it",
+    gauge=True,
+)
+BUDGET_USED = Family(
+    "ddpjob_restart_budget_used_ratio",
+    "Largest share of `restart.maxRestarts` that an unfinished job has used; only the leader reports it",
+    gauge=True,
+)
+DIVERGED = Family(
+    "ddpjob_diverged_jobs",
+    "Jobs whose loss is not a finite number, and jobs that failed for that reason in the last hour; only the leader "
+    "reports them",
+    gauge=True,
+)
 FINISHED = Family(
     "ddpjob_jobs_finished", "Jobs that have ended, by final state", "state", (State.SUCCEEDED, State.FAILED)
 )
 RESTARTS = Family(
-    "ddpjob_restarts", "Restarts that count against their job's budget, by cause", "cause", (*Cause, OTHER)
+    "ddpjob_restarts",
+    "Restarts that count against their job's budget, by cause",
+    "cause",
+    # After `StartedOver` there is no restart: only a rule that fails the job makes it a cause.
+    (*(cause for cause in Cause if cause is not Cause.STARTED_OVER), OTHER),
 )
 DISRUPTIONS = Family(
     "ddpjob_disruptions",
@@ -79,7 +100,7 @@ REPEATED_STEPS = Family(
     "ddpjob_repeated_steps", "Steps that jobs have finished once more, because they were not saved before a restart"
 )
 
-GAUGES = (JOBS, STEP_AGE, CHECKPOINT_AGE)
+GAUGES = (JOBS, STEP_AGE, CHECKPOINT_AGE, WAIT_AGE, BUDGET_USED, DIVERGED)
 COUNTERS = (FINISHED, TIME, GPU_TIME, STEPS, REPEATED_STEPS)
 """The counters whose series begin with a namespace's first job."""
 OF_CAUSES = (RESTARTS, DISRUPTIONS)

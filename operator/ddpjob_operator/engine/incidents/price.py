@@ -55,20 +55,25 @@ def too_many_disruptions(restart: Restart, budget: Budget) -> bool:
 
 
 def present(spec: DDPJobSpec, status: DDPJobStatus, now: datetime) -> Budget:
-    """Returns the present budget, which is fully restored after all ranks have run for a whole window.
+    """Returns the present budget."""
+    restored = restored_at(spec, status)
+    return status.bookkeeping.budget if restored is None or now < restored else Budget()
 
-    If supervisors report steps, a step must have finished in that window, because a gang that only waits is not
-    healthy.
+
+def restored_at(spec: DDPJobSpec, status: DDPJobStatus) -> datetime | None:
+    """Returns when the budget is fully restored if all ranks go on running: after a whole window.
+
+    If supervisors report steps, a step must have finished since all ranks run, because a gang that only waits is not
+    healthy. Otherwise returns None.
     """
     running = status.condition(ConditionType.RUNNING)
     if running is None or running.status != "True":
-        return status.bookkeeping.budget
+        return None
     since = running.last_transition_time
     last_step = status.progress.last_step_time if status.progress else None
     reported = status.bookkeeping.supervised and not status.is_true(ConditionType.PROGRESS_UNKNOWN)
     stands = reported and last_step is not None and last_step < since
-    long_enough = now - since >= timedelta(seconds=spec.restart.window_seconds)
-    return Budget() if long_enough and not stands else status.bookkeeping.budget
+    return None if stands else since + timedelta(seconds=spec.restart.window_seconds)
 
 
 def backoff(restart: Restart, streak: int, key: str) -> timedelta:
