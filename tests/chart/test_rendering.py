@@ -1,5 +1,6 @@
 """What the chart makes of its values, as far as no cluster is needed to see it."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.api.contract import DEFAULT_STATUS_PORT, MANAGER, TRAINER_CONTAINER, Label
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.kube.rights import (
     EVENT_RIGHTS,
@@ -58,6 +60,12 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("jobMetadata.labels.argocd\\.argoproj\\.io/instance=x", "jobMetadata: argocd.argoproj.io/instance is"),
         ("jobMetadata.labels.team=a/b", "at '/jobMetadata/labels/team'"),
         ("global.registry=x", "global.registry: this chart reads imageRegistry and imagePullSecrets alone"),
+        ("serviceMonitor.interval=often", "at '/serviceMonitor/interval': 'often' does not match pattern"),
+        ("podMonitor.port=0", "at '/podMonitor/port': minimum: got 0, want 1"),
+        (
+            "prometheusRule.enabled=true,prometheusRule.disabled={DDPJobSlow}",
+            "prometheusRule.disabled: there is no alert DDPJobSlow; the alerts are DDPJobStalled, ",
+        ),
         ("global.imageRegistry=7", "at '/global/imageRegistry': got number, want string"),
     ],
 )
@@ -193,6 +201,56 @@ def test_only_where_the_api_server_says_who_reads_metrics_may_the_operator_ask_i
         assert parse(objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"]).metrics_auth == flagged
     scraped = named(render("metrics.auth=true", "serviceMonitor.enabled=true"))["ServiceMonitor", RELEASE]
     assert "bearerTokenFile" in scraped["spec"]["endpoints"][0]
+
+
+def test_objects_of_the_prometheus_operator_are_made_only_if_they_are_asked_for() -> None:
+    assert not [one for one in render() if one["apiVersion"].startswith("monitoring.coreos.com/")]
+    values = (f"{name}.{value}" for name in MONITORS for value in ("enabled=true", "labels.release=prometheus"))
+    made = [one for one in render(*values) if one["apiVersion"] == "monitoring.coreos.com/v1"]
+    assert [one["kind"].casefold() for one in made] == [name.casefold() for name in sorted(MONITORS)]
+    assert {one["metadata"]["labels"]["release"] for one in made} == {"prometheus"}
+
+
+MONITORS = ("serviceMonitor", "podMonitor", "prometheusRule")
+
+
+def test_the_monitors_say_how_often_and_for_how_long() -> None:
+    often = (f"{name}.{value}" for name in MONITORS[:2] for value in ("enabled=true", "interval=15s"))
+    objects = named(render(*often, "podMonitor.scrapeTimeout=7s"))
+    (operator,) = objects["ServiceMonitor", RELEASE]["spec"]["endpoints"]
+    (supervisors,) = objects["PodMonitor", f"{RELEASE}-supervisors"]["spec"]["podMetricsEndpoints"]
+    assert (operator["interval"], operator.get("scrapeTimeout")) == ("15s", None)
+    assert (supervisors["interval"], supervisors["scrapeTimeout"]) == ("15s", "7s")
+
+
+def test_prometheus_finds_the_supervisors_of_a_jobs_pods_and_knows_the_job() -> None:
+    spec = named(render("podMonitor.enabled=true"))["PodMonitor", f"{RELEASE}-supervisors"]["spec"]
+    selector, (endpoint,) = spec["selector"], spec["podMetricsEndpoints"]
+    assert selector["matchLabels"] == {Label.MANAGED_BY: MANAGER}
+    assert [one["key"] for one in selector["matchExpressions"]] == [Label.NODE]
+    meta = {"pod_container_init": "false", "pod_container_name": TRAINER_CONTAINER, "pod_ip": "10.0.0.7"}
+    meta |= {"pod_label_ddpjob_dev_job_name": "digits"}
+    assert relabelled(endpoint, **meta) == {"__address__": f"10.0.0.7:{DEFAULT_STATUS_PORT}", "job_name": "digits"}
+    address = relabelled(endpoint, **meta | {"pod_ip": "fd00::7"})["__address__"]
+    assert address == f"[fd00::7]:{DEFAULT_STATUS_PORT}"
+    assert not relabelled(endpoint, **meta | {"pod_container_name": "sidecar"})
+    assert not relabelled(endpoint, **meta | {"pod_container_init": "true"})
+    assert spec["namespaceSelector"] == {"any": True}
+    limited = named(render("podMonitor.enabled=true", "namespaces={blue}"))
+    assert limited["PodMonitor", f"{RELEASE}-supervisors"]["spec"]["namespaceSelector"] == {"matchNames": ["blue"]}
+
+
+def relabelled(endpoint: dict[str, Any], **meta: str) -> dict[str, str]:
+    """The labels that Prometheus makes of a pod's; none if it drops the target."""
+    labels: dict[str, str] = {}
+    for rule in endpoint["relabelings"]:
+        value = ";".join(meta[name.removeprefix("__meta_kubernetes_")] for name in rule["sourceLabels"])
+        found = re.fullmatch(str(rule.get("regex", "(.*)")), value)
+        if found and "targetLabel" in rule:
+            labels[rule["targetLabel"]] = rule.get("replacement", "$1").replace("$1", found[1])
+        elif not found and rule.get("action") == "keep":
+            return {}
+    return labels
 
 
 def test_the_namespace_of_a_metric_is_the_jobs_and_not_that_of_the_operator() -> None:

@@ -9,12 +9,14 @@ _VERSION = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION}"
 
 
 class For(StrEnum):
-    """The only use of a binary, if it has only one: the size real, a kind cluster, a bench, or tests of Volcano."""
+    """The only use of a binary, if it has only one: the size real, a kind cluster, a bench, or tests of Volcano or of
+    alerts."""
 
     REAL = auto()
     KIND = auto()
     BENCH = auto()
     VOLCANO = auto()
+    ALERTS = auto()
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Binary:
     ldflags flags for its linker besides -s -w
     only    the only use that needs it; None if the sizes api and fake need it
     keeps   files of its own module, such as CRDs, that are kept beside it
+    lacks   a file that it embeds, but that its module does not have: an empty one takes its place
     """
 
     name: str
@@ -35,6 +38,7 @@ class Binary:
     ldflags: str = ""
     only: For | None = None
     keeps: tuple[str, ...] = ()
+    lacks: str = ""
 
 
 def _of_kubernetes(name: str, only: For | None = None, module: str = "cluster") -> Binary:
@@ -95,6 +99,24 @@ BINARIES = (
         "volcano.sh/volcano/cmd/scheduler",
         only=For.VOLCANO,
         keeps=("config/crd/volcano/bases", "installer/helm/chart/volcano/config"),
+    ),
+    # Without its pages, and without the libraries of all clouds by which it could find what to read.
+    *(
+        Binary(
+            name,
+            "prometheus",
+            f"github.com/prometheus/prometheus/cmd/{name}",
+            tags="remove_all_sd",
+            only=For.ALERTS,
+        )
+        for name in ("prometheus", "promtool")
+    ),
+    Binary(
+        "alertmanager",
+        "alertmanager",
+        "github.com/prometheus/alertmanager/cmd/alertmanager",
+        only=For.ALERTS,
+        lacks="ui/app/dist/index.html",
     ),
     _of_kubernetes("kubeadm", For.KIND, module="kind"),
     Binary("coredns-of-kubeadm", "kind", ".", only=For.KIND),

@@ -148,6 +148,10 @@ def _build(go: Path, binaries: list[Binary]) -> None:
     with tempfile.TemporaryDirectory(prefix=".", dir=CACHE / "bin") as folder:
         half_done = Path(folder)
         where = f"{half_done}/" if len(binaries) > 1 else str(half_done / first.name)
+        for binary in (binary for binary in binaries if binary.lacks):
+            lacking = _module_of(go, binary, environment) / binary.lacks
+            lacking.parent.mkdir(parents=True, exist_ok=True)
+            lacking.touch()
         command = [str(go), "build", *_flags(first), "-o", where, *(binary.package for binary in binaries)]
         _run(command, f"building {_names(binaries)}", MODULES / first.module, environment)
         for binary in binaries:
@@ -159,13 +163,17 @@ def _keep(go: Path, binary: Binary, built: Path, environment: dict[str, str]) ->
     whole.mkdir()
     built.rename(whole / binary.name)
     if binary.keeps:
-        where = [str(go), "list", "-mod=readonly", "-f", "{{.Module.Dir}}", binary.package]
-        module = Path(_run(where, f"looking for {binary.package}", MODULES / binary.module, environment).strip())
+        module = _module_of(go, binary, environment)
         for kept in binary.keeps:
             shutil.copytree(module / kept, whole / kept, copy_function=shutil.copyfile)
     place = _place(binary).parent
     shutil.rmtree(place, ignore_errors=True)
     whole.rename(place)
+
+
+def _module_of(go: Path, binary: Binary, environment: dict[str, str]) -> Path:
+    where = [str(go), "list", "-mod=readonly", "-f", "{{.Module.Dir}}", binary.package]
+    return Path(_run(where, f"looking for {binary.package}", MODULES / binary.module, environment).strip())
 
 
 def _names(binaries: list[Binary]) -> str:

@@ -87,6 +87,7 @@ class Metrics(Collector):
                     yield CounterMetricFamily(
                         f"{PREFIX}repeated_steps", "Steps that an earlier attempt had finished too", self._repeated
                     )
+                yield _stragglers(self._document)
             yield from _processes(self._document, self._names)
 
     def _count_steps(self, progress: Document) -> None:
@@ -137,6 +138,17 @@ def _progress(document: Document) -> Iterator[Metric]:
         yield _gauge(
             "checkpoint_timestamp_seconds", "When the last checkpoint was written", _epoch(checkpoint["time"])
         )
+
+
+def _stragglers(document: Document) -> Metric:
+    family = GaugeMetricFamily(
+        f"{PREFIX}straggler_slowdown",
+        "Own part of a step of a process that holds up the others, as a multiple of the usual time",
+        labels=["rank", "node"],
+    )
+    for straggler in document["stragglers"]:
+        family.add_metric([str(straggler["rank"]), str(straggler["node"])], straggler["slowdown"])
+    return family
 
 
 def _processes(document: Document, names: Collection[str]) -> Iterator[Metric]:

@@ -47,6 +47,7 @@ def test_all_metrics() -> None:
         "last_step_timestamp_seconds": AT,
         "checkpoint_step": 100,
         "checkpoint_timestamp_seconds": AT,
+        "straggler_slowdown": {("1", "3"): 1.8},
         "rank_step": {("1", "3"): 120},
         "rank_seconds": {("data", "3"): 0.001},
         "memory_bytes": {("3",): 1 << 30},
