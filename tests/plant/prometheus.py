@@ -14,7 +14,8 @@ import yaml
 
 from tests.support.waiting import wait_for
 
-from . import packages
+from . import build, packages
+from .binaries import For
 from .directory import plant_directory
 from .needs import leave_out
 from .processes import Programs, reserve_port
@@ -48,6 +49,16 @@ def of_debian() -> Binaries:
     programs = files / "bin"
     alertmanager = (*WITH_FILES, files / "share", programs / "prometheus-alertmanager")
     return Binaries(programs / "prometheus", programs / "promtool", alertmanager)
+
+
+def of_modules() -> Binaries:
+    """Prometheus 3.16, promtool and Alertmanager 0.35. Builds them first if necessary, in some minutes.
+
+    Raises:
+        PlantError: They could not be built.
+    """
+    build.build(For.ALERTS)
+    return Binaries(build.path("prometheus"), build.path("promtool"), (build.path("alertmanager"),))
 
 
 @dataclass

@@ -544,8 +544,8 @@ def test_only_who_has_written_a_status_counts_what_it_says(api: ApiClient, count
     with contextlib.suppress(ApiError):
         asyncio.run(reconciler._apply(KEY, stored, memory, decision, TRAINS.snapshot))
     assert counted_restarts(reconciler) == counted
-    running = reconciler._tally._running.get(KEY)
-    assert (running and running.standing.kind) == (TimeKind.INFRASTRUCTURE_RECOVERY if counted else None)
+    noted = reconciler._tally._noted.get(KEY)
+    assert (noted and noted.standing.kind) == (TimeKind.INFRASTRUCTURE_RECOVERY if counted else None)
 
 
 @pytest.mark.parametrize(
@@ -597,11 +597,11 @@ def test_the_time_of_a_job_counts_although_its_status_is_not_written_and_not_whe
         assert stored
         reconciler._memory(KEY, stored).saw_pods = True
         asyncio.run(reconciler.round(KEY))
-        kinds.append(running.standing.kind if (running := reconciler._tally._running.get(KEY)) else None)
+        kinds.append(noted.standing.kind if (noted := reconciler._tally._noted.get(KEY)) else None)
     store.jobs.forget(KEY, UID)
     asyncio.run(reconciler.round(KEY))
     assert kinds == expected
-    assert KEY not in reconciler._tally._running
+    assert KEY not in reconciler._tally._noted
 
 
 def test_what_changes_nothing_is_done_again_later_each_time_and_said(caplog: pytest.LogCaptureFixture) -> None:
