@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
-from generator import api, chart, commands, contract, library, lifecycle, operator, rooms
+from generator import alerts, api, chart, commands, contract, library, lifecycle, operator, rooms
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -45,6 +45,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "ddpjob-train-commands": commands.ddpjob_train_commands,
     "ddpjob-supervise": commands.ddpjob_supervise,
     "values": chart.values,
+    "alerts": alerts.alerts,
     "rights": operator.rights,
     "metrics": operator.metrics,
     "job-metrics": operator.job_metrics,
