@@ -133,7 +133,9 @@ def test_the_first_stall_of_a_namespace_and_a_budget_that_is_half_spent(
 
 @FULL
 @pytest.mark.timeout(300)
-def test_an_old_checkpoint_and_a_loss_that_is_not_finite(unattended: Plant, monitoring: Monitoring, page: Page) -> None:
+def test_an_old_checkpoint_and_a_loss_that_is_not_finite(
+    unattended: Plant, monitoring: Monitoring, page: Page
+) -> None:
     team = Team(unattended)
     space = {"namespace": team.namespace}
     with watched(team, monitoring):
