@@ -25,7 +25,11 @@ def metrics() -> str:
     """Every metric of the operator about itself, with its type and meaning."""
     return table(
         ("Metric", "Type", "Meaning"),
-        ((_name(metric), metric.type, f"{metric.documentation}.") for metric in REGISTRY.collect()),
+        (
+            (_name(metric), metric.type, f"{metric.documentation}.")
+            for metric in REGISTRY.collect()
+            if metric.name.startswith("ddpjob_")
+        ),
     )
 
 

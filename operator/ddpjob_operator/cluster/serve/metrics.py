@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from ddpjob_operator.api.contract import VERSION
 
@@ -58,6 +58,7 @@ UNREADABLE = Counter(
     registry=REGISTRY,
 )
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
+ProcessCollector(registry=REGISTRY)
 
 BUILD.labels(version("ddpjob"), VERSION).set(1)
 # Each series must begin with 0, because Prometheus sees no increase in a series whose first value is 1.
