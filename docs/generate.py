@@ -1,8 +1,8 @@
 """Updates the generated parts of the documents: `make generate`. `--check` only lists what is out of date.
 
 Pages are written by hand, except for the part between a line `<!-- generated: NAME -->` and the next `<!-- end of
-generated -->`, which comes from SECTIONS, by its name. The JSON Schema and the CRD are generated as a whole. The
-chart contains the CRD, too.
+generated -->`, which comes from SECTIONS, by its name. The JSON Schema, the CRD and the Grafana dashboards are
+generated as a whole. The chart contains the CRD, too.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import yaml
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.api.schema import job_schema
 from generator import alerts, api, chart, commands, contract, library, lifecycle, operator, rooms
+from generator.dashboards import DASHBOARDS
 
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
@@ -75,6 +76,8 @@ def _generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
     yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
+    for name, dashboard in DASHBOARDS.items():
+        yield chart.CHART / "files" / "dashboards" / f"{name}.json", dashboard()
     for page in (*sorted((ROOT / "docs").rglob("*.md")), chart.CHART / "README.md", ROOT / "CONTRIBUTING.md"):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
 

@@ -1,5 +1,6 @@
 """What the chart makes of its values, as far as no cluster is needed to see it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from ddpjob_operator.cluster.kube.rights import (
 from ddpjob_operator.cluster.options import parse
 
 from tests.plant import build
+from tests.support.dashboards import DASHBOARDS
 from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
 
 DEPLOYMENT = ("Deployment", RELEASE)
@@ -258,6 +260,18 @@ def test_the_namespace_of_a_metric_is_the_jobs_and_not_that_of_the_operator() ->
     assert endpoint["honorLabels"]
 
 
+def test_each_dashboard_is_in_a_config_map_that_grafanas_sidecar_finds() -> None:
+    bare = named(render())
+    objects = named(render("dashboards.enabled=true", "dashboards.annotations.grafana_folder=Training"))
+    added = [objects[one] for one in objects.keys() - bare.keys()]
+    assert {one["kind"] for one in added} == {"ConfigMap"}
+    found = {name: json.loads(text) for one in added for name, text in one["data"].items()}
+    assert found == {f"ddpjob-{name}.json": dashboard for name, dashboard in DASHBOARDS.items()}
+    for one in added:
+        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert one["metadata"]["annotations"] == {"grafana_folder": "Training"}
+
+
 def test_others_may_connect_to_the_metrics_alone_from_where_the_values_say() -> None:
     pod = template()
     ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
@@ -364,6 +378,7 @@ def test_the_operator_understands_the_flags() -> None:
         ("crds.keep=false",),
         ("crds.install=false",),
         ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
+        ("dashboards.enabled=true",),
     ],
 )
 def test_the_operators_pods_stay_when_something_else_changes(values: tuple[str, ...]) -> None:
