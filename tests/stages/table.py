@@ -107,6 +107,7 @@ ROOMS = {
     ),
     "bench/": ("tests/cluster/test_scale.py",),
     "charts/": ("tests/chart", "tests/e2e"),
+    "charts/ddpjob-operator/files/dashboards/": ("tests/cluster/test_dashboards.py",),
     "deploy/": ("tests/chart", "tests/cluster", "tests/docs", "tests/e2e"),
     "docs/": ("tests/docs", "tests/scheduling", "tests/e2e"),
     "README.md": ("tests/docs", "tests/e2e"),

@@ -55,6 +55,7 @@ class Gang:
     ports: tuple[int, int, int] = field(default_factory=lambda: (hold_port(), hold_port(), hold_port()))
     incarnations: dict[int, int] = field(default_factory=dict)
     module: str = "ddpjob_supervisor"
+    uid: str = "a-uid"
 
     def start(self, *words: str, nodes: list[int] | None = None) -> None:
         """Starts the supervisors of all nodes, or of some."""
@@ -83,7 +84,7 @@ class Gang:
     def _env(self, node: int, attempt: int, peers: str) -> dict[str, str]:
         master, control, status = self.ports
         own = {
-            "DDPJOB_UID": "a-uid",
+            "DDPJOB_UID": self.uid,
             "DDPJOB_INCARNATION": str(self.incarnations[node]),
             "DDPJOB_CONTROL_PORT": str(control),
             "DDPJOB_STATUS_PORT": str(status),
