@@ -26,9 +26,14 @@ def test_each_rank_finds_its_place_in_the_world_in_its_environment(here: Here) -
     body = "print(json.dumps(dict(os.environ)))"
     checkpoint = {"path": "/checkpoints", "everySteps": 7}
     code, output = here.ddpjob(
-        "run", here.job("env", *script(body), nodes=2, checkpoint=checkpoint), RANK="7", PET_NNODES="9"
+        "run",
+        here.job("env", *script(body), nodes=2, checkpoint=checkpoint),
+        RANK="7",
+        PET_NNODES="9",
+        TRACEPARENT=(trace := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        TRACESTATE="?",
     )
-    assert code == 0, output
+    assert (code, output.count("the job does not get TRACESTATE,")) == (0, 1), output
     first, second = (json.loads(here.log("env", rank)) for rank in range(2))
     assert [env["RANK"] for env in (first, second)] == ["0", "1"]
     assert [env["NODE_RANK"] for env in (first, second)] == ["0", "1"]
@@ -39,6 +44,7 @@ def test_each_rank_finds_its_place_in_the_world_in_its_environment(here: Here) -
     assert first["DDPJOB_CHECKPOINT_EVERY_STEPS"] == "7"
     assert Path(first["DDPJOB_CHECKPOINT_DIR"]) == here.run("env") / "volumes" / "checkpoints"
     assert first["DDPJOB_BACKEND"] == "gloo"
+    assert [(env["TRACEPARENT"], env.get("TRACESTATE")) for env in (first, second)] == [(trace, None)] * 2
 
 
 def test_a_node_of_several_processes_is_told_so_and_leaves_the_ranks_to_what_it_starts(here: Here) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, field_validator
 
 from .contract import API_VERSION, KIND
 from .former import as_read, is_former
@@ -10,6 +10,7 @@ from .model import Model, without_nulls
 from .ownership import JobRef
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
+from .trace_context import trace_context
 
 
 class Metadata(Model):
@@ -21,6 +22,13 @@ class Metadata(Model):
     namespace: str = "default"
     uid: str = ""
     generation: int = 1
+    annotations: dict[str, str] | None = None
+    """The trace context, if the job has one; of all annotations these are the only ones that pods are built from."""
+
+    @field_validator("annotations", mode="before")
+    @classmethod
+    def _only_the_trace(cls, value: object) -> dict[str, str] | None:
+        return trace_context(value) or None if isinstance(value, dict) else None
 
 
 class DDPJob(Model):

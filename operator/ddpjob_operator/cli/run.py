@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from .progress import LoggedProgress
 from .run_logs import RunLogs
 from .screen import Screen, ignoring_closed_output, is_of_output
 from .summary import advise, summarise
+from .traced import trace_context_here, with_trace
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Wanted:
     """Whether to start a new run instead of continuing a run of the same name."""
     numbered: bool = False
     """Whether to add a number to the name if the name is taken."""
+    trace: dict[str, str] = field(default_factory=dict)
+    """Annotations with the trace context of this process; empty if it has none."""
 
     @property
     def name(self) -> str:
@@ -98,6 +101,8 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
     wanted = _wanted(arguments, runs, gpus)
     if arguments.attach is not None:
         check_attach(arguments.attach, wanted.job)
+    trace = trace_context_here()
+    wanted = replace(wanted, trace=trace, document=with_trace(wanted.document, trace))
     if arguments.dry_run:
         return _dry_run(wanted, runs.directory, gpus, arguments.output)
     terminal = None if arguments.attach is None else Attached(arguments.attach)
@@ -202,7 +207,8 @@ def _run(
     if wanted.directory:  # The resumed run's spec holds the backend that was chosen for its first attempt.
         reason = "as before"
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
-    wanted = replace(wanted, job=before.model_copy(update={"spec": spec}))
+    metadata = before.metadata.model_copy(update={"annotations": wanted.trace or before.metadata.annotations})
+    wanted = replace(wanted, job=before.model_copy(update={"spec": spec, "metadata": metadata}))
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
     if not wanted.directory:
         wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)

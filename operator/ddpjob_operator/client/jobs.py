@@ -19,6 +19,7 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
     Label,
 )
+from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
@@ -60,6 +61,8 @@ class Jobs:
 
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
         """Replaces the spec of exactly this job by that of `document`, whose labels and annotations are added too.
+
+        The trace context is replaced too.
 
         Raises:
             BadInputError: the job no longer exists, or the API server finds the change invalid.
@@ -335,9 +338,12 @@ def _by_name(jobs: Iterable[Document]) -> list[Document]:
 
 
 def _merged(metadata: Document, more: Document) -> Document:
-    """An object's metadata with the labels and annotations of `more` added."""
-    maps = ("labels", "annotations")
-    return {**metadata, **{kind: {**metadata.get(kind, {}), **more[kind]} for kind in maps if kind in more}}
+    """An object's metadata with the labels and annotations of `more` added, and without its own trace context."""
+    annotations = metadata.get("annotations", {})
+    kept = {key: text for key, text in annotations.items() if key not in TRACE_ANNOTATIONS.values()}
+    maps = {"labels": metadata.get("labels", {}), "annotations": kept}
+    added = {kind: {**own, **more.get(kind, {})} for kind, own in maps.items()}
+    return {**metadata, **{kind: marks for kind, marks in added.items() if marks or kind in metadata}}
 
 
 def _of(job: Document) -> Query:

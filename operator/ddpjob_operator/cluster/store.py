@@ -131,7 +131,7 @@ class StoredJob:
     def _identity(self) -> dict[str, object]:
         metadata = self.metadata
         own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
-        return {**own, "generation": metadata.generation}
+        return {**own, "generation": metadata.generation, "annotations": metadata.annotations.trace}
 
 
 class _ParsedJobs:

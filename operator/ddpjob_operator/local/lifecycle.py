@@ -82,12 +82,16 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """Gives the known job the wanted spec. Stops the job first if this change is not allowed while it runs."""
+    """Gives the known job the wanted spec, and trace context if there is one.
+
+    Stops the job first if this change is not allowed while it runs.
+    """
     if stops_first(known.spec, wanted.spec):
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
     generation = known.metadata.generation + changed
-    metadata = known.metadata.model_copy(update={"generation": generation})
+    annotations = wanted.metadata.annotations or known.metadata.annotations
+    metadata = known.metadata.model_copy(update={"generation": generation, "annotations": annotations})
     return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES, TRAINER_CONTAINER, Env, Label
+from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 from ddpjob_operator.engine import ANNOTATIONS_VOLUME, SECRET_VOLUME, WAIT_CONTAINER, Manifest, by_name
 
 from .run_directory import RunDirectory
@@ -120,7 +121,8 @@ def _environment(
     pod: Manifest, container: Manifest, machine: Machine, paths: "_Paths", directory: Path
 ) -> dict[str, str]:
     """This machine's environment, in place of the image's, with the container's variables added in their order."""
-    env = {name: value for name, value in machine.environment.items() if name not in CONTRACT_VARIABLES}
+    given = CONTRACT_VARIABLES | TRACE_ANNOTATIONS.keys()  # They come from the job or not at all, as in a pod.
+    env = {name: value for name, value in machine.environment.items() if name not in given}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     env.setdefault("OMP_NUM_THREADS", str(machine.threads))
     if machine.visible_devices is not None:

@@ -55,6 +55,50 @@ def test_a_job_is_made_in_the_namespace_and_how_to_go_on_is_told(capsys: pytest.
     assert stop.endswith(" delete digits -n team")
 
 
+OLD = {"ddpjob.dev/traceparent": f"00-{'1' * 32}-{'2' * 16}-00", "ddpjob.dev/tracestate": "old=1"}
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACE = {"ddpjob.dev/traceparent": PARENT, "ddpjob.dev/tracestate": "a=1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "recorded", "warns_of"),
+    [
+        ({"TRACEPARENT": PARENT, "TRACESTATE": "a=1"}, TRACE, None),
+        ({"TRACEPARENT": PARENT, "TRACESTATE": ""}, {"ddpjob.dev/traceparent": PARENT}, None),
+        ({"TRACEPARENT": PARENT, "TRACESTATE": "?"}, {"ddpjob.dev/traceparent": PARENT}, "TRACESTATE, because it"),
+        ({"TRACEPARENT": "\x1b[1m" * 100_000, "TRACESTATE": "a=1"}, OLD, "TRACEPARENT and TRACESTATE, because they"),
+        ({}, OLD, None),
+    ],
+)
+@pytest.mark.parametrize("words", ["job.yaml", "--name digits -- train", "job.yaml --dry-run -o yaml"])
+def test_the_trace_context_of_the_environment_is_recorded_in_place_of_another(
+    environment: dict[str, str],
+    recorded: dict[str, str],
+    warns_of: str | None,
+    words: str,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    traced = JOB | {"metadata": {"name": "digits", "annotations": {"example.com/owner": "jane", **OLD}}}
+    Path("job.yaml").write_text(yaml.safe_dump(traced), encoding="utf-8")
+    for name in ("TRACEPARENT", "TRACESTATE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    _, cluster = submitted(words, *([MADE] * 5))
+    printed = capsys.readouterr()
+    sent = next(body for verb, path, body, _ in reversed(cluster.asked) if (verb, path) == ("POST", JOBS))
+    shown = yaml.safe_load(printed.out) if "-o" in words else sent
+    expected = {} if "-- train" in words and recorded == OLD else recorded
+    for document in (sent, shown):
+        annotations = document["metadata"].get("annotations", {})
+        assert {key: text for key, text in annotations.items() if "trace" in key} == expected
+    assert printed.err.count("\n") == (warns_of is not None)
+    assert printed.err.startswith(f"warning: the job does not get {warns_of} " if warns_of else "")
+    assert len(printed.err) < 300
+
+
 def test_a_dry_run_tells_what_there_would_be(capsys: pytest.CaptureFixture[str]) -> None:
     code, cluster = submitted("job.yaml --dry-run", MADE)
     assert (code, [query["dryRun"] for *_, query in cluster.asked]) == (0, ["All"])

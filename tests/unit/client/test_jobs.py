@@ -93,6 +93,16 @@ def test_a_job_is_replaced_as_it_is_at_that_moment_whoever_changes_it_meanwhile(
     assert written == [read | {"spec": {"nodes": 3}} for read in reads]
 
 
+def test_a_replaced_job_keeps_its_annotations_but_not_the_trace_context_of_an_earlier_submit() -> None:
+    old = {"ddpjob.dev/traceparent": "old", "ddpjob.dev/tracestate": "old", "example.com/owner": "jane"}
+    found = {"metadata": {**a_job()["metadata"], "annotations": old}}
+    document = {"metadata": {"annotations": {"ddpjob.dev/traceparent": "new"}}, "spec": {}}
+    jobs, asked = jobs_of(found, {})
+    jobs.replace(found, document)
+    annotations = asked[-1][2]["metadata"]["annotations"]
+    assert annotations == {"ddpjob.dev/traceparent": "new", "example.com/owner": "jane"}
+
+
 @pytest.mark.parametrize(
     ("answers", "error", "words"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddpjob_operator.api import Backend, PodSecurity
+from ddpjob_operator.api import Backend, DDPJob, PodSecurity
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.engine import CreatePod, Manifest, Placement, Settings
 from ddpjob_operator.engine.manifests.children import build_pod
@@ -292,6 +292,39 @@ def test_variables_for_python_and_accelerate_are_set_unless_the_template_says(
     container = trainer_of(a_pod(trainer={"env": env}, **more))
     assert (variables_of(container)["PYTHONUNBUFFERED"], variables_of(container).get("ACCELERATE_USE_CPU")) == set_
     assert len({variable["name"] for variable in container["env"]}) == len(container["env"])
+
+
+PARENT, STATE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "a=$(HOME)"
+TRACE = {"ddpjob.dev/traceparent": PARENT, "ddpjob.dev/tracestate": STATE}
+
+
+@pytest.mark.parametrize(
+    ("own", "annotations", "expected"),
+    [
+        ({}, TRACE, {"TRACEPARENT": PARENT, "TRACESTATE": "a=$$(HOME)"}),
+        ({}, {**TRACE, "ddpjob.dev/tracestate": "?"}, {"TRACEPARENT": PARENT}),
+        ({}, {**TRACE, "ddpjob.dev/traceparent": "?"}, {}),
+        ({}, {"example.com/traceparent": PARENT}, {}),
+        ({"TRACEPARENT": "own"}, TRACE, {"TRACEPARENT": "own"}),
+        ({"TRACESTATE": "own"}, TRACE, {"TRACESTATE": "own"}),
+    ],
+    ids=["both", "an invalid state", "an invalid parent", "of others", "of the template", "a state of the template"],
+)
+@pytest.mark.parametrize("command", ["python", "ddpjob-supervise"])
+def test_the_trace_context_of_a_job_is_in_the_environment_of_each_rank_unless_the_template_has_its_own(
+    own: dict[str, str], annotations: dict[str, str], expected: dict[str, str], command: str
+) -> None:
+    env = [{"name": name, "value": value} for name, value in own.items()]
+    trainer = {"name": "trainer", "image": "trainer:1", "command": [command], "env": env}
+    first = a_job(nodes=2, template={"spec": {"containers": [trainer]}})
+    document = first.snapshot.job.to_document()
+    document["metadata"] = {**first.snapshot.job.metadata.to_dict(), "annotations": annotations}
+    traced = first.but(job=DDPJob.from_dict(document))
+    for moment in (traced.decided(), traced.running().fails(1).decided().restarted()):
+        for node in range(2):
+            made = trainer_of(build_pod(moment.snapshot.job, node))["env"]
+            assert {one["name"]: one["value"] for one in made if one["name"].startswith("TRACE")} == expected
+            assert len({one["name"] for one in made}) == len(made)
 
 
 MENTIONED: dict[str, Manifest] = {

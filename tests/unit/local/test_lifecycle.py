@@ -47,6 +47,22 @@ def test_a_run_goes_on_until_it_has_failed_which_is_kept_beside_the_next_one(
     assert kept == ((True, made, "soon") if goes_on else (False, None, "")), "the next one makes its own"
 
 
+def test_a_run_that_goes_on_keeps_its_trace_context_unless_there_is_a_newer_one(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "digits")
+    run.create()
+    contexts = [{"ddpjob.dev/traceparent": f"00-{digit * 32}-{digit * 16}-01"} for digit in "12"]
+    first, second = (
+        DDPJob.from_dict({**JOB.to_document(), "metadata": {"name": "digits", "annotations": context}})
+        for context in contexts
+    )
+    opened = []
+    for wanted in (first, JOB, second):
+        opened.append(open_job(run, wanted, [], print, fresh=False))
+        run.save(opened[-1])
+    assert [job.metadata.annotations for job in opened] == [contexts[0], contexts[0], contexts[1]]
+    assert len({job.metadata.uid for job in opened}) == 1
+
+
 def test_a_fresh_run_has_nothing_of_the_one_before(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "digits")
     run.create()

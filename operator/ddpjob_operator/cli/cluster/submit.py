@@ -16,6 +16,7 @@ from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
 from ddpjob_operator.cli.screen import Screen, drop_output, ignoring_closed_output
 from ddpjob_operator.cli.summary import advise, summarise
+from ddpjob_operator.cli.traced import trace_context_here, with_trace
 from ddpjob_operator.client import Cluster, Document, ExistsError, Jobs
 from ddpjob_operator.client.submission import check, replace, send
 from ddpjob_operator.engine import lost_with_pods
@@ -85,7 +86,16 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
 
 
 def parcel_of(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
-    """The parcel to send, and the cluster with the namespace to which it is sent."""
+    """The parcel to send, with this process's trace context, and the cluster with the namespace to which it is sent.
+
+    Raises:
+        BadInputError: the file, the program or an option is wrong.
+    """
+    cluster, parcel = _parcel(cluster, given)
+    return cluster, dataclasses.replace(parcel, document=with_trace(parcel.document, trace_context_here()))
+
+
+def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
     if given.file_too is None and given.target != "-" and program.is_program(given):
         return cluster, parcel(given, cluster.namespace)
     file = Path(given.file_too or given.target)

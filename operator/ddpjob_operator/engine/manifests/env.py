@@ -17,6 +17,7 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.expansion import literal
 from ddpjob_operator.api.resources import amount_of
+from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
 from ddpjob_operator.engine.snapshot import Manifest
 
@@ -38,7 +39,7 @@ def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifes
         **_supervisor(job, node, living),
     }
     values[Env.TERMINATION_LOG] = job.spec.trainer.get("terminationMessagePath", TERMINATION_LOG_PATH)
-    return _listed(_packed(values, job.spec))
+    return _listed({**_packed(values, job.spec), **_trace(job)})
 
 
 def master_env(job: DDPJob) -> list[Manifest]:
@@ -135,6 +136,13 @@ def _checkpoint(job: DDPJob) -> dict[str, object]:
         Env.CHECKPOINT_KEEP: checkpoint.keep,
         Env.CHECKPOINT_LOCAL_COPY_BYTES: None if limit is None else amount_of(limit),
     }
+
+
+def _trace(job: DDPJob) -> dict[str, object]:
+    """The trace context of the job's submission. A template that sets a part of it has a context of its own."""
+    own = {variable["name"] for variable in job.spec.trainer.get("env", ())}
+    known = job.metadata.annotations or {}
+    return {} if own & TRACE_ANNOTATIONS.keys() else {name: known.get(key) for name, key in TRACE_ANNOTATIONS.items()}
 
 
 def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, object]:

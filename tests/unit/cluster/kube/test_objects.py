@@ -5,6 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_operator.cluster.kube.objects import JobObject, decoder, read
+from ddpjob_operator.cluster.store import StoredJob
+
+from tests.unit.engine.builders import TEMPLATE
 
 ANNOTATIONS = {
     "ddpjob.dev/finished": "Failed 1",
@@ -55,6 +58,14 @@ def test_the_tool_that_keeps_a_job_as_its_repository_has_it_is_known(annotations
 def test_a_request_is_a_word_that_comes_back_unchanged_from_a_file(value: Any, request_: str) -> None:
     job = read(a_job({"ddpjob.dev/checkpoint-request": value}), JobObject)
     assert job.metadata.annotations.checkpoint_request == request_
+
+
+def test_a_trace_context_reaches_the_job_that_pods_are_built_from() -> None:
+    trace = {"ddpjob.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+    job = read(a_job({**ANNOTATIONS, **trace, "ddpjob.dev/tracestate": "?"}), JobObject)
+    assert job.metadata.annotations.trace == trace
+    stored = StoredJob(read({**a_job({**ANNOTATIONS, **trace}), "spec": {"template": TEMPLATE}}, JobObject))
+    assert stored.parsed().metadata.annotations == trace
 
 
 def test_a_job_without_annotations_has_none() -> None:
