@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import Cause, ConditionType
+from ddpjob_operator.api import Cause, ConditionType, State
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Create, CreatePod, DeleteJob, Manifest, decide, pod_name
@@ -14,8 +14,10 @@ from ddpjob_operator.engine.kstatus import CONDITIONS as KSTATUS
 from ddpjob_operator.engine.kstatus import kstatus
 from jsonschema import Draft202012Validator
 
+from .argo_cd import health
 from .builders import Moment, a_job, with_nobody_steady
 from .prose import deeds, in_other_words
+from .test_kstatus import GIVE_UP, GO_ON, WAIT, verdict
 
 NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("test_*.py")) if path.stem != Path(__file__).stem]
 TABLES: dict[str, dict[str, Moment]] = {
@@ -26,6 +28,8 @@ TABLES: dict[str, dict[str, Moment]] = {
 
 WORDS = {*Reason, *Cause}
 STATUS = Draft202012Validator(status_schema())
+
+HEALTH = {WAIT: {"Progressing"}, GIVE_UP: {"Degraded"}, GO_ON: {"Healthy", "Suspended"}}
 
 A_MOMENT, A_WHILE = timedelta(milliseconds=1), timedelta(minutes=50)
 """In an hour a node that was lost is no longer avoided, which is another matter."""
@@ -134,6 +138,15 @@ def test_tools_that_wait_for_a_job_are_told_what_its_status_says(moment: Moment)
     told = [(one.type, one.status, one.reason, one.message) for one in status.conditions if one.type in KSTATUS]
     kind = kstatus(status)
     assert told == ([] if kind is None else [(kind, "True", status.reason or status.state, status.message)])
+
+
+@every_moment
+def test_argo_cd_thinks_of_a_job_what_tools_do_that_wait_for_it(moment: Moment) -> None:
+    for one in (moment, moment.settled()):
+        job = one.snapshot.job.with_status(one.status)
+        found, _ = health(job.to_document())
+        assert found in HEALTH[verdict(job.status.to_dict(), job.metadata.generation)]
+        assert found != "Suspended" or job.status.state is State.SUSPENDED
 
 
 @every_moment

@@ -1,21 +1,19 @@
 """What Flux, and Helm with `--wait`, think of a job in each state of its life: the rules are kstatus'."""
 
-import re
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, State
-from ddpjob_operator.api.contract import GROUP, KIND
 from ddpjob_operator.api.reasons import PASSES
 from ddpjob_operator.api.status import UNSEEN
 from ddpjob_operator.engine.kstatus import CONDITION_OF, kstatus
 from ddpjob_operator.engine.policies.queue import BLOCKING
 
-from tests.docs.pages import PAGES, blocks
-
+from .argo_cd import health
 from .builders import START, Moment, a_job, plan
 
 WAIT, GIVE_UP, GO_ON = "InProgress", "Failed", "Current"
+UNREAD = "The operator has not looked at the job yet"
 
 
 def verdict(status: dict[str, Any], generation: int) -> str:
@@ -54,6 +52,7 @@ LIFE: dict[str, tuple[Moment, str]] = {
     "it is told to save and stop": (running.asks(suspend=True).decided(), WAIT),
     "it is suspended": (running.suspended(), GO_ON),
     "it was suspended from the start": (a_job(suspend=True).decided(), GO_ON),
+    "it is resumed": (running.suspended().asks(suspend=False).decided().created().runs(0, 1).decided(), GO_ON),
     "it waits in its queue": (queued.waits_in_queue("WaitingForQuota", "full").decided(), WAIT),
     "it fits in no queue": (queued.waits_in_queue("ExceedsMaxQuota", "too much").decided(), GIVE_UP),
     "a quota is in its way": (two.decided().vanishes(1).refused("QuotaExceeded", "no").decided(), WAIT),
@@ -108,17 +107,21 @@ def test_what_is_not_true_is_left_out_and_what_is_dates_from_when_it_became_so()
     assert starting.condition(ConditionType.RECONCILING).message == starting.status.message
 
 
-def test_argo_cds_script_goes_by_conditions_that_there_are() -> None:
-    """It runs in Argo CD's Lua alone: https://argo-cd.readthedocs.io/en/stable/operator-manual/health/."""
-    [script] = [block.text for block in blocks(PAGES["docs/how-to/run-on-a-cluster.md"]) if "health_of" in block.text]
-    assert f"resource.customizations.health.{GROUP}_{KIND}: |" in script
-    assert dict(re.findall(r'\{"(\w+)", "(\w+)"\}', script)) == {
-        ConditionType.STALLED: "Degraded",
-        ConditionType.RECONCILING: "Progressing",
-        ConditionType.SUSPENDED: "Suspended",
-    }
-    fields = {field.alias or name for name, field in DDPJobStatus.model_fields.items()}
-    assert set(re.findall(r"\bstatus\.(\w+)", script)) <= fields
+@pytest.mark.parametrize(("moment", "expected"), LIFE.values(), ids=LIFE)
+def test_argo_cd_agrees_and_shows_the_message(moment: Moment, expected: str) -> None:
+    suspended = moment.status.state is State.SUSPENDED
+    words = {WAIT: "Progressing", GIVE_UP: "Degraded", GO_ON: "Suspended" if suspended else "Healthy"}
+    job = moment.snapshot.job
+    said = moment.status.message if job.metadata.generation == moment.status.observed_generation else UNREAD
+    document = job.with_status(moment.status).to_document()
+    assert health(document) == (words[expected], said)
+
+
+@pytest.mark.parametrize("status", [{}, {"status": {}}, {"status": UNSEEN}])
+def test_for_argo_cd_a_job_that_no_operator_has_looked_at_is_on_its_way(status: dict[str, Any]) -> None:
+    document = two.snapshot.job.to_document()
+    del document["status"]
+    assert health({**document, **status}) == ("Progressing", UNREAD)
 
 
 def test_how_a_job_has_failed_does_not_change_with_what_is_asked_for_since() -> None:
