@@ -1,8 +1,10 @@
 """What supervisors keep of a run is read when the run is gone, and is what its log was."""
 
 import json
+import signal
 
 from tests.local.here import Here
+from tests.support.waiting import patience, wait_for
 
 TRAIN = """
 import os, pathlib, sys, time
@@ -50,3 +52,26 @@ def test_a_run_that_was_removed_can_still_be_read(here: Here) -> None:
     code, text = here.says("report", "--history", "history", "--output", "page.html")
     assert code == 0, text
     assert "rank 1: Application" in (here.directory / "page.html").read_text()
+
+
+STEPS = """
+import time
+import ddpjob
+for step in range(1, 10_000):
+    ddpjob.report(step=step, total=10_000)
+    time.sleep(0.05)
+"""
+
+
+def test_a_run_that_was_stopped_with_ctrl_c_says_so(here: Here) -> None:
+    (here.directory / "train.py").write_text(STEPS)
+    options = ("--nodes", "2", "--start-method", "cold", "--name", "kept", "--history", "history")
+    run = here.start("run", "train.py", *options)
+    wait_for(
+        "steps", lambda: any((here.directory / "history").rglob("events-*")) and here.status("kept").get("progress")
+    )
+    run.send_signal(signal.SIGINT)
+    output, _ = run.communicate(timeout=patience(60))
+    code, text = here.says("status", "--history", "history")
+    assert code == 0, output
+    assert "End:          the program was told to stop (SIG" in text, text

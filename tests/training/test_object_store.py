@@ -252,7 +252,7 @@ def test_a_history_is_kept_in_the_store_and_waits_while_the_store_is_away(
 ) -> None:
     writer = HistoryWriter("team", "digits", "uid", 0, 1, 1)
     proxy.trouble_next(10**6, Trouble.UNAVAILABLE, part="node-")
-    journal = Journal(url, writer, SecretValues({}), 1, partial(open_target, url, writer.node_folder))
+    journal = Journal(url, writer, SecretValues({}), 1, partial(open_target, url, writer))
     told = ""
     for number in range(100):
         journal.hear(1, f"line {number}\n".encode())

@@ -135,7 +135,11 @@ class _Seen:
     """The times of the first and the last event."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     progress: Mapping[str, Any] = field(default_factory=dict)
+    reached: int = 0
+    """The last attempt."""
     finished: bool = False
+    stopped: str = ""
+    """The signal that told the node to stop; empty if an attempt has begun since."""
     incidents: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=INCIDENTS))
     ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """How each rank ended in the last attempt in which it did."""
@@ -145,9 +149,15 @@ class _Seen:
         time = event.get("time")
         if isinstance(time, str):
             self.first, self.last = self.first or time, max(self.last, time)
+        if isinstance(attempt := event.get("attempt"), int):
+            self.reached = max(self.reached, attempt)
         match event:
             case {"event": "facts"}:
                 self.facts = event
+            case {"event": "begun"}:
+                self.stopped = ""
+            case {"event": "stopping", "signal": str(signal)}:
+                self.stopped = signal
             case {"event": "progress"}:
                 self.progress, self.finished = event, False
             case {"event": "finished"}:
@@ -171,6 +181,7 @@ class _Seen:
             "first": self.first,
             "last": self.last,
             "finished": self.finished,
+            "stopped": self.stopped,
             "facts": self.facts,
             "progress": self.progress,
             "incidents": [*self.incidents],
@@ -234,12 +245,13 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
 
 
 def _end(seen: _Seen) -> str:
-    if not seen.incidents:
-        return "none was recorded: it still runs, was stopped, or was lost with its node"
-    last = seen.incidents[-1]
-    went_on, ended = seen.progress.get("attempt"), last.get("attempt")
-    if isinstance(went_on, int) and isinstance(ended, int) and went_on > ended:
-        return "none was recorded since the last incident"
+    last = seen.incidents[-1] if seen.incidents else {}
+    ended = last.get("attempt")
+    if not last or (isinstance(ended, int) and seen.reached > ended):
+        if seen.stopped:
+            return f"the program was told to stop ({seen.stopped})"
+        since = " since the last incident" if last else ""
+        return f"none was recorded{since}: it still runs, or was lost with its node"
     return "{cause}: {message}".format_map(_Shown(last))
 
 

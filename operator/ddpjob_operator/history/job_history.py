@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
 
 from .places import HistoryPlace
 from .segment_names import EVENTS, LOG, NODE, OBJECT, WRITER, SegmentName, segment_name
@@ -20,6 +21,8 @@ LONGEST_LINE = 1 << 18
 """The longest line that is put together from several records."""
 LATEST = 253402300799.0
 """The last moment that datetime knows, in seconds since the epoch."""
+LARGEST = 10**15
+"""No number in a history is larger."""
 NAMED = 10
 
 
@@ -128,8 +131,8 @@ class JobHistory:
                 time, text = record.get("t"), record.get("x")
                 if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= LATEST:
                     continue
-                if isinstance(record.get("lost"), int):
-                    text = f"[{record['lost']} lines are missing here: they came faster than they could be written]"
+                if _is_count(lost := record.get("lost"), LARGEST):
+                    text = f"[{lost} lines are missing here: they came faster than they could be written]"
                 if not isinstance(text, str):
                     continue
                 text = begun + text.encode(errors="replace").decode()
@@ -154,7 +157,7 @@ class JobHistory:
                 yield record
 
     def _is_ours(self, head: Any, segment: SegmentName) -> bool:
-        if not isinstance(head, dict) or not isinstance(head.get("v"), int):
+        if not isinstance(head, dict) or not _is_count(head.get("v"), LARGEST):
             self._say(f"{segment.path} is left out: it does not begin as a segment does")
         elif head["v"] > VERSION:
             self._say(f"{segment.path} is left out: a newer version of DDPJob has written it")
@@ -223,7 +226,8 @@ def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) 
             if (name or identity.name) != identity.name or (uid or identity.uid) != identity.uid:
                 continue
             ranks = head.get("ranks")
-            return JobHistory(place, folder, identity, ranks if isinstance(ranks, int) else 1)
+            if _is_count(ranks, MAX_PROCS_PER_NODE):
+                return JobHistory(place, folder, identity, ranks)
     raise BadInputError(
         f"{_join(str(place), folder)} holds no history{f' of {name}' if name else ''} that can be read"
     )
@@ -239,6 +243,11 @@ def _began(place: HistoryPlace, folder: str) -> int:
 def _is_name(value: Any) -> bool:
     """Whether it can be an object's name. Otherwise it may lead elsewhere, as a part of a file's name."""
     return isinstance(value, str) and OBJECT.fullmatch(value) is not None
+
+
+def _is_count(value: Any, most: int) -> TypeGuard[int]:
+    """Whether a value from JSON is a whole number from 1 to `most`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 def _join(folder: str, name: str) -> str:

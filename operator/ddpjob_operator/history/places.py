@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.api.spec import STORE_URL, is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -169,6 +169,11 @@ def open_place(address: str) -> HistoryPlace:
     """
     if not is_url(address):
         return DirectoryPlace(Path(address))
+    if not re.fullmatch(STORE_URL, address):  # It is not repeated: it may contain a password.
+        raise PlaceError(
+            "--history must be a directory, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or"
+            " az://CONTAINER/PATH, without user, password or query: credentials come from the environment"
+        )
     try:
         from obstore.store import from_url  # noqa: PLC0415  (needs an extra)
     except ModuleNotFoundError:

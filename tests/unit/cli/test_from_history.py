@@ -21,7 +21,7 @@ INCIDENT = {"attempt": 1, "node": 1, "rank": 2, "cause": "OOMKilled", "message":
 
 def keep(directory: Path, node: int, *content: bytes | Event, attempt: int = 1, incarnation: int = 1) -> None:
     writer = HistoryWriter("team", "digits", "a-uid", node, incarnation, 2)
-    target = DirectoryTarget(directory / writer.node_folder)
+    target = DirectoryTarget(directory, writer)
     journal = Journal(str(directory), writer, SecretValues({}), attempt, lambda: target)
     for item in content:
         if isinstance(item, Event):

@@ -98,7 +98,7 @@ def test_what_a_history_has_is_printed_where_the_pods_are_gone(
 ) -> None:
     monkeypatch.setattr(job_logs, "open_place", lambda _: open_place(str(tmp_path)))
     writer = HistoryWriter("team", "digits", "uid", 0, 1, 1)
-    target = DirectoryTarget(tmp_path / writer.node_folder)
+    target = DirectoryTarget(tmp_path, writer)
     journal = Journal("s3://bucket", writer, SecretValues({}), 1, lambda: target)
     journal.hear(1, b"a line\n")
     journal.attempt = 2

@@ -38,7 +38,7 @@ def begin(tmp_path: Path, uid: str) -> Iterator[Begin]:
         **env: str,
     ) -> Journal:
         writer = HistoryWriter("team", name, uid, node, incarnation, ranks)
-        target = disk or DirectoryTarget(tmp_path / writer.node_folder)
+        target = disk or DirectoryTarget(tmp_path, writer)
         begun.append(Journal(str(tmp_path), writer, SecretValues(env), attempt, lambda: target))
         return begun[-1]
 

@@ -1,18 +1,22 @@
 """What a supervisor writes of a node is read again, whatever happens to the writer, the disk or the files."""
 
 import errno
+import itertools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.recording.event import Event
 from ddpjob_supervisor.history import journal as journals
 from ddpjob_supervisor.history import segments
@@ -22,6 +26,33 @@ from ddpjob_supervisor.history.targets import DirectoryTarget
 from tests.support.waiting import wait_for
 
 from .conftest import LONG_SECONDS, Begin, Read, texts
+
+USER, GROUP = random.randint(20_000, 30_000), random.randint(20_000, 30_000)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that other users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, USER, GROUP)
+        yield Path(name)
+
+
+@pytest.fixture
+def as_user() -> Iterator[Callable[[int], None]]:
+    """Goes on as another user, of the group GROUP."""
+    groups = os.getgroups()
+
+    def become(user: int) -> None:
+        os.seteuid(0)
+        os.setgroups([GROUP])
+        os.setegid(GROUP)
+        os.seteuid(user)
+
+    yield become
+    os.seteuid(0)
+    os.setegid(0)
+    os.setgroups(groups)
 
 
 def say(journal: journals.Journal, *lines: object, stream: int = 1) -> None:
@@ -110,16 +141,55 @@ def test_values_of_secret_variables_are_masked(begin: Begin, read: Read) -> None
     assert [event["of"] for event in history.events(0)] == [[{"it": "x•••"}]]
 
 
+PASSWORD = f"pa55-{random.randint(10**6, 10**9)}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgres://me:{PASSWORD}@db:5432/runs",
+        f"https://{PASSWORD}@git.example.com/code",
+        f"GET /data?x=1&access_token={PASSWORD}&y=2",
+        f"https://bucket.s3.example.com/a?X-Amz-Signature={PASSWORD}#x",
+        f"https://x.blob.example.com/a?sv=1&SIG={PASSWORD}",
+    ],
+)
+def test_secrets_in_addresses_are_masked(begin: Begin, read: Read, address: str) -> None:
+    journal = begin()
+    say(journal, f"reads '{address}' now", "https://example.com/a?page=2&design=big&sigma=1 me@example.com a://b:c d")
+    journal.note(Event("facts", time.time(), 1, 0, {"image": address}))
+    journal.close(LONG_SECONDS)
+    masked = address.replace(f"me:{PASSWORD}", "•••").replace(PASSWORD, "•••")
+    plain = "https://example.com/a?page=2&design=big&sigma=1 me@example.com a://b:c d"
+    assert texts(read()) == [f"reads '{masked}' now", plain]
+    assert [event["image"] for event in read().events(0)] == [masked]
+
+
+def test_a_password_in_the_address_of_a_variable_is_masked_everywhere(begin: Begin, read: Read) -> None:
+    journal = begin(DATABASE=f"postgres://me:{PASSWORD}@db/runs")
+    say(journal, f"the password is {PASSWORD}")
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == ["the password is •••"]
+
+
+@pytest.mark.parametrize("form", ["{}", " postgres://me:{}@db ", " /a?token={} "])
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_secret_is_masked_where_a_long_line_is_divided(begin: Begin, read: Read, ended: bool) -> None:  # noqa: FBT001
+def test_a_secret_is_masked_where_a_long_line_is_divided(
+    begin: Begin,
+    read: Read,
+    form: str,
+    ended: bool,  # noqa: FBT001
+) -> None:
     secret = f"s3cr3t-{random.randint(10**6, 10**9)}"
-    journal = begin(HF_TOKEN=secret)
-    content = b"x" * (16 * 1024 - random.randint(1, 13)) + secret.encode() + b"y" * 100 + b"\n" * ended
-    for at in range(0, len(content), 1000):
-        journal.hear(1, content[at : at + 1000])
+    journal = begin(HF_TOKEN=secret if form == "{}" else "")
+    written = form.format(secret).encode()
+    before = b"x" * (16 * 1024 - random.randint(1, len(written) - 1))
+    content = before + written + b"y" * random.choice([100, 9000]) + b"\n" * ended
+    for start, end in itertools.pairwise([0, *range(16 * 1024 + 1, 10**5, 1000)]):
+        journal.hear(1, content[start:end])
     journal.close(LONG_SECONDS)
     (text,) = texts(read())
-    assert text.strip("xy") == "•••"
+    assert text.strip("xy") == form.replace("me:", "").format("•••")
 
 
 def test_only_the_owner_can_read_what_is_written(begin: Begin, tmp_path: Path) -> None:
@@ -161,6 +231,78 @@ def test_former_processes_of_a_node_are_removed_but_the_first(
     assert texts(read()) == ["pod 0", "pod 5", "pod 6", "pod 7"]
 
 
+def test_of_a_nodes_folders_only_those_are_removed_that_are_certainly_its_own(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "PROCESSES", 3)
+    changes = ({"v": 2}, {"uid": "other"}, {"name": "other"}, {"namespace": "other"}, {"node": 1}, {"incarnation": 7})
+    tidy = journals.Journal._tidy
+    monkeypatch.setattr(journals.Journal, "_tidy", lambda *_: None)
+    for number in range(len(changes) + 5):
+        journal = begin(incarnation=number + 20)
+        say(journal, f"pod {number}")
+        journal.close(LONG_SECONDS)
+    first, *between, newest = sorted(file.parent for file in tmp_path.rglob("log-*"))
+    random.shuffle(between)
+    ours, shared, linked, *others = between
+    for folder, change in zip(others, changes, strict=True):
+        (file,) = folder.iterdir()
+        head, rest = file.read_bytes().split(b"\n", 1)
+        file.write_bytes(json.dumps(json.loads(head) | change).encode() + b"\n" + rest)
+    notes = [folder / "notes.txt" for folder in (shared, ours.with_name("results"))]
+    for file in notes:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (kept,) = linked.iterdir()
+    linked = linked.rename(tmp_path / "elsewhere" / linked.name)
+    (ours.parent / linked.name).symlink_to(linked)
+    monkeypatch.setattr(journals.Journal, "_tidy", tidy)
+    journal = begin(incarnation=90)
+    say(journal, "now")
+    journal.close(LONG_SECONDS)
+    assert not ours.exists()
+    assert all(file.exists() for file in (*notes, linked / kept.name))
+    assert [*shared.iterdir()] == notes[:1]
+    assert all(len([*folder.iterdir()]) == 1 for folder in (first, newest, *others))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.parametrize("mode", [0o777, 0o2775, 0o755])
+def test_users_who_share_a_directory_share_its_upper_folders_but_no_job(
+    place: Path, uid: str, mode: int, as_user: Callable[[int], None]
+) -> None:
+    place.chmod(mode)
+    for user, name, its in ((USER, "digits", uid), (USER + 1, "digits", f"{uid}-2"), (USER + 1, "other", f"{uid}-3")):
+        as_user(user)
+        target = DirectoryTarget(place, segments.HistoryWriter("team", name, its, 0, 1, 1))
+        if mode == 0o755 and user != USER:
+            whose = f"belongs to user {USER}, and this process's user {user} may not make"
+            with pytest.raises(ConfigError, match=whose):
+                target.save("1796009007123-00001-0123abcd", Segment("x", bytearray(b"y")))
+            continue
+        target.save("1796009007123-00001-0123abcd", Segment("x", bytearray(b"y")))
+        folder = place / "team" / name / its
+        assert (folder.stat().st_mode & 0o777, folder.stat().st_uid) == (0o700, user)
+        assert folder.parent.stat().st_mode & 0o7777 == mode | (0o1000 if mode & 0o022 else 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_nothing_is_written_into_a_jobs_folder_of_somebody_else_nor_through_a_link(
+    place: Path, uid: str, as_user: Callable[[int], None]
+) -> None:
+    (place / "team" / "digits" / uid).mkdir(parents=True)
+    os.chown(place / "team" / "digits" / uid, USER + 1, GROUP)
+    (place / "team" / "digits" / uid).chmod(0o777)
+    (place / "linked").symlink_to("team")
+    as_user(USER)
+    segment = Segment("x", bytearray(b"y"))
+    with pytest.raises(ConfigError, match=f"{uid} belongs to user {USER + 1}, not to this process's user {USER}"):
+        DirectoryTarget(place, segments.HistoryWriter("team", "digits", uid, 0, 1, 1)).save("a", segment)
+    with pytest.raises(NotADirectoryError):
+        DirectoryTarget(place, segments.HistoryWriter("linked", "digits", uid, 0, 1, 1)).save("a", segment)
+
+
 def test_a_file_that_is_cut_at_any_byte_is_read_up_to_there(begin: Begin, read: Read, tmp_path: Path) -> None:
     journal, lines = begin(), [f"line {number} é" for number in range(30)]
     say(journal, *lines)
@@ -184,8 +326,7 @@ from ddpjob_supervisor.history.targets import DirectoryTarget
 segments.SEGMENT_BYTES = 4000
 journal.SECONDS = 0.05
 writer = HistoryWriter("team", "digits", sys.argv[2], 0, 1, 1)
-folder = Path(sys.argv[1], writer.node_folder)
-kept = Journal(sys.argv[1], writer, SecretValues({}), 1, lambda: DirectoryTarget(folder))
+kept = Journal(sys.argv[1], writer, SecretValues({}), 1, lambda: DirectoryTarget(Path(sys.argv[1]), writer))
 number = 0
 while True:
     kept.hear(1, f"line {number}\\n".encode())
@@ -216,8 +357,8 @@ def test_a_writer_that_is_killed_loses_only_the_last_moment(tmp_path: Path, uid:
 class Hanging(DirectoryTarget):
     """A disk that can be told to hang, or to fail after some bytes."""
 
-    def __init__(self, node: Path) -> None:
-        super().__init__(node)
+    def __init__(self, place: Path, writer: segments.HistoryWriter) -> None:
+        super().__init__(place, writer)
         self.goes_on = threading.Event()
         self.goes_on.set()
         self.full = False
@@ -225,7 +366,8 @@ class Hanging(DirectoryTarget):
     def save(self, folder: str, segment: Segment) -> None:
         self.goes_on.wait()
         if self.full:
-            torn, path = segment.content[: len(segment.content) - 3], self._node / folder / segment.name
+            torn = segment.content[: len(segment.content) - 3]
+            path = self._place / self._writer.node_folder / folder / segment.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(torn)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -235,7 +377,7 @@ class Hanging(DirectoryTarget):
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uid: str) -> Hanging:
     monkeypatch.setattr(journals, "SECONDS", 0.01)
-    return Hanging(tmp_path / "team" / "digits" / uid / "node-00000")
+    return Hanging(tmp_path, segments.HistoryWriter("team", "digits", uid, 0, 1, 1))
 
 
 def test_a_disk_that_hangs_keeps_nobody_waiting_and_what_is_lost_is_counted(
@@ -257,7 +399,31 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_and_what_is_lost_is_counted(
     numbers = [int(text) for text in kept if text.isdecimal()]
     assert numbers == [*range(len(numbers))]
     assert len(numbers) + sum(lost) == 1000
-    assert lost
+    assert len(lost) == 1
+
+
+def test_lines_that_are_lost_while_a_disk_is_full_are_counted_together_and_in_their_place(
+    begin: Begin, read: Read, disk: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "WAITING_BYTES", 5000)
+    monkeypatch.setattr(journals, "SHARE", 0)
+    disk.full = True
+    journal, rounds = begin(disk=disk), random.randint(3, 6)
+    tried = []
+    monkeypatch.setattr(journal, "_warn", tried.append)
+    for number in range(rounds):
+        say(journal, *range(number * 100, number * 100 + 100))
+        say(journal, *range(number * 100, number * 100 + 100))
+        before = len(tried)
+        wait_for("another try", lambda before=before: len(tried) > before + 1, 10)
+    disk.full = False
+    wait_for("all is saved", lambda: journal._waiting == 0, 10)
+    say(journal, "after")
+    journal.close(LONG_SECONDS)
+    *numbers, missing, after = texts(read())
+    assert after == "after"
+    assert missing.startswith(f"[{rounds * 200 - len(numbers)} lines are missing here")
+    assert all(text.isdecimal() for text in numbers)
 
 
 def test_short_lines_count_with_what_their_records_take(

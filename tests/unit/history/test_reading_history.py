@@ -22,7 +22,8 @@ def written(begin: Begin, *lines: str, **where: object) -> Path:
     journal = begin(**where)
     journal.hear(1, "".join(f"{line}\n" for line in lines).encode())
     journal.close(LONG_SECONDS)
-    folder = Path(journal._make()._node, journal._folder)  # type: ignore[attr-defined]
+    target = journal._make()
+    folder = target._place / target._writer.node_folder / journal._folder  # type: ignore[attr-defined]
     (file,) = folder.glob("log-*")
     return file
 
@@ -77,6 +78,31 @@ def test_a_segment_that_is_not_ours_is_left_out_and_said(
     history = read()
     assert texts(history) == ["ours"]
     assert [said for said in history.problems if problem in said]
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 65, 10**30, True, "2", None, 1.5])
+def test_a_forged_number_of_ranks_is_not_believed(begin: Begin, read: Read, ranks: object) -> None:
+    file = written(begin, "forged")
+    head, rest = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(json.dumps(json.loads(head) | {"ranks": ranks}).encode() + b"\n" + rest)
+    with pytest.raises(BadInputError, match="holds no history of digits that can be read"):
+        read()
+    written(begin, "ours", ranks=2, incarnation=2)
+    assert read().ranks == 2
+
+
+@pytest.mark.parametrize("lost", [True, 0, -1, 10**30, "7", None])
+def test_a_forged_number_of_missing_lines_is_left_out(begin: Begin, read: Read, lost: object) -> None:
+    file = written(begin, "ours")
+    file.write_bytes(file.read_bytes() + json.dumps({"t": 1, "lost": lost}).encode() + b"\n")
+    assert texts(read()) == ["ours"]
+
+
+@pytest.mark.parametrize("url", ["s3://me:pa55word@bucket/x", "s3://bucket/x?token=pa55word", "https://pa55word@x/y"])
+def test_credentials_in_an_address_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(BadInputError, match="without user, password or query") as error:
+        open_place(url)
+    assert "pa55word" not in str(error.value)
 
 
 def test_names_that_are_none_are_not_read(begin: Begin, read: Read) -> None:
@@ -236,7 +262,7 @@ def test_an_object_store_has_the_same_files(uid: str, monkeypatch: pytest.Monkey
     store = MemoryStore()
     monkeypatch.setattr(store_target, "opened", lambda _: store)
     writer = HistoryWriter("team", "digits", uid, 0, 1, 1)
-    target = store_target.StoreTarget("s3://bucket/history/", writer.node_folder)
+    target = store_target.StoreTarget("s3://bucket/history/", writer)
     folder, series = writer.folder(1e9, "0123abcd"), Series("log", writer, 1 << 20)
     for number in range(3):
         series.add(1, 1.0, {"t": 1, "x": f"line {number}"})
@@ -245,10 +271,13 @@ def test_an_object_store_has_the_same_files(uid: str, monkeypatch: pytest.Monkey
     assert texts(history) == ["line 0", "line 1", "line 2"]
     assert target.folders() == [folder]
     target.remove(folder, series.unsaved[0].name)
-    target.save(folder, Segment("x", bytearray(b"y")))
+    target.save(folder, series.unsaved[0])
     target.remove_folder(folder)
     target.remove_folder(folder)
     assert target.folders() == []
+    target.save(folder, Segment(series.unsaved[0].name, bytearray(b"something else")))
+    target.remove_folder(folder)
+    assert target.folders() == [folder]
 
 
 def test_the_supervisor_masks_by_the_names_that_are_secret_to_the_operator() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +34,7 @@ class NodeHistory:
 
     def __init__(self, journal: Journal | None = None, printed: tee.Tee | None = None) -> None:
         self._journal, self._printed = journal, printed
+        self._last_words = b""
 
     def begin(self, attempt: int) -> None:
         """An attempt begins."""
@@ -49,16 +51,17 @@ class NodeHistory:
         if self._journal is not None:
             self._journal.note(event, hurry=hurry)
 
-    def explain(self, line: str) -> None:
-        """Takes the line by which this process will explain its end, when its output is no longer heard."""
-        if self._journal is not None:
-            self._journal.hear(0, f"{line}\n".encode())
+    def explain(self, lines: str) -> None:
+        """Takes the lines by which this process will explain its end, when its output is no longer heard."""
+        self._last_words = f"{lines}\n".encode(errors="backslashreplace")
 
     def close(self) -> None:
         """Saves the rest."""
         if self._printed is not None:
             self._printed.close(LEFT_SECONDS)
         if self._journal is not None:
+            if self._last_words:
+                self._journal.hear(0, self._last_words)
             self._journal.close(CLOSING_SECONDS)
 
 
@@ -74,6 +77,10 @@ def recorded(env: Mapping[str, str]) -> Iterator[NodeHistory]:
     except TrainerError as error:
         history.explain(f"error: {error}")  # The caller prints it.
         raise
+    except BaseException as error:  # A bug, or Ctrl-C before a signal's handler is there. Python prints it.
+        if not isinstance(error, SystemExit):
+            history.explain(traceback.format_exc().rstrip())
+        raise
     finally:
         history.close()
 
@@ -85,7 +92,7 @@ def _opened(env: Mapping[str, str]) -> NodeHistory:
     try:
         writer = _writer(env)
         attempt = counting_from(0, env.get(Env.ATTEMPT, "1"), Env.ATTEMPT)
-        target = partial(open_target, address, writer.node_folder)
+        target = partial(open_target, address, writer)
         journal = Journal(address, writer, SecretValues(env), attempt, target)
         return NodeHistory(journal, tee.Tee(journal.hear) if tee.is_wanted() else None)
     except (ConfigError, OSError) as error:

@@ -15,7 +15,7 @@ from ddpjob_rank.recording.json_lines import fields_of
 
 from .printed_lines import PrintedLines
 from .secret_values import SecretValues
-from .segments import HistoryWriter, Series
+from .segments import FOLDER, HistoryWriter, Series
 from .targets import ERRORS, Target
 
 LOG, EVENTS = "log", "events"
@@ -39,6 +39,10 @@ BEGINS = re.compile(r"attempt ([0-9]{1,9}) begins(?: in place: .*)?")
 """The line that the supervisor prints before an attempt. A program may print it too."""
 
 
+Item = tuple[float, int, bytes] | tuple[float, int] | Event
+"""What was printed, with its time and its stream; a number of lines that are lost; or an event."""
+
+
 class Journal:
     """The history that one process writes. Its methods never wait, except `close`."""
 
@@ -54,9 +58,9 @@ class Journal:
         self._streams: dict[int, PrintedLines] = {}
         self._logged = attempt
         """The attempt of the last line of the log."""
-        self._queue: deque[tuple[float, int, bytes] | Event] = deque()
+        self._queue: deque[Item] = deque()
         self._waiting = self._lost = 0
-        """Bytes that are not saved yet, and lines that are lost since the last save."""
+        """Bytes that are not saved yet, and lines that are lost since the last one that was taken."""
         self._hurried = self._closing = self._warned = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
@@ -68,8 +72,9 @@ class Journal:
             if self._waiting > WAITING_BYTES:
                 self._lost += max(1, chunk.count(b"\n"))
                 return
-            self._waiting += _size(chunk)
+            self._note_lost()
             self._queue.append((time.time(), stream, chunk))
+            self._waiting += _size(self._queue[-1])
             if len(self._queue) == 1:  # Otherwise the thread knows, and would wake up at each line.
                 self._changed.notify()
 
@@ -82,9 +87,16 @@ class Journal:
             if hurry or len(self._queue) == 1:
                 self._changed.notify()
 
+    def _note_lost(self) -> None:
+        """Puts the number of lines that are lost into their place among the others."""
+        if self._lost:
+            self._queue.append((time.time(), self._lost))
+            self._lost = 0
+
     def close(self, seconds: float) -> None:
         """Saves the rest, and waits for that at most so many seconds."""
         with self._changed:
+            self._note_lost()
             self._closing = True
             self._changed.notify()
         self._thread.join(seconds)
@@ -95,8 +107,8 @@ class Journal:
         target: Target | None = None
         pause = 0.0
         while True:
-            items, lost, closing = self._next(pause)
-            self._take(items, lost, closing=closing)
+            items, closing = self._next(pause)
+            self._take(items, closing=closing)
             surplus = [name for series in self._series for name in series.surplus()]  # Even if nothing can be saved.
             began = time.monotonic()
             try:
@@ -113,15 +125,15 @@ class Journal:
             if closing:
                 return
 
-    def _next(self, pause: float) -> tuple[list[tuple[float, int, bytes] | Event], int, bool]:
+    def _next(self, pause: float) -> tuple[list[Item], bool]:
         """Waits for something to save, and until the pause is over, unless it is urgent."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._unsaved or self._urgent)
             self._changed.wait_for(lambda: self._urgent, pause)
-            items, lost = [*self._queue], self._lost
+            items = [*self._queue]
             self._queue.clear()
-            self._lost, self._hurried = 0, False
-            return items, lost, self._closing
+            self._hurried = False
+            return items, self._closing
 
     @property
     def _urgent(self) -> bool:
@@ -131,22 +143,21 @@ class Journal:
     def _unsaved(self) -> bool:
         return any(series.unsaved for series in self._series)
 
-    def _take(self, items: list[tuple[float, int, bytes] | Event], lost: int, *, closing: bool) -> None:
+    def _take(self, items: list[Item], *, closing: bool) -> None:
         log, events = self._series
         for item in items:
-            if isinstance(item, Event):
-                events.add(item.attempt, item.time, self._secret.masked(fields_of(item)))
-                continue
-            moment, stream, chunk = item
-            for line in self._streams.setdefault(stream, PrintedLines(self._secret)).feed(chunk):
-                self._add(log, moment, *line)
-        now = time.time()
+            match item:
+                case Event():
+                    events.add(item.attempt, item.time, self._secret.masked(fields_of(item)))
+                case moment, lost:
+                    log.add(self._logged, moment, {"t": round(moment, 3), "lost": lost})
+                case moment, stream, chunk:
+                    for line in self._streams.setdefault(stream, PrintedLines(self._secret)).feed(chunk):
+                        self._add(log, moment, *line)
         if closing:
             for lines in self._streams.values():
                 for line in lines.finish():
-                    self._add(log, now, *line)
-        if lost:
-            log.add(self._logged, now, {"t": round(now, 3), "lost": lost})
+                    self._add(log, time.time(), *line)
 
     def _add(self, log: Series, moment: float, text: str, continues: bool) -> None:  # noqa: FBT001
         if (begins := BEGINS.fullmatch(text)) and self._logged < int(begins[1]) <= self.attempt:
@@ -163,13 +174,13 @@ class Journal:
                 target.save(self._folder, series.unsaved[0])
                 del series.unsaved[0]
         with self._changed:
-            heard = (item for item in self._queue if not isinstance(item, Event))
-            self._waiting = sum(_size(chunk) for _, _, chunk in heard)
+            self._waiting = sum(map(_size, self._queue))
 
     def _tidy(self, target: Target) -> None:
         """Removes the folders of former processes of this node, except the first and the newest."""
         with contextlib.suppress(*ERRORS):  # A folder that does not exist yet has nothing to remove.
-            for folder in target.folders()[1 : 2 - PROCESSES]:  # This process will have one, too.
+            former = [folder for folder in target.folders() if FOLDER.fullmatch(folder)]
+            for folder in former[1 : 2 - PROCESSES]:  # This process will have one, too.
                 target.remove_folder(folder)
 
     def _warn(self, error: Exception) -> None:
@@ -182,6 +193,9 @@ class Journal:
             )
 
 
-def _size(chunk: bytes) -> int:
-    """Memory that a chunk takes before it is saved."""
-    return ITEM_BYTES + len(chunk) + LINE_BYTES * chunk.count(b"\n")
+def _size(item: Item) -> int:
+    """Memory that something printed takes before it is saved."""
+    match item:
+        case _, _, chunk:
+            return ITEM_BYTES + len(chunk) + LINE_BYTES * chunk.count(b"\n")
+    return 0

@@ -9,8 +9,8 @@ each further line is a record. Each process writes a folder of its own.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpjob_rank.errors import ConfigError
@@ -18,10 +18,15 @@ from ddpjob_rank.errors import ConfigError
 VERSION = 1
 SEGMENT_BYTES = 256 * 1024
 """How large a segment may grow. In an object store, a segment that grows is written again as a whole."""
+HEAD_BYTES = 4096
+"""No first line of a segment is longer."""
 LONGEST_LINE = 16 * 1024
 """The longest text of a record in characters. A longer line of the log is divided among several records."""
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Matches the names and uids of Kubernetes' objects, which become names of folders."""
+FOLDER = re.compile(r"\d{13,15}-(\d{5,9})-[0-9a-f]{8}", re.ASCII)
+"""Matches the names of processes' folders."""
+SEGMENT = re.compile(r"(?:log|events)-\d{6,9}-(\d{5,9})-\d{13,15}\.jsonl", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,18 @@ class HistoryWriter:
         return {"v": VERSION, **known, "node": self.node, "incarnation": self.incarnation, "ranks": self.ranks} | {
             "attempt": attempt
         }
+
+    def has_written(self, folder: str, name: str, start: Callable[[], bytes]) -> bool:
+        """Whether a file is certainly a segment of this node. `start` reads its first HEAD_BYTES."""
+        process, segment = FOLDER.fullmatch(folder), SEGMENT.fullmatch(name)
+        if process is None or segment is None:
+            return False
+        former = replace(self, incarnation=int(process[1]))
+        try:
+            head = json.loads(start().split(b"\n", 1)[0])
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(head, dict) and head | {"ranks": self.ranks} == former.head(int(segment[1]))
 
 
 @dataclass(slots=True)

@@ -1,23 +1,24 @@
 """Writes a history to an object store. There is no append: a segment that grows is written again, as a whole."""
 
 import contextlib
+from functools import partial
 
 import obstore
 from ddpjob.checkpoint.store_client import asking, opened
 
-from .segments import Segment
+from .segments import HEAD_BYTES, HistoryWriter, Segment
 
 
 class StoreTarget:
     """A folder of an object store."""
 
-    def __init__(self, url: str, node: str) -> None:
+    def __init__(self, url: str, writer: HistoryWriter) -> None:
         """Sends no request yet.
 
         Raises:
             ConfigError: The store cannot be used.
         """
-        self._url, self._node = url.rstrip("/"), node
+        self._url, self._writer, self._node = url.rstrip("/"), writer, writer.node_folder
         self._store = opened(url)
 
     def save(self, folder: str, segment: Segment) -> None:
@@ -41,8 +42,13 @@ class StoreTarget:
         """As `Target.remove_folder`."""
         with self._asking("listed"):
             found = obstore.list_with_delimiter(self._store, f"{self._node}/{folder}")
-        for item in found["objects"]:
-            self._delete(item["path"])
+        for path in [item["path"] for item in found["objects"]]:
+            if self._writer.has_written(folder, path.rpartition("/")[2], partial(self._start, path)):
+                self._delete(path)
+
+    def _start(self, path: str) -> bytes:
+        with self._asking("read"):
+            return bytes(obstore.get_range(self._store, path, start=0, end=HEAD_BYTES))
 
     def _delete(self, key: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._asking("deleted", FileNotFoundError):

@@ -1,7 +1,10 @@
 """Where a history is written: a directory, or an object store. Only the history's own thread waits for them."""
 
+import contextlib
 import os
-import shutil
+import stat
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -9,10 +12,15 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine.storage import checked_address
 from ddpjob_rank.manifests.unusable import UnavailableError
 
-from .segments import Segment
+from .segments import HEAD_BYTES, HistoryWriter, Segment
 
 ERRORS = (OSError, ConfigError, UnavailableError)
 """The errors of a target. All may pass: a disk may get room, a server may come back, an administrator may help."""
+
+
+SHARED = 2
+"""The folders of the namespace and of the name are those of several jobs, and maybe of several users."""
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Target(Protocol):
@@ -35,7 +43,7 @@ class Target(Protocol):
         ...
 
     def folders(self) -> list[str]:
-        """The folders of the node's processes, the oldest first.
+        """The names of the folders in the node's folder, sorted.
 
         Raises:
             ERRORS: They cannot be listed now.
@@ -43,27 +51,32 @@ class Target(Protocol):
         ...
 
     def remove_folder(self, folder: str) -> None:
-        """Removes a folder and its segments.
+        """Removes the segments of a former process, and its folder if nothing else is in it.
+
+        A file is removed only if its name and its first line both say that it is a segment of this process.
 
         Raises:
-            ERRORS: It cannot be removed now.
+            ERRORS: They cannot be removed now.
         """
         ...
 
 
 class DirectoryTarget:
-    """A folder of a directory. Only its owner can read what is written: programs may print secrets."""
+    """A folder of a directory. Only its owner can read what is written: programs may print secrets.
 
-    def __init__(self, node: Path) -> None:
-        self._node = node
-        self._open: tuple[Path, int] | None = None
-        """The file to which the last segment was saved, and its descriptor."""
+    Several users may share the directory. Below it, links are not followed, because somebody else may have made them.
+    """
+
+    def __init__(self, place: Path, writer: HistoryWriter) -> None:
+        self._place, self._writer = place, writer
+        self._open: tuple[str, str, int] | None = None
+        """The folder and the name of the file to which the last segment was saved, and its descriptor."""
 
     def save(self, folder: str, segment: Segment) -> None:
         """As `Target.save`."""
         end = segment.saved
         try:
-            descriptor = self._descriptor(self._node / folder / segment.name)
+            descriptor = self._descriptor(folder, segment.name)
             while end < len(segment.content):
                 # At a position, so that a repeated call overwrites what an interrupted one has left.
                 end += os.pwrite(descriptor, segment.content[end:], end)
@@ -75,42 +88,109 @@ class DirectoryTarget:
 
     def remove(self, folder: str, name: str) -> None:
         """As `Target.remove`."""
-        (self._node / folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), self._entered(folder) as descriptor:
+            os.unlink(name, dir_fd=descriptor)
 
     def folders(self) -> list[str]:
         """As `Target.folders`."""
-        with os.scandir(self._node) as entries:
+        with self._entered() as descriptor, os.scandir(descriptor) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def remove_folder(self, folder: str) -> None:
         """As `Target.remove_folder`."""
-        shutil.rmtree(self._node / folder)
+        with self._entered(folder) as descriptor:
+            with os.scandir(descriptor) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            for name in names:
+                if self._writer.has_written(folder, name, partial(_start, name, descriptor)):
+                    os.unlink(name, dir_fd=descriptor)
+        with self._entered() as descriptor, contextlib.suppress(OSError):  # There is something else in it.
+            os.rmdir(folder, dir_fd=descriptor)
 
-    def _descriptor(self, path: Path) -> int:
-        if self._open is None or self._open[0] != path:
+    @contextlib.contextmanager
+    def _entered(self, *folders: str, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder in the node's folder. With `make`, folders that do not exist are made."""
+        if make:
+            self._place.mkdir(parents=True, exist_ok=True)
+        path, owners = self._place, {os.geteuid(), 0}
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            owners.add(os.fstat(descriptor).st_uid)
+            for depth, name in enumerate((*self._writer.node_folder.split("/"), *folders)):
+                path /= name
+                made = make and _make(path, descriptor)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+                outer, descriptor = descriptor, inner
+                if made and depth < SHARED:
+                    _share(descriptor, outer)
+                os.close(outer)
+                owner = os.fstat(descriptor).st_uid
+                if depth >= SHARED and owner not in owners:
+                    raise ConfigError(f"{path} belongs to user {owner}, not to this process's user {os.geteuid()}")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _descriptor(self, folder: str, name: str) -> int:
+        if self._open is None or self._open[:2] != (folder, name):
             self._close()
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._open = path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        return self._open[1]
+            with self._entered(folder, make=True) as descriptor:
+                file = os.open(
+                    name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor
+                )
+            self._open = folder, name, file
+        return self._open[2]
 
     def _close(self) -> None:
         if self._open is not None:
-            _, descriptor = self._open
+            *_, descriptor = self._open
             self._open = None
             os.close(descriptor)
 
 
-def open_target(address: str, node: str) -> Target:
-    """Opens the folder `node` of the directory or the object store that an address names.
+def _make(path: Path, parent: int) -> bool:
+    """Makes a folder, and returns whether it did not exist.
+
+    Raises:
+        ConfigError: The parent is somebody else's, who alone may make folders there.
+    """
+    try:
+        os.mkdir(path.name, 0o700, dir_fd=parent)
+    except FileExistsError:
+        return False
+    except PermissionError as error:
+        owner = os.fstat(parent).st_uid
+        raise ConfigError(
+            f"{path.parent} belongs to user {owner}, and this process's user {os.geteuid()} may not make {path.name}"
+            " in it"
+        ) from error
+    return True
+
+
+def _share(folder: int, parent: int) -> None:
+    """Lets whoever can make folders in a folder's parent do so in the folder, too."""
+    mode = stat.S_IMODE(os.fstat(parent).st_mode)
+    with contextlib.suppress(OSError):  # Some file systems have no modes.
+        # Sticky: others cannot remove or rename what is not theirs.
+        os.fchmod(folder, mode | (stat.S_ISVTX if mode & OTHERS_WRITE else 0))
+
+
+def _start(name: str, folder: int) -> bytes:
+    with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def open_target(address: str, writer: HistoryWriter) -> Target:
+    """Opens the folder of a writer's node in the directory or the object store that an address names.
 
     Raises:
         ConfigError: The address is wrong, or a package for object stores is missing.
     """
     place = checked_address(address)
     if isinstance(place, Path):
-        return DirectoryTarget(place / node)
+        return DirectoryTarget(place, writer)
     try:
         from .store_target import StoreTarget  # noqa: PLC0415  (needs an extra)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{place}: an object store needs another package: pip install 'ddpjob[store]'") from error
-    return StoreTarget(place, node)
+    return StoreTarget(place, writer)
