@@ -49,6 +49,7 @@ def test_a_run_that_was_removed_can_still_be_read(here: Here) -> None:
     for line in (f"Uid:          {uid}", "End:          the program finished", "Progress:     step 5 of 5"):
         assert line in text
     assert "rank 1 on node 1: Application: no third step" in text
+    assert "   Succeeded   " in here.says("ls", "--history", "history")[1]
     code, text = here.says("report", "--history", "history", "--output", "page.html")
     assert code == 0, text
     assert "rank 1: Application" in (here.directory / "page.html").read_text()
@@ -74,4 +75,5 @@ def test_a_run_that_was_stopped_with_ctrl_c_says_so(here: Here) -> None:
     output, _ = run.communicate(timeout=patience(60))
     code, text = here.says("status", "--history", "history")
     assert code == 0, output
+    assert "   Stopped   " in here.says("ls", "--history", "history")[1]
     assert "End:          the program was told to stop (SIG" in text, text

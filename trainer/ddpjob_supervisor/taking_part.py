@@ -103,6 +103,7 @@ async def take_part(
         if service is None:
             return await follower.follow(port)
         code = await _lead(settings, service, follower, port)
+        history.end(code, stopped=follower.told_to_stop)
         status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
             write_final_status(status.document(), report_path(env))

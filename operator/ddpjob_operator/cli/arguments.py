@@ -404,6 +404,16 @@ def _seconds(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _age(text: str) -> float:
+    return float(text[:-1]) * 86400 if re.fullmatch(r"[0-9]{1,5}d", text) else float(_seconds(text))
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of jobs, such as 10")
+    return int(text)
+
+
 def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name",
@@ -419,6 +429,13 @@ def _report(command: argparse.ArgumentParser) -> None:
 
 
 def _ls(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "List the runs of this user on this machine or, with --history, the jobs of which something is kept in a"
+        " directory or at a URL."
+    )
+    command.add_argument(
+        "name", nargs="?", type=_given, metavar="NAME", help="with --history: only the jobs of this name"
+    )
     command.add_argument(
         "-o",
         "--output",
@@ -432,7 +449,30 @@ def _ls(command: argparse.ArgumentParser) -> None:
         metavar="STATE",
         help="list only the runs in this state, such as Running (can be repeated)",
     )
+    _history(command, "list the jobs of which something is kept in this directory, or at this URL")
     _machine(command)
+
+
+def _prune(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Remove what is kept of old jobs in a directory or an object store. Only jobs that have succeeded or failed"
+        " are removed, once nothing was written for a day or, after a failure, a week. Whatever else is there stays."
+    )
+    command.add_argument("name", nargs="?", type=_given, metavar="NAME", help="only jobs of this name (default: all)")
+    command.add_argument(
+        "--history", type=_given, required=True, metavar="DIR|URL", help="the directory or the URL of the histories"
+    )
+    command.add_argument("--keep", type=_count, metavar="N", help="remove all jobs of a name but the newest N")
+    command.add_argument(
+        "--older-than",
+        type=_age,
+        metavar="DURATION",
+        help="remove jobs to which nothing was written for so long, such as 30d or 12h",
+    )
+    command.add_argument(
+        "--max-size", type=_given, metavar="SIZE", help="remove the oldest jobs until the rest takes at most so much"
+    )
+    command.add_argument("--dry-run", action="store_true", help="remove nothing, and print what would be removed")
 
 
 def _stop(command: argparse.ArgumentParser) -> None:
@@ -483,18 +523,20 @@ def _version(command: argparse.ArgumentParser) -> None:
     _cluster(command)
 
 
-def _history(command: argparse.ArgumentParser) -> None:
+def _history(command: argparse.ArgumentParser, meaning: str | None = None) -> None:
     """Adds the flags of commands that can also read what is kept of a job whose pods are gone."""
     flags = command.add_argument_group("history")
-    flags.add_argument(
-        "--history",
-        type=_given,
-        metavar="DIR|URL",
-        help="read what was kept of the job in this directory, or at this URL; neither pods nor a cluster are needed",
+    of_a_job = (
+        "read what was kept of the job in this directory, or at this URL; neither pods nor a cluster are needed"
     )
-    flags.add_argument(
-        "--uid", type=_given, metavar="UID", help="with --history: the job with this uid, if several have this name"
-    )
+    flags.add_argument("--history", type=_given, metavar="DIR|URL", help=meaning or of_a_job)
+    if meaning is None:
+        flags.add_argument(
+            "--uid",
+            type=_given,
+            metavar="UID",
+            help="with --history: of several jobs of this name, the one whose uid begins with this",
+        )
 
 
 def _either(command: argparse.ArgumentParser) -> None:
@@ -531,6 +573,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("write a report of a run as one HTML page", _report),
     "export": ("write the weights of a checkpoint into a safetensors file", _export),
     "ls": ("list the runs on this machine", _ls),
+    "prune": ("remove what is kept of old jobs whose pods are gone", _prune),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),
     "suspend": ("let a job on a cluster save and stop, without deleting it", _change),

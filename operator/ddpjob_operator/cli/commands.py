@@ -23,6 +23,7 @@ from .logs import logs, which_of
 from .ls import ls
 from .main import BAD_INPUT
 from .phrases import INTERRUPTED, Rest, about_a_file
+from .prune import prune
 from .remove import remove
 from .report import report
 from .run import run
@@ -40,7 +41,7 @@ FAILED = 1
 """Exit code if a command failed for one or more of its names. As in kubectl, the other names are still processed."""
 
 
-HERE_ALONE = frozenset({"run", "init", "validate", "report", "export", "ls", "stop", "rm", "completion"})
+HERE_ALONE = frozenset({"run", "init", "validate", "report", "export", "ls", "prune", "stop", "rm", "completion"})
 """Commands that only work on this machine."""
 
 
@@ -104,8 +105,12 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
     _check_working_directory()
     if arguments.command == "version":
         return version(arguments)
-    if arguments.command in COMMANDS and arguments.history is not None:
+    if getattr(arguments, "history", None) is not None and arguments.command in (*COMMANDS, "ls"):
         return from_history(arguments)
+    if arguments.command == "ls" and arguments.name is not None:
+        raise BadInputError(
+            f"ls {arguments.name}: a name goes with --history; ddpjob status {arguments.name} shows a run"
+        )
     if getattr(arguments, "uid", None) is not None:
         raise BadInputError("--uid chooses among jobs of one name in a history; use it with --history")
     if _is_for_cluster(arguments):
@@ -143,6 +148,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "status": _status,
     "export": lambda arguments, _: export(arguments),
     "ls": lambda arguments, runs: ls(runs, arguments.output, arguments.state),
+    "prune": lambda arguments, _: prune(arguments),
     "stop": lambda arguments, runs: stop(runs, arguments.name),
     "rm": lambda arguments, runs: remove(runs, arguments.name),
     "delete": lambda arguments, runs: remove(runs, arguments.name),

@@ -1,4 +1,4 @@
-"""`ddpjob logs`, `status` and `report` with --history: what is kept of a job when its pods or the job are gone.
+"""`ddpjob logs`, `status`, `report` and `ls` with --history: what is kept of a job when its pods or the job are gone.
 
 Neither a cluster nor a run directory is needed.
 """
@@ -15,9 +15,10 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import enumerated
-from ddpjob_operator.history import JobHistory, find_history, open_place
+from ddpjob_operator.history import JobHistory, ManyJobsError, find_history, open_place
 from ddpjob_operator.text import one_line, visible
 
+from .kept_jobs import list_jobs
 from .logs import Which, which_of
 from .phrases import age, span_of_attempts, world, writer
 from .report import write_page
@@ -26,13 +27,15 @@ from .screen import Screen
 
 ELSEWHERE = (
     *("local", "run_dir", "cluster", "context", "kubeconfig", "all_namespaces"),
-    *("follow", "watch", "stacks"),
+    *("follow", "watch", "stacks", "state"),
 )
 """Arguments that concern what is running, or another place."""
 INCIDENTS = 16
 """How many incidents are shown: the last ones."""
 RANKS = 8
 """How many failed ranks are named."""
+OTHERS = 5
+"""How many other jobs of the same name are listed."""
 FEW = 4
 NODES = 64
 """In a larger job, only the events of node 0 are read, which has the incidents of all."""
@@ -54,14 +57,31 @@ def call(arguments: argparse.Namespace) -> int:
             raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
     space, _, name = (arguments.name or "").rpartition("/")
     namespace = getattr(arguments, "namespace", None) or space or None
-    history = find_history(open_place(arguments.history), namespace, name or None, arguments.uid)
+    place = open_place(arguments.history)
+    if arguments.command == "ls":
+        return list_jobs(place, namespace, name or None, arguments.output)
+    try:
+        history = find_history(place, namespace, name or None, arguments.uid)
+    except ManyJobsError:
+        if arguments.command != "status" or arguments.name:
+            raise
+        return list_jobs(place, namespace, None, arguments.output)
     if history.others and arguments.uid is None:
-        _say(f"this is the newest of {history.others + 1} jobs named {history.identity.name}; others by --uid")
+        _tell_others(history)
     try:
         return COMMANDS[arguments.command](history, arguments)
     finally:
         for problem in history.problems:
             _say(problem)
+
+
+def _tell_others(history: JobHistory) -> None:
+    name, others = history.identity.name, history.others
+    _say(f"this is the newest of {len(others) + 1} jobs named {name}. Choose another one with --uid:")
+    for job in others[:OTHERS]:
+        _say(f"  --uid {job.uid}  began {job.moment if job.began else 'at an unknown time'}  {job.result}".rstrip())
+    if len(others) > OTHERS:
+        _say(f"  and {len(others) - OTHERS} more, which ddpjob ls {name} --history {history.place} lists")
 
 
 def _logs(history: JobHistory, arguments: argparse.Namespace) -> int:
@@ -287,3 +307,4 @@ def _say(text: str) -> None:
 
 
 COMMANDS = {"logs": _logs, "status": _status, "report": _report}
+"""What the commands do with the history of one job."""

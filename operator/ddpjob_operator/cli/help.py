@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 
 PLACES = {
-    "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm"),
+    "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm", "prune"),
     "on a cluster": ("submit", "suspend", "resume", "scale"),
     "on this machine and on a cluster": ("status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
@@ -24,6 +24,7 @@ EXAMPLES = {
         "checkpoints/step-00000120 -o average.safetensors --thing ema",
     ),
     "ls": ("", "--state Running -o wide"),
+    "prune": ("--history s3://bucket/history --keep 10", "team/train --history history --older-than 30d --dry-run"),
     "stop": ("train", "train train-2"),
     "rm": ("train", "train train-2"),
     "suspend": ("train", "train --namespace team"),

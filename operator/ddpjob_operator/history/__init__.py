@@ -3,7 +3,25 @@
 Whoever can write there may have written anything, so all that is read is bounded, and is only shown. Imports api.
 """
 
-from .job_history import JobHistory, JobIdentity, LogLine, find_history
+from .job_history import JobHistory, JobIdentity, LogLine, ManyJobsError, find_history, is_of_one_job
+from .job_index import MOST_JOBS, KeptJob, kept_jobs, namespaces_of
 from .places import HistoryPlace, PlaceError, open_place
+from .pruning import Retention, Stock
 
-__all__ = ["HistoryPlace", "JobHistory", "JobIdentity", "LogLine", "PlaceError", "find_history", "open_place"]
+__all__ = [
+    "MOST_JOBS",
+    "HistoryPlace",
+    "JobHistory",
+    "JobIdentity",
+    "KeptJob",
+    "LogLine",
+    "ManyJobsError",
+    "PlaceError",
+    "Retention",
+    "Stock",
+    "find_history",
+    "is_of_one_job",
+    "kept_jobs",
+    "namespaces_of",
+    "open_place",
+]

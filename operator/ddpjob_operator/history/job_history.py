@@ -2,15 +2,17 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypeGuard
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
 
-from .places import HistoryPlace
+from .job_index import MOST_JOBS, KeptJob, kept_jobs, namespaces_of
+from .places import HistoryPlace, PlaceError
 from .segment_names import EVENTS, LOG, NODE, OBJECT, WRITER, SegmentName, segment_name
 
 VERSION = 1
@@ -60,8 +62,8 @@ class JobHistory:
     identity: JobIdentity
     ranks: int = 1
     """The number of processes of each node."""
-    others: int = 0
-    """How many other jobs of the same name are there."""
+    others: tuple[KeptJob, ...] = ()
+    """The other jobs of the same name, the newest first."""
     problems: dict[str, None] = field(default_factory=dict)
     """Sentences, in the order in which they were found, each once."""
     _segments: dict[int, list[SegmentName]] = field(default_factory=dict)
@@ -172,41 +174,72 @@ class JobHistory:
             self.problems[problem] = None
 
 
+class ManyJobsError(BadInputError):
+    """The name of a job is needed, because a place has several."""
+
+
+def is_of_one_job(place: HistoryPlace) -> bool:
+    """Whether a place is itself the folder of a job."""
+    return any(NODE.fullmatch(folder) for folder in place.folders(""))
+
+
 def find_history(place: HistoryPlace, namespace: str | None, name: str | None, uid: str | None) -> JobHistory:
     """The history of a job. Of several jobs of one name it is the newest one's, unless `uid` is given.
 
-    `place` may also be the folder of one job.
+    `place` may also be the folder of one job. The beginning of a uid suffices if no other one begins so.
 
     Raises:
-        BadInputError: There is no such job, or several of them.
+        ManyJobsError: There are several jobs.
+        BadInputError: There is no such job.
         PlaceError: The place cannot be read.
     """
-    if any(NODE.fullmatch(folder) for folder in place.folders("")):
+    if is_of_one_job(place):
         return _known(place, "", name, uid)
-    spaces = [namespace] if namespace else place.folders("")
-    jobs = [(space, job) for space in spaces for job in _named(place, space, name)]
+    jobs = _jobs(place, [namespace] if namespace else namespaces_of(place), name)
     if len(jobs) != 1:
-        listed = ", ".join(f"{space}/{job}" for space, job in jobs[:NAMED]) + ", …" * (len(jobs) > NAMED)
         wanted = f" of a job named {name}" if name else ""
         where = f" in namespace {namespace}" if namespace else ""
         if not jobs:
             raise BadInputError(f"{place} holds no history{wanted}{where}")
-        raise BadInputError(f"which job? {listed}")
-    folder = "/".join(jobs[0])
-    uids = place.folders(folder)
-    if uid not in uids if uid else not uids:
-        raise BadInputError(f"{place} holds no history of {jobs[0][1]}{f' with the uid {uid}' if uid else ''}")
-    newest = uid or max(uids, key=lambda each: _began(place, f"{folder}/{each}"))
-    history = _known(place, f"{folder}/{newest}", jobs[0][1], newest)
-    history.others = len(uids) - 1
+        listed = ", ".join("/".join(job) for job in jobs[:NAMED]) + ", …" * (len(jobs) > NAMED)
+        raise ManyJobsError(f"which job? {listed}")
+    space, found = jobs[0]
+    runs = _runs(place, space, found)
+    chosen = [run for run in runs if run.uid == uid] or [run for run in runs if run.uid.startswith(uid or "")]
+    if not chosen or (uid and len(chosen) > 1):
+        several = f": several uids begin with {uid}" if chosen else f" with the uid {uid}" if uid else ""
+        raise BadInputError(f"{place} holds no history of {found}{several}")
+    history = _known(place, f"{space}/{found}/{chosen[0].uid}", found, chosen[0].uid)
+    history.others = tuple(run for run in runs if run != chosen[0])
     return history
 
 
-def _named(place: HistoryPlace, namespace: str, name: str | None) -> list[str]:
-    """The jobs of a namespace that have a history and, if `name` is given, this name."""
-    if name is None:
-        return place.folders(namespace)
-    return [name] if place.folders(f"{namespace}/{name}") else []
+def _jobs(place: HistoryPlace, namespaces: list[str], name: str | None) -> list[tuple[str, str]]:
+    """The namespaces and the names of the jobs that have a history; if there are many, some of them."""
+    if name is not None:
+        return [(space, name) for space in namespaces if place.folders(f"{space}/{name}")]
+    listed = dict[tuple[str, str], None]()
+    for job in islice(kept_jobs(place, namespaces), MOST_JOBS):
+        listed[job.namespace, job.name] = None
+        if len(listed) > NAMED:
+            break
+    if len(listed) > 1:
+        return [*listed]
+    # The index has no jobs of folders that were copied without it.
+    return [(space, job) for space in namespaces for job in place.folders(space) if OBJECT.fullmatch(job)]
+
+
+def _runs(place: HistoryPlace, namespace: str, name: str) -> list[KeptJob]:
+    """The jobs of a name, the newest first."""
+    uids = {uid for uid in place.folders(f"{namespace}/{name}") if OBJECT.fullmatch(uid)}
+    if len(uids) == 1:
+        return [KeptJob(namespace, name, uids.pop(), 0.0)]
+    listed = (job for job in islice(kept_jobs(place, [namespace]), MOST_JOBS) if job.name == name)
+    known = {job.uid: job for job in listed if job.uid in uids}
+    for uid in uids - known.keys():
+        began = _began(place, f"{namespace}/{name}/{uid}") / 1000
+        known[uid] = KeptJob(namespace, name, uid, began)
+    return sorted(known.values(), key=lambda job: (job.began, job.uid), reverse=True)
 
 
 def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) -> JobHistory:
@@ -218,8 +251,7 @@ def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) 
     history = JobHistory(place, folder, JobIdentity("", "", ""))
     for node in history.nodes():
         for segment in history.segments(node, EVENTS) + history.segments(node, LOG):
-            content = place.read(_join(folder, segment.path), HEAD_BYTES) or b""
-            head = _parsed(content.split(b"\n", 1)[0])
+            head = head_of(place, _join(folder, segment.path))
             if not isinstance(head, dict) or not all(_is_name(head.get(key)) for key in JobIdentity.__slots__):
                 continue
             identity = JobIdentity(head["namespace"], head["name"], head["uid"])
@@ -233,11 +265,29 @@ def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) 
     )
 
 
+def head_of(place: HistoryPlace, path: str) -> Any:
+    """The first line of a segment; None if it has none that is complete.
+
+    Raises:
+        PlaceError: It cannot be read.
+    """
+    line, end, _ = (place.read(path, HEAD_BYTES) or b"").partition(b"\n")
+    return _parsed(line) if end else None
+
+
+def is_written_by(head: Any, writer: Mapping[str, Any]) -> bool:
+    """Whether the first line of a segment has all these values, in a version that this program knows."""
+    return isinstance(head, dict) and head | {"v": VERSION, **writer} == head
+
+
 def _began(place: HistoryPlace, folder: str) -> int:
     """When the first process of a job began to write; 0 if that is unknown."""
-    first = next((name for name in place.folders(folder) if NODE.fullmatch(name)), None)
-    writers = [] if first is None else [WRITER.fullmatch(name) for name in place.folders(f"{folder}/{first}")]
-    return max((int(match[1]) for match in writers if match), default=0)
+    try:
+        first = next((name for name in place.folders(folder) if NODE.fullmatch(name)), None)
+        writers = [] if first is None else [WRITER.fullmatch(name) for name in place.folders(f"{folder}/{first}")]
+    except PlaceError:  # It is another user's.
+        return 0
+    return min((int(match[1]) for match in writers if match), default=0)
 
 
 def _is_name(value: Any) -> bool:

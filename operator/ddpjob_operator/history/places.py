@@ -1,10 +1,12 @@
-"""The folders and files of a history, in a directory or in an object store. Nothing is written there."""
+"""The folders and files of histories, in a directory or in an object store. They are read, and can be removed."""
 
 import errno
 import os
 import re
 import stat
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +15,15 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.spec import STORE_URL, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from obstore.store import ObjectStore as Store
 
 MOST_NAMES = 100_000
 """How many names of one folder are read."""
+PAGE = 1000
+DEPTH = 2
+"""How many levels of folders a job's folder has: nodes and processes."""
 NOT_A_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
 """Errors of open(2) for a link, a socket, and a directory."""
 STATUS = re.compile(r"status code: (\d{3})")
@@ -31,6 +36,16 @@ MEANINGS = {
 
 class PlaceError(BadInputError):
     """A place cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file in a history."""
+
+    path: str
+    size: int
+    time: float
+    """When it was last written, in seconds since the epoch."""
 
 
 class HistoryPlace(ABC):
@@ -51,6 +66,34 @@ class HistoryPlace(ABC):
             PlaceError: They cannot be read.
         """
         return self._names(path, folders=False)
+
+    @abstractmethod
+    def first_files(self, path: str) -> "Iterator[str]":
+        """The names of the files in a folder, sorted, but at most MOST_NAMES. They are read by pages, when needed.
+
+        Raises:
+            PlaceError: They cannot be read.
+        """
+
+    @abstractmethod
+    def tree(self, path: str) -> "Iterator[KeptFile]":
+        """The files in a folder and the folders in it, down to DEPTH levels, but at most MOST_NAMES.
+
+        Raises:
+            PlaceError: They cannot be read.
+        """
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Removes a file, if it exists.
+
+        Raises:
+            PlaceError: It cannot be removed.
+        """
+
+    @abstractmethod
+    def remove_folders(self, path: str) -> None:
+        """Removes a folder and the folders in it, down to DEPTH levels, as far as they have no files."""
 
     @abstractmethod
     def _names(self, path: str, *, folders: bool) -> list[str]: ...
@@ -108,6 +151,35 @@ class DirectoryPlace(HistoryPlace):
                 raise FileNotFoundError
         return here / name
 
+    def first_files(self, path: str) -> "Iterator[str]":
+        """As `HistoryPlace.first_files`."""
+        return iter(self.files(path))
+
+    def tree(self, path: str, depth: int = 0) -> "Iterator[KeptFile]":
+        """As `HistoryPlace.tree`."""
+        for name in self.files(path):
+            with suppress(FileNotFoundError):
+                status = (self._root / path / name).lstat()
+                yield KeptFile(f"{path}/{name}", status.st_size, status.st_mtime)
+        for name in self.folders(path) if depth < DEPTH else ():
+            yield from self.tree(f"{path}/{name}", depth + 1)
+
+    def remove(self, path: str) -> None:
+        """As `HistoryPlace.remove`."""
+        try:
+            self._real(path).unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise PlaceError(f"cannot remove {self._root / path}: {error.strerror}") from None
+
+    def remove_folders(self, path: str, depth: int = 0) -> None:
+        """As `HistoryPlace.remove_folders`."""
+        for name in self.folders(path) if depth < DEPTH else ():
+            self.remove_folders(f"{path}/{name}", depth + 1)
+        with suppress(OSError):
+            self._real(path).rmdir()
+
     def _names(self, path: str, *, folders: bool) -> list[str]:
         try:
             with os.scandir(self._real(f"{path}/." if path else "")) as entries:
@@ -144,6 +216,42 @@ class StorePlace(HistoryPlace):
         except Exception as error:  # noqa: BLE001  (obstore's errors have no common base that is public)
             raise self._error(error) from None
 
+    def first_files(self, path: str) -> "Iterator[str]":
+        """As `HistoryPlace.first_files`. A page of the store has up to PAGE names."""
+        import obstore  # noqa: PLC0415
+
+        # A listing has no delimiter, so a name may lead into another folder.
+        try:
+            for page in islice(obstore.list(self._store, path, chunk_size=PAGE), MOST_NAMES // PAGE):
+                yield from (item["path"].removeprefix(f"{path}/") for item in page)
+        except Exception as error:  # noqa: BLE001
+            raise self._error(error) from None
+
+    def tree(self, path: str) -> "Iterator[KeptFile]":
+        """As `HistoryPlace.tree`."""
+        import obstore  # noqa: PLC0415
+
+        try:
+            for page in islice(obstore.list(self._store, path, chunk_size=PAGE), MOST_NAMES // PAGE):
+                for item in page:
+                    yield KeptFile(item["path"], item["size"], item["last_modified"].timestamp())
+        except Exception as error:  # noqa: BLE001
+            raise self._error(error) from None
+
+    def remove(self, path: str) -> None:
+        """As `HistoryPlace.remove`."""
+        import obstore  # noqa: PLC0415
+
+        try:
+            obstore.delete(self._store, path)
+        except FileNotFoundError:
+            pass
+        except Exception as error:  # noqa: BLE001
+            raise self._error(error, "remove from") from None
+
+    def remove_folders(self, path: str) -> None:
+        """As `HistoryPlace.remove_folders`. An object store has none."""
+
     def _names(self, path: str, *, folders: bool) -> list[str]:
         import obstore  # noqa: PLC0415
 
@@ -154,11 +262,11 @@ class StorePlace(HistoryPlace):
         paths: Iterable[str] = found["common_prefixes"] if folders else (item["path"] for item in found["objects"])
         return sorted(path.rpartition("/")[2] for path in islice(paths, MOST_NAMES))
 
-    def _error(self, error: Exception) -> PlaceError:
+    def _error(self, error: Exception, verb: str = "read") -> PlaceError:
         """The error without the text of obstore's, which may contain settings."""
         status = STATUS.search(str(error)[:8192])
         reason = MEANINGS.get(status[1], f"the server answers {status[1]}") if status else type(error).__name__
-        return PlaceError(f"cannot read {self._url}: {reason}")
+        return PlaceError(f"cannot {verb} {self._url}: {reason}")
 
 
 def open_place(address: str) -> HistoryPlace:

@@ -1,6 +1,7 @@
 """`--history` of `ddpjob logs`, `status` and `report`: no pod, no job, no cluster."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,15 @@ Says = Callable[..., str]
 INCIDENT = {"attempt": 1, "node": 1, "rank": 2, "cause": "OOMKilled", "message": "killed\x1b[2J", "step": 12}
 
 
-def keep(directory: Path, node: int, *content: bytes | Event, attempt: int = 1, incarnation: int = 1) -> None:
-    writer = HistoryWriter("team", "digits", "a-uid", node, incarnation, 2)
+def keep(
+    directory: Path,
+    node: int,
+    *content: bytes | Event,
+    attempt: int = 1,
+    incarnation: int = 1,
+    job: tuple[str, str] = ("digits", "a-uid"),
+) -> None:
+    writer = HistoryWriter("team", *job, node, incarnation, 2)
     target = DirectoryTarget(directory, writer)
     journal = Journal(str(directory), writer, SecretValues({}), attempt, lambda: target)
     for item in content:
@@ -158,6 +166,69 @@ def test_logs_are_found_if_the_first_nodes_have_printed_nothing(
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().out == "[node 8] the only words\n"
+
+
+def test_a_name_that_several_jobs_had_tells_how_to_choose(says: Says, kept: Path) -> None:
+    for number in range(7):
+        keep(kept, 0, b"again\n", job=("digits", f"{number}-uid"))
+    shown = says("logs", "digits")
+    assert "this is the newest of 8 jobs named digits. Choose another one with --uid:" in shown
+    assert [line.split()[2] for line in shown.splitlines() if "  --uid " in line] == [
+        f"{n}-uid" for n in range(5, 0, -1)
+    ]
+    assert f"and 2 more, which ddpjob ls digits --history {kept} lists" in shown
+    assert says("logs", "digits", "--uid", "a-").endswith("done 1\n")
+    assert "began" not in says("status", "digits", "--uid", "3-uid")
+
+
+def test_jobs_are_listed_the_newest_first(says: Says, kept: Path) -> None:
+    keep(kept, 0, b"later\n", job=("other", "b-uid"))
+    rows = [line.split() for line in says("ls").splitlines()]
+    assert rows[0] == ["NAMESPACE", "NAME", "RESULT", "AGE", "BEGAN", "UID"]
+    assert [(row[0], row[1], row[-1]) for row in rows[1:]] == [
+        ("team", "other", "b-uid"),
+        ("team", "digits", "a-uid"),
+    ]
+    assert says("status").splitlines()[1:] == says("ls").splitlines()[1:]
+    assert says("ls", "team/digits").count("\n") == 2
+    assert [job["uid"] for job in json.loads(says("ls", "-o", "json"))] == ["b-uid", "a-uid"]
+    assert "which job? team/other, team/digits" in says("logs", code=2)
+    assert "lists no history of a job named none" in says("ls", "none", code=2)
+    assert "--state does not go with --history" in says("ls", "--state", "Running", code=2)
+
+
+def test_prune_removes_only_what_it_says(says: Says, kept: Path) -> None:
+    keep(kept, 0, b"later\n", job=("digits", "b-uid"))
+    (entry,) = (kept / "team/_jobs").glob("*a-uid*")
+    entry.with_name(f"{entry.name}_failed").touch()
+    keeps = "0 jobs, 0 B; 2 jobs remain"
+    assert says("prune", "--keep", "1") == f"{keeps}\n"
+    for file in (kept / "team/digits/a-uid").rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    for limits in (("--keep", "2"), ("other", "--keep", "0"), ("--max-size", "1Gi"), ("other/digits", "--keep", "0")):
+        assert says("prune", *limits).startswith("0 jobs, 0 B")
+    for limits in (("--keep", "1"), ("digits", "--keep", "0"), ("--max-size", "1k")):
+        shown = says("prune", *limits, "--dry-run").splitlines()
+        assert shown[0].startswith("would remove team/digits a-uid, which began 20")
+        assert shown[1].endswith("; 1 job remains")
+    assert says("prune", "--keep", "1").startswith("removed team/digits a-uid")
+    assert not (kept / "team/digits/a-uid").exists()
+    assert says("ls").count("\n") == 2
+    assert "use --keep, --older-than or --max-size" in says("prune", code=2)
+    assert "must be a quantity of bytes" in says("prune", "--max-size", "much", code=2)
+
+
+def test_the_folder_of_a_job_is_no_list(
+    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words, problem in (
+        (("ls", "--history", str(kept / "team/digits/a-uid")), "is the folder of one job: see it with ddpjob status"),
+        (("ls", "digits"), "a name goes with --history; ddpjob status digits shows a run"),
+    ):
+        monkeypatch.setattr("sys.argv", ["ddpjob", *words])
+        with pytest.raises(SystemExit):
+            main()
+        assert problem in capsys.readouterr().err
 
 
 def test_status_as_json(says: Says) -> None:

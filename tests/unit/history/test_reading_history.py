@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError, secrecy
-from ddpjob_operator.history import find_history, open_place
+from ddpjob_operator.history import ManyJobsError, find_history, open_place
 from ddpjob_operator.history.places import DirectoryPlace, StorePlace
 from ddpjob_supervisor.history import secret_values, store_target
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
@@ -181,8 +181,11 @@ def test_the_newest_job_of_a_name_is_read_or_that_of_a_uid(tmp_path: Path) -> No
         (folder / series.unsaved[0].name).write_bytes(series.unsaved[0].content)
     place = open_place(str(tmp_path))
     newest = find_history(place, "team", "digits", None)
-    assert (texts(newest), newest.others) == ([uids[-1]], 3)
+    assert texts(newest) == [uids[-1]]
+    assert [(other.uid, other.began) for other in newest.others] == [(uids[at], 1e9 + at) for at in (2, 1, 0)]
     assert texts(find_history(place, None, "digits", uids[1])) == [uids[1]]
+    with pytest.raises(BadInputError, match="several uids begin with uid-"):
+        find_history(place, None, "digits", "uid-")
     for namespace, name, uid in (
         *(("other", "digits", None), (None, "other", None), (None, "digits", "other")),
         *(("..", "digits", None), (None, "../digits", None), (None, "a\nb", None)),
@@ -194,7 +197,7 @@ def test_the_newest_job_of_a_name_is_read_or_that_of_a_uid(tmp_path: Path) -> No
 def test_several_jobs_are_named(begin: Begin, tmp_path: Path) -> None:
     for name in ("one", "two"):
         written(begin, name, name=name)
-    with pytest.raises(BadInputError, match=r"which job\? team/one, team/two"):
+    with pytest.raises(ManyJobsError, match=r"which job\? team/(one, team/two|two, team/one)"):
         find_history(open_place(str(tmp_path)), None, None, None)
     assert texts(find_history(open_place(str(tmp_path)), None, "two", None)) == ["two"]
 

@@ -164,6 +164,11 @@ class Follower:
         """Whether ranks of this node are running."""
         return self._running is not None
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether a signal has told this node to stop."""
+        return self._membership is Membership.LEAVING
+
     def beats(self) -> tuple[BeatFields, ...]:
         """The last reports of this node's ranks."""
         return () if self._current is None else self._current.beats()

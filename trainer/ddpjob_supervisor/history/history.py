@@ -13,13 +13,14 @@ from typing import Any
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.parsing import counting_from
 from ddpjob_rank.recording.event import Event
 
 from . import tee
 from .journal import Journal
 from .secret_values import SecretValues
-from .segments import HistoryWriter
+from .segments import FAILED, STOPPED, SUCCEEDED, HistoryWriter
 from .targets import open_target
 
 VERSIONS = ("ddpjob", "torch", "numpy")
@@ -51,6 +52,14 @@ class NodeHistory:
         if self._journal is not None:
             self._journal.note(event, hurry=hurry)
 
+    def end(self, code: int, *, stopped: bool = False) -> None:
+        """The gang has ended with an exit code. `stopped`: because it was told to stop."""
+        if self._journal is not None:
+            stopped = stopped or code == ExitCode.SAVED_AND_STOPPED
+            result = SUCCEEDED if code == ExitCode.DONE else STOPPED if stopped else FAILED
+            self.note("ended", self._journal.attempt, result=result, exitCode=code)
+            self._journal.end(result)
+
     def explain(self, lines: str) -> None:
         """Takes the lines by which this process will explain its end, when its output is no longer heard."""
         self._last_words = f"{lines}\n".encode(errors="backslashreplace")
@@ -76,10 +85,12 @@ def recorded(env: Mapping[str, str]) -> Iterator[NodeHistory]:
         yield history
     except TrainerError as error:
         history.explain(f"error: {error}")  # The caller prints it.
+        history.end(error.exit_code)
         raise
     except BaseException as error:  # A bug, or Ctrl-C before a signal's handler is there. Python prints it.
         if not isinstance(error, SystemExit):
             history.explain(traceback.format_exc().rstrip())
+            history.end(1)
         raise
     finally:
         history.close()

@@ -15,7 +15,7 @@ from ddpjob_rank.recording.json_lines import fields_of
 
 from .printed_lines import PrintedLines
 from .secret_values import SecretValues
-from .segments import FOLDER, HistoryWriter, Series
+from .segments import FAILED, FOLDER, STOPPED, SUCCEEDED, HistoryWriter, Series, line_of
 from .targets import ERRORS, Target
 
 LOG, EVENTS = "log", "events"
@@ -53,7 +53,11 @@ class Journal:
         self._address, self._make, self._secret = shown(address), make, secret
         self.attempt = attempt
         """The present attempt. A printed line begins it in the log only if it has begun."""
+        self._writer = writer
         self._folder = writer.folder(time.time(), secrets.token_hex(4))
+        self._entry = ""
+        """The name of the job's file in the index, once that is written."""
+        self._result = ""
         self._series = (Series(LOG, writer, LOG_BYTES), Series(EVENTS, writer, EVENT_BYTES))
         self._streams: dict[int, PrintedLines] = {}
         self._logged = attempt
@@ -87,6 +91,10 @@ class Journal:
             if hurry or len(self._queue) == 1:
                 self._changed.notify()
 
+    def end(self, result: str) -> None:
+        """Takes the result of the job, as far as this process knows. `close` writes it into the index."""
+        self._result = result
+
     def _note_lost(self) -> None:
         """Puts the number of lines that are lost into their place among the others."""
         if self._lost:
@@ -117,6 +125,8 @@ class Journal:
                     self._tidy(target)
                 self._save(target, surplus)
                 self._warned = False
+                if self._writer.node == 0:  # One node does this for all.
+                    self._enlist(target, closing=closing)
             except ERRORS as error:
                 self._warn(error)
                 if closing:
@@ -182,6 +192,18 @@ class Journal:
             former = [folder for folder in target.folders() if FOLDER.fullmatch(folder)]
             for folder in former[1 : 2 - PROCESSES]:  # This process will have one, too.
                 target.remove_folder(folder)
+
+    def _enlist(self, target: Target, *, closing: bool) -> None:
+        with contextlib.suppress(*ERRORS):  # It is tried again, and the index only helps to find a job.
+            if not self._entry:
+                former = [folder for folder in target.folders() if FOLDER.fullmatch(folder)]
+                entry = self._writer.entry(min(former, default=self._folder))
+                target.mark(entry, line_of(self._writer.head(self.attempt)))
+                for result in (SUCCEEDED, STOPPED, FAILED) if former != [self._folder] else ():
+                    target.unmark(f"{entry}_{result}")
+                self._entry = entry
+            if closing and self._result:
+                target.mark(f"{self._entry}_{self._result}", b"")
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:

@@ -1,10 +1,15 @@
 """The format of a job's history: folders, names and lines of segments. Pure.
 
     <namespace>/<name>/<uid>/node-00003/<time>-<incarnation>-<random>/log-000001-00001-1796009007123.jsonl
+    <namespace>/_jobs/8203990992876_<uid>_<name>
+    <namespace>/_jobs/8203990992876_<uid>_<name>_succeeded
 
 A segment's name has its kind, its number among those of its kind, the attempt to which all its records belong, and
 the time of its first record in milliseconds. So a listing of names is the index. The first line describes the writer;
 each further line is a record. Each process writes a folder of its own.
+
+The files in `_jobs` are the index of jobs. Their names begin with what is left of LAST_MOMENT when the job begins, so
+that a listing begins with the newest. The second file exists once node 0 has ended, until it begins again.
 """
 
 import json
@@ -24,9 +29,16 @@ LONGEST_LINE = 16 * 1024
 """The longest text of a record in characters. A longer line of the log is divided among several records."""
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Matches the names and uids of Kubernetes' objects, which become names of folders."""
-FOLDER = re.compile(r"\d{13,15}-(\d{5,9})-[0-9a-f]{8}", re.ASCII)
+FOLDER = re.compile(r"\d{13}-(\d{5,9})-[0-9a-f]{8}", re.ASCII)
 """Matches the names of processes' folders."""
 SEGMENT = re.compile(r"(?:log|events)-\d{6,9}-(\d{5,9})-\d{13,15}\.jsonl", re.ASCII)
+
+
+JOBS = "_jobs"
+"""The folder of a namespace's index. It cannot be a job's name."""
+LAST_MOMENT = 10**13 - 1
+"""In milliseconds since the epoch."""
+SUCCEEDED, STOPPED, FAILED = "succeeded", "stopped", "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,10 @@ class HistoryWriter:
     def folder(self, began: float, word: str) -> str:
         """The folder of this process in the node's folder. `word` is random."""
         return f"{_milliseconds(began):013}-{self.incarnation:05}-{word}"
+
+    def entry(self, first: str) -> str:
+        """The name of the job's file in the index. `first` is the folder of the node's first process."""
+        return f"{LAST_MOMENT - int(first.partition('-')[0]):013}_{self.uid}_{self.name}"
 
     def head(self, attempt: int) -> dict[str, Any]:
         """The first line of each segment."""
@@ -106,9 +122,7 @@ class Series:
 
     def add(self, attempt: int, time: float, record: Mapping[str, Any]) -> None:
         """Appends a record."""
-        line = f"{json.dumps(record, default=str, ensure_ascii=False, separators=(',', ':'))}\n".encode(
-            errors="replace"
-        )
+        line = line_of(record)
         current = self._open
         if current is None or attempt != self._attempt or len(current.content) + len(line) > SEGMENT_BYTES:
             current = self._begin(attempt, time)
@@ -129,9 +143,14 @@ class Series:
         self._number += 1
         self._attempt = attempt
         name = f"{self.kind}-{self._number:06}-{attempt:05}-{_milliseconds(time):013}.jsonl"
-        head = json.dumps(self.writer.head(attempt), separators=(",", ":"))
-        self._open = Segment(name, bytearray(f"{head}\n".encode()))
+        self._open = Segment(name, bytearray(line_of(self.writer.head(attempt))))
         return self._open
+
+
+def line_of(record: Mapping[str, Any]) -> bytes:
+    """A line of a segment."""
+    text = json.dumps(record, default=str, ensure_ascii=False, separators=(",", ":"))
+    return f"{text}\n".encode(errors="replace")
 
 
 def _milliseconds(moment: float) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 import obstore
 from ddpjob.checkpoint.store_client import asking, opened
 
-from .segments import HEAD_BYTES, HistoryWriter, Segment
+from .segments import HEAD_BYTES, JOBS, HistoryWriter, Segment
 
 
 class StoreTarget:
@@ -45,6 +45,15 @@ class StoreTarget:
         for path in [item["path"] for item in found["objects"]]:
             if self._writer.has_written(folder, path.rpartition("/")[2], partial(self._start, path)):
                 self._delete(path)
+
+    def mark(self, name: str, content: bytes) -> None:
+        """As `Target.mark`."""
+        with self._asking("written"):
+            obstore.put(self._store, f"{self._writer.namespace}/{JOBS}/{name}", content)
+
+    def unmark(self, name: str) -> None:
+        """As `Target.unmark`."""
+        self._delete(f"{self._writer.namespace}/{JOBS}/{name}")
 
     def _start(self, path: str) -> bytes:
         with self._asking("read"):

@@ -12,14 +12,14 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine.storage import checked_address
 from ddpjob_rank.manifests.unusable import UnavailableError
 
-from .segments import HEAD_BYTES, HistoryWriter, Segment
+from .segments import HEAD_BYTES, JOBS, HistoryWriter, Segment
 
 ERRORS = (OSError, ConfigError, UnavailableError)
 """The errors of a target. All may pass: a disk may get room, a server may come back, an administrator may help."""
 
 
 SHARED = 2
-"""The folders of the namespace and of the name are those of several jobs, and maybe of several users."""
+"""So many levels of folders, those of namespaces and of names, have several jobs, and maybe of several users."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -60,6 +60,22 @@ class Target(Protocol):
         """
         ...
 
+    def mark(self, name: str, content: bytes) -> None:
+        """Writes a file of the index of jobs.
+
+        Raises:
+            ERRORS: It cannot be written now.
+        """
+        ...
+
+    def unmark(self, name: str) -> None:
+        """Removes a file of the index of jobs, if it exists.
+
+        Raises:
+            ERRORS: It cannot be removed now.
+        """
+        ...
+
 
 class DirectoryTarget:
     """A folder of a directory. Only its owner can read what is written: programs may print secrets.
@@ -69,6 +85,7 @@ class DirectoryTarget:
 
     def __init__(self, place: Path, writer: HistoryWriter) -> None:
         self._place, self._writer = place, writer
+        self._node = writer.node_folder.split("/")
         self._open: tuple[str, str, int] | None = None
         """The folder and the name of the file to which the last segment was saved, and its descriptor."""
 
@@ -88,35 +105,52 @@ class DirectoryTarget:
 
     def remove(self, folder: str, name: str) -> None:
         """As `Target.remove`."""
-        with contextlib.suppress(FileNotFoundError), self._entered(folder) as descriptor:
+        with contextlib.suppress(FileNotFoundError), self._entered(*self._node, folder) as descriptor:
             os.unlink(name, dir_fd=descriptor)
 
     def folders(self) -> list[str]:
         """As `Target.folders`."""
-        with self._entered() as descriptor, os.scandir(descriptor) as entries:
+        with self._entered(*self._node) as descriptor, os.scandir(descriptor) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def remove_folder(self, folder: str) -> None:
         """As `Target.remove_folder`."""
-        with self._entered(folder) as descriptor:
+        with self._entered(*self._node, folder) as descriptor:
             with os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
             for name in names:
                 if self._writer.has_written(folder, name, partial(_start, name, descriptor)):
                     os.unlink(name, dir_fd=descriptor)
-        with self._entered() as descriptor, contextlib.suppress(OSError):  # There is something else in it.
+        with self._entered(*self._node) as descriptor, contextlib.suppress(OSError):  # Something else is in it.
             os.rmdir(folder, dir_fd=descriptor)
+
+    def mark(self, name: str, content: bytes) -> None:
+        """As `Target.mark`."""
+        with self._entered(self._writer.namespace, JOBS, make=True) as descriptor:
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
+        try:
+            os.write(file, content)
+        finally:
+            os.close(file)
+
+    def unmark(self, name: str) -> None:
+        """As `Target.unmark`."""
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self._entered(self._writer.namespace, JOBS) as descriptor,
+        ):
+            os.unlink(name, dir_fd=descriptor)
 
     @contextlib.contextmanager
     def _entered(self, *folders: str, make: bool = False) -> Iterator[int]:
-        """A descriptor of a folder in the node's folder. With `make`, folders that do not exist are made."""
+        """A descriptor of a folder in the place. With `make`, folders that do not exist are made."""
         if make:
             self._place.mkdir(parents=True, exist_ok=True)
         path, owners = self._place, {os.geteuid(), 0}
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             owners.add(os.fstat(descriptor).st_uid)
-            for depth, name in enumerate((*self._writer.node_folder.split("/"), *folders)):
+            for depth, name in enumerate(folders):
                 path /= name
                 made = make and _make(path, descriptor)
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
@@ -134,7 +168,7 @@ class DirectoryTarget:
     def _descriptor(self, folder: str, name: str) -> int:
         if self._open is None or self._open[:2] != (folder, name):
             self._close()
-            with self._entered(folder, make=True) as descriptor:
+            with self._entered(*self._node, folder, make=True) as descriptor:
                 file = os.open(
                     name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor
                 )

@@ -1,0 +1,59 @@
+"""`ddpjob prune --history`: removes what is kept of old jobs that have ended."""
+
+import argparse
+import sys
+import time
+from itertools import islice
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.resources import amount_of
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.history import MOST_JOBS, Retention, Stock, is_of_one_job, kept_jobs, namespaces_of, open_place
+from ddpjob_operator.text import visible
+
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    """Removes the histories that the arguments do not keep, and prints what it has removed.
+
+    Raises:
+        BadInputError: No limit is given, or the place is not one.
+        PlaceError: The place cannot be read, or something cannot be removed.
+    """
+    size = None if arguments.max_size is None else amount_of(arguments.max_size)
+    if arguments.max_size is not None and size is None:
+        raise BadInputError(f"--max-size {arguments.max_size}: must be a quantity of bytes, such as 100Gi")
+    if (arguments.keep, arguments.older_than, size) == (None, None, None):
+        raise BadInputError("nothing says what to remove: use --keep, --older-than or --max-size")
+    place = open_place(arguments.history)
+    if is_of_one_job(place):
+        raise BadInputError(f"{place} is the folder of one job: name the place that contains its namespace")
+    space, _, name = (arguments.name or "").rpartition("/")
+    found = kept_jobs(place, [space] if space else namespaces_of(place))
+    jobs = [job for job in islice(found, 10 * MOST_JOBS) if not name or job.name == name]
+    retention = Retention(arguments.keep, arguments.older_than, None if size is None else int(size))
+    stock, freed, number = Stock(place, jobs), 0, 0
+    for job in stock.surplus(retention, time.time()):
+        taken = stock.size(job) if arguments.dry_run else stock.remove(job, _say)
+        verb = "would remove" if arguments.dry_run else "removed"
+        print(
+            f"{verb} {job.namespace}/{job.name} {job.uid}, which began {job.moment}: {_in_units(taken)}", flush=True
+        )
+        freed, number = freed + taken, number + 1
+    kept = counted(len(jobs) - number, "job")
+    print(
+        f"{counted(number, 'job')}, {_in_units(freed)}; {kept} {'remain' if len(jobs) - number != 1 else 'remains'}"
+    )
+    return 0
+
+
+def _in_units(size: int) -> str:
+    for unit, name in UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} B"
+
+
+def _say(text: str) -> None:
+    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""The jobs that have a history in a place, the newest first, from the names in its index alone."""
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .places import HistoryPlace
+from .segment_names import OBJECT
+
+JOBS = "_jobs"
+LAST_MOMENT = 10**13 - 1
+MOST_JOBS = 10_000
+"""How many jobs are listed."""
+ENTRY = re.compile(
+    r"(?P<left>\d{13})_(?P<uid>[a-z0-9][a-z0-9.-]{0,252})_(?P<name>[a-z0-9][a-z0-9.-]{0,252})"
+    r"(?:_(?P<result>succeeded|stopped|failed))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJob:
+    """A job that has a history."""
+
+    namespace: str
+    name: str
+    uid: str
+    began: float
+    """In seconds since the epoch; 0 if it is not known."""
+    result: str = ""
+    """`Succeeded`, `Stopped` or `Failed`; empty if it still runs, or if its node 0 was lost."""
+    entries: tuple[str, ...] = ()
+    """Its files in the index."""
+
+    @property
+    def moment(self) -> str:
+        """When it began."""
+        return datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def kept_jobs(place: HistoryPlace, namespaces: Iterable[str]) -> Iterator[KeptJob]:
+    """The jobs of namespaces, the newest first. Pages of the index are read when they are needed.
+
+    Raises:
+        PlaceError: The place cannot be read.
+    """
+    return heapq.merge(*(_of_namespace(place, name) for name in namespaces), key=lambda job: -job.began)
+
+
+def _of_namespace(place: HistoryPlace, namespace: str) -> Iterator[KeptJob]:
+    job: KeptJob | None = None
+    for name in place.first_files(f"{namespace}/{JOBS}"):
+        if not (entry := ENTRY.fullmatch(name)):
+            continue
+        result = (entry["result"] or "").capitalize()
+        if job is not None and (job.uid, job.name) == (entry["uid"], entry["name"]):
+            job = KeptJob(namespace, job.name, job.uid, job.began, result or job.result, (*job.entries, name))
+            continue
+        if job is not None:
+            yield job
+        began = (LAST_MOMENT - int(entry["left"])) / 1000
+        job = KeptJob(namespace, entry["name"], entry["uid"], began, result, (name,))
+    if job is not None:
+        yield job
+
+
+def namespaces_of(place: HistoryPlace) -> list[str]:
+    """The namespaces that have a history.
+
+    Raises:
+        PlaceError: The place cannot be read.
+    """
+    return [name for name in place.folders("") if OBJECT.fullmatch(name)]

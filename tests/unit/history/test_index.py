@@ -1,0 +1,115 @@
+"""The index of jobs: names alone tell which jobs there are, the newest first, and how each has ended."""
+
+import random
+from itertools import islice
+from pathlib import Path
+
+import obstore
+import pytest
+from ddpjob_operator.history import ManyJobsError, find_history, job_index, kept_jobs, open_place, places
+from ddpjob_supervisor.history import segments
+from ddpjob_supervisor.history.history import NodeHistory
+from ddpjob_supervisor.history.segments import HistoryWriter
+from obstore.store import MemoryStore
+
+from .conftest import LONG_SECONDS, Begin, Read, texts
+
+
+def listed(place: Path) -> list[tuple[str, str, str, str]]:
+    jobs = kept_jobs(open_place(str(place)), job_index.namespaces_of(open_place(str(place))))
+    return [(job.namespace, job.name, job.uid, job.result) for job in jobs]
+
+
+def test_both_sides_name_the_index_alike() -> None:
+    assert (segments.JOBS, segments.LAST_MOMENT) == (job_index.JOBS, job_index.LAST_MOMENT)
+
+
+@pytest.mark.parametrize(
+    ("end", "result"),
+    [
+        *(((0, False), "Succeeded"), ((0, True), "Succeeded"), ((205, False), "Stopped"), ((143, True), "Stopped")),
+        *(((code, False), "Failed") for code in (1, 143, 204)),
+    ],
+)
+def test_the_index_has_how_a_job_has_ended_until_it_begins_again(
+    begin: Begin, tmp_path: Path, uid: str, end: tuple[int, bool], result: str
+) -> None:
+    code, stopped = end
+
+    def start(incarnation: int) -> NodeHistory:
+        journal = begin(incarnation=incarnation)
+        journal.hear(1, b"a line\n")
+        return NodeHistory(journal)
+
+    node = start(1)
+    node.end(code, stopped=stopped)
+    node.close()
+    assert listed(tmp_path) == [("team", "digits", uid, result)]
+    start(2).close()
+    assert listed(tmp_path) == [("team", "digits", uid, "")]
+    node = start(3)
+    node.end(1)
+    node.close()
+    assert listed(tmp_path) == [("team", "digits", uid, "Failed")]
+    assert len([*(tmp_path / "team" / "_jobs").iterdir()]) == 2
+
+
+def test_only_node_0_writes_the_index(begin: Begin, tmp_path: Path) -> None:
+    journal = begin(node=1)
+    journal.hear(1, b"a line\n")
+    journal.close(LONG_SECONDS)
+    assert listed(tmp_path) == []
+
+
+def test_a_job_of_which_nothing_was_kept_is_not_listed(begin: Begin, tmp_path: Path) -> None:
+    begin().close(LONG_SECONDS)
+    assert listed(tmp_path) == []
+
+
+def test_without_a_right_to_the_index_the_rest_is_kept(begin: Begin, read: Read, tmp_path: Path) -> None:
+    (tmp_path / "team").mkdir()
+    (tmp_path / "team" / "_jobs").write_text("not a folder")
+    journal = begin()
+    journal.hear(1, b"a line\n")
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == ["a line"]
+
+
+def test_the_newest_job_comes_first_and_pages_are_read_when_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, pages = MemoryStore(), []
+    real = obstore.list
+    monkeypatch.setattr(
+        obstore, "list", lambda *given, **named: (pages.append(page) or page for page in real(*given, **named))
+    )
+    monkeypatch.setattr(places, "PAGE", 10)
+    moments = random.sample(range(10**9, 10**9 + 10**6), 100)
+    for number, moment in enumerate(moments):
+        writer = HistoryWriter(random.choice(("team", "other")), f"job-{number}", f"uid-{number}", 0, 1, 1)
+        entry = f"{writer.namespace}/_jobs/{writer.entry(writer.folder(moment, '0123abcd'))}"
+        for name in (entry, f"{entry}_failed", f"{entry}_x", f"{writer.namespace}/_jobs/x/{entry}"):
+            obstore.put(store, name, b"")
+    place = places.StorePlace("s3://bucket", store)
+    jobs = [*kept_jobs(place, ["other", "team"])]
+    assert [job.began for job in jobs] == sorted(moments, reverse=True)
+    assert {job.result for job in jobs} == {"Failed"}
+    assert all(moments[int(job.uid[4:])] == job.began for job in jobs)
+    pages.clear()
+    assert [*islice(kept_jobs(place, ["other", "team"]), 3)] == jobs[:3]
+    assert len(pages) <= 4
+    pages.clear()
+    with pytest.raises(ManyJobsError, match="which job"):
+        find_history(place, None, None, None)
+    assert len(pages) <= 10
+
+
+def test_names_that_no_supervisor_gives_are_not_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "team" / "_jobs"
+    folder.mkdir(parents=True)
+    for name in (
+        *("x", "123_uid_name", "8203990992876_uid_name_", "8203990992876_uid_name_running", "8203990992876_.._name"),
+        *("8203990992876_uid_Name", "8203990992876_uid_name\n", "820399099287\u0666_uid_name"),
+    ):
+        (folder / name).touch()
+    assert listed(tmp_path) == []
