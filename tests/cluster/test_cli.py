@@ -460,3 +460,21 @@ def test_a_cluster_without_ddpjob_is_told_how_it_gets_there(tmp_path: Path) -> N
             assert "DDPJob is not installed in the cluster of context plant: helm install" in said
         maps = bare.get("/api/v1/namespaces/default/configmaps?labelSelector=ddpjob.dev/code")
         assert maps["items"] == [], "its code is not sent either"
+
+
+def test_a_pod_that_reads_a_claim_is_admitted_by_the_restricted_standard_and_gone_after_ctrl_c(user: User) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    user.plant.api.patch(f"/api/v1/namespaces/{user.namespace}", {"metadata": {"labels": labels}})
+    words = ("logs", "digits", "--history", "pvc://data/kept", "--reader-image", "python:3")
+    code, output = user.call(*words)
+    assert (code, output) == (2, f"error: there is no claim data in namespace {user.namespace}\n")
+    spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
+    user.team.create(claim)
+    reading = user.start(*words)
+    user.wait("a pod", lambda: user.team.all("pods"))
+    (pod,) = user.team.all("pods", "app.kubernetes.io/name=ddpjob-history-reader")
+    assert pod["metadata"]["name"].startswith("ddpjob-history-")
+    reading.send_signal(signal.SIGINT)
+    assert reading.wait(timeout=patience(60)) == 130, user.printed
+    assert user.team.all("pods") == []

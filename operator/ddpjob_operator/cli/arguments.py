@@ -530,6 +530,13 @@ def _history(command: argparse.ArgumentParser, meaning: str | None = None) -> No
         "read what was kept of the job in this directory, or at this URL; neither pods nor a cluster are needed"
     )
     flags.add_argument("--history", type=_given, metavar="DIR|URL", help=meaning or of_a_job)
+    flags.add_argument(
+        "--reader-image",
+        type=_given,
+        metavar="IMAGE",
+        help="with --history pvc://CLAIM/PATH: the image, with Python, of the pod that reads the claim meanwhile"
+        " (default: the job's, if it still exists)",
+    )
     if meaning is None:
         flags.add_argument(
             "--uid",

@@ -113,6 +113,10 @@ def _call(arguments: argparse.Namespace) -> int | Rest:
         )
     if getattr(arguments, "uid", None) is not None:
         raise BadInputError("--uid chooses among jobs of one name in a history; use it with --history")
+    if getattr(arguments, "reader_image", None) is not None:
+        raise BadInputError(
+            "--reader-image is for the pod that reads a claim; it goes with --history pvc://CLAIM/PATH"
+        )
     if _is_for_cluster(arguments):
         from .cluster import call  # noqa: PLC0415  Importing the client is slow.
 

@@ -1,9 +1,10 @@
 """`ddpjob logs`, `status`, `report` and `ls` with --history: what is kept of a job when its pods or the job are gone.
 
-Neither a cluster nor a run directory is needed.
+Neither a run directory is needed nor, unless the history is on a volume claim, a cluster.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import enumerated
-from ddpjob_operator.history import JobHistory, ManyJobsError, find_history, open_place
+from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, find_history, open_place
 from ddpjob_operator.text import one_line, visible
 
 from .kept_jobs import list_jobs
@@ -25,8 +26,12 @@ from .report import write_page
 from .run_logs import Line
 from .screen import Screen
 
+CLAIM = "pvc://"
+"""How the address of a directory on a volume claim begins."""
+OF_A_CLAIM = ("cluster", "context", "kubeconfig", "reader_image")
+"""Arguments that concern the cluster of a volume claim."""
 ELSEWHERE = (
-    *("local", "run_dir", "cluster", "context", "kubeconfig", "all_namespaces"),
+    *("local", "run_dir", "all_namespaces"),
     *("follow", "watch", "stacks", "state"),
 )
 """Arguments that concern what is running, or another place."""
@@ -51,17 +56,38 @@ def call(arguments: argparse.Namespace) -> int:
     Raises:
         BadInputError: There is no such job, node or attempt, or an argument does not fit.
     """
-    for name in ELSEWHERE:
+    on_claim = arguments.history.startswith(CLAIM)
+    for name in ELSEWHERE if on_claim else (*ELSEWHERE, *OF_A_CLAIM):
         if getattr(arguments, name, None):
             flag = name.replace("_", "-")
             raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
     space, _, name = (arguments.name or "").rpartition("/")
     namespace = getattr(arguments, "namespace", None) or space or None
-    place = open_place(arguments.history)
+    with opened(arguments) as place:
+        return _call(place, namespace, name or None, arguments)
+
+
+@contextlib.contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[HistoryPlace]:
+    """Opens the place that `--history` names, for as long as the block runs.
+
+    Raises:
+        PlaceError: It cannot be opened.
+    """
+    if not arguments.history.startswith(CLAIM):
+        yield open_place(arguments.history)
+        return
+    from .cluster.claim_place import opened_claim  # noqa: PLC0415  Importing the client is slow.
+
+    with opened_claim(arguments) as place:
+        yield place
+
+
+def _call(place: HistoryPlace, namespace: str | None, name: str | None, arguments: argparse.Namespace) -> int:
     if arguments.command == "ls":
-        return list_jobs(place, namespace, name or None, arguments.output)
+        return list_jobs(place, namespace, name, arguments.output)
     try:
-        history = find_history(place, namespace, name or None, arguments.uid)
+        history = find_history(place, namespace, name, arguments.uid)
     except ManyJobsError:
         if arguments.command != "status" or arguments.name:
             raise

@@ -8,8 +8,10 @@ from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError, U
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
 from .pods import JobPod, of_attempt, present, previous_attempt
+from .reader_pod import Claimed, reading
 
 __all__ = [
+    "Claimed",
     "Cluster",
     "ClusterError",
     "Document",
@@ -24,5 +26,6 @@ __all__ = [
     "of_attempt",
     "present",
     "previous_attempt",
+    "reading",
     "when",
 ]

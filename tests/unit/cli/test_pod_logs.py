@@ -9,11 +9,12 @@ from unittest.mock import Mock
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.cluster import job_logs
+from ddpjob_operator.cli.cluster.claim_place import claim_of
 from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.client import JobPod, UnreachableError
+from ddpjob_operator.client import JobPod, UnreachableError, as_job
 from ddpjob_operator.history import open_place
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
@@ -126,6 +127,35 @@ def test_a_history_that_cannot_be_read_is_said(
     told = capsys.readouterr().err
     assert said in told
     assert "its pods are gone, and their logs with them" in told
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+AT_DATA = {"name": "data", "mountPath": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("path", "mounts", "checkpoint", "address"),
+    [
+        ("/data/history", [AT_DATA], None, "pvc://data/history"),
+        ("/data", [AT_DATA], None, "pvc://data"),
+        ("/data/history", [AT_DATA | {"subPath": "team"}], None, "pvc://data/team/history"),
+        ("/data/history", [AT_DATA, {"name": "other", "mountPath": "/data/history"}], None, None),
+        ("/database", [AT_DATA], None, None),
+        ("/ckpt/history", [], {"path": "/ckpt", "volume": CLAIM}, "pvc://data/history"),
+        ("/ckpt/history", [], {"path": "/ckpt", "volume": {"emptyDir": {}}}, None),
+    ],
+)
+def test_the_claim_that_has_a_history_is_named(
+    path: str, mounts: list[Any], checkpoint: Any, address: str | None
+) -> None:
+    job = a_job_with_a_history(path)
+    pod = job["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "data", **CLAIM}, {"name": "other", "emptyDir": {}}]
+    pod["containers"][0]["volumeMounts"] = mounts
+    job["spec"] |= {"checkpoint": checkpoint} if checkpoint else {}
+    assert claim_of(as_job(job).spec, path) == address
+    pod["securityContext"] = {"runAsUser": 7}
+    assert claim_of(as_job(job).spec, path) == (address and address.replace("//", "//7@"))
 
 
 @pytest.mark.parametrize(("nodes", "node"), [(2, 2), (2, -1), (1, 1)])

@@ -16,6 +16,7 @@ from ddpjob_operator.engine import called
 from ddpjob_operator.history import find_history, open_place
 from ddpjob_operator.text import visible
 
+from .claim_place import claim_of
 from .life import Life, unnoticed
 from .pod_logs import EVERYTHING, FOLLOWED, PodLogs
 
@@ -61,7 +62,9 @@ def _kept(job: DDPJob, which: Which) -> int | None:
     if history is None or nothing_ran(job.status):
         return None
     if not is_url(history.path):
-        _say(f"its history is on a volume, at {history.path}; copy it, and read it with --history")
+        address = claim_of(job.spec, history.path)
+        how = f"read it with --history {address}" if address else "copy it, and read it with --history"
+        _say(f"its history is on a volume, at {history.path}; {how}")
         return None
     try:
         found = find_history(open_place(history.path), identity.namespace, identity.name, identity.uid)

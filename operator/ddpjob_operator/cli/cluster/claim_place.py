@@ -1,0 +1,138 @@
+"""A history on a volume claim, which a pod shows while this command runs."""
+
+import base64
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import NoReturn
+from urllib.parse import urlencode
+
+from ddpjob_operator.api import BadInputError, DDPJobSpec
+from ddpjob_operator.client import Claimed, Cluster, ClusterError, Document, Jobs, as_job, connect, reading
+from ddpjob_operator.client.reader_pod import PORT, USER
+from ddpjob_operator.history import HistoryPlace, PlaceError
+from ddpjob_operator.history.places import KeptFile
+from ddpjob_operator.text import visible
+
+ADDRESS = re.compile(
+    r"pvc://(?:(?P<user>[0-9]{1,10})@)?(?P<claim>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?P<path>/[^\x00-\x1f?#]{0,1024})?"
+)
+
+
+class ClaimPlace(HistoryPlace):
+    """A directory on a volume claim."""
+
+    def __init__(self, cluster: Cluster, pod: str, address: str) -> None:
+        self._cluster, self._pod, self._address = cluster, pod, address
+        self._listed: dict[str, Document] = {}
+
+    def __str__(self) -> str:
+        return self._address
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        """As `HistoryPlace.read`."""
+        answer = self._ask("/read", path, limit)
+        content = answer.get("content")
+        if content is not None and not isinstance(content, str):
+            raise PlaceError(f"cannot read {self}: the pod's answer is not understood")
+        return None if content is None else base64.b64decode(content)[:limit]
+
+    def first_files(self, path: str) -> Iterator[str]:
+        """As `HistoryPlace.first_files`."""
+        return iter(self.files(path))
+
+    def tree(self, path: str) -> Iterator[KeptFile]:  # noqa: ARG002
+        """A claim is only read."""
+        self._refuse()
+
+    def remove(self, path: str) -> None:  # noqa: ARG002
+        """A claim is only read."""
+        self._refuse()
+
+    def remove_folders(self, path: str) -> None:  # noqa: ARG002
+        """A claim is only read."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise PlaceError(f"{self} is only read: prune it where it is mounted")
+
+    def _names(self, path: str, *, folders: bool) -> list[str]:
+        if path not in self._listed:
+            self._listed[path] = self._ask("/names", path)
+        names = self._listed[path].get("folders" if folders else "files", [])
+        return sorted(name for name in names if isinstance(name, str))
+
+    def _ask(self, what: str, path: str, limit: int = 0) -> Document:
+        try:
+            answer = self._cluster.ask_pod(self._pod, PORT, f"{what}?{urlencode({'path': path, 'limit': limit})}")
+        except ClusterError as error:
+            raise PlaceError(f"cannot read {self}: {error}") from None
+        if "error" in answer:
+            raise PlaceError(f"cannot read {self}/{path}: {answer['error']}")
+        return answer
+
+
+@contextmanager
+def opened_claim(arguments: Namespace) -> Iterator[HistoryPlace]:
+    """Opens the claim that `--history` names, for as long as the block runs.
+
+    Raises:
+        BadInputError: The address is wrong, or no image is known.
+        PlaceError: The claim cannot be read.
+    """
+    found = ADDRESS.fullmatch(arguments.history)
+    if found is None or ".." in PurePosixPath(found["path"] or "/").parts:
+        raise BadInputError("--history must be pvc://CLAIM/PATH, or pvc://USER@CLAIM/PATH with the number of a user")
+    options = (getattr(arguments, name, None) for name in ("kubeconfig", "context", "namespace"))
+    cluster = connect(*options)
+    image = arguments.reader_image or _image_of(Jobs(cluster), arguments.name)
+    where = Claimed(found["claim"], (found["path"] or "").strip("/"), image, int(found["user"] or USER))
+    try:
+        with reading(cluster, where, _say) as pod:
+            yield ClaimPlace(cluster, pod, arguments.history.rstrip("/"))
+    except ClusterError as error:
+        raise PlaceError(str(error)) from None
+
+
+def claim_of(spec: DDPJobSpec, path: str) -> str | None:
+    """The address of a job's directory on a volume claim; None if it is on none."""
+    pod, wanted = spec.template["spec"], PurePosixPath(path)
+    sources = {volume["name"]: volume for volume in pod.get("volumes", ())}
+    mounts: list[tuple[PurePosixPath, Document, str]] = [
+        (PurePosixPath(mount["mountPath"]), sources.get(mount["name"], {}), mount.get("subPath", ""))
+        for mount in spec.trainer.get("volumeMounts", ())
+    ]
+    if spec.checkpoint is not None and spec.checkpoint.volume is not None:
+        mounts.append((PurePosixPath(spec.checkpoint.path), spec.checkpoint.volume, ""))
+    # The innermost mount has the directory.
+    around = [mount for mount in mounts if wanted.is_relative_to(mount[0])]
+    if not around:
+        return None
+    at, volume, within = max(around, key=lambda mount: len(mount[0].parts))
+    if not (claim := volume.get("persistentVolumeClaim", {}).get("claimName")):
+        return None
+    settings = [holder.get("securityContext", {}).get("runAsUser") for holder in (spec.trainer, pod)]
+    user = next((user for user in settings if user is not None), USER)
+    whose = "" if user == USER else f"{user}@"
+    return f"pvc://{whose}{claim}/{PurePosixPath(within, wanted.relative_to(at))}".removesuffix("/.")
+
+
+def _image_of(jobs: Jobs, name: str | None) -> str:
+    """The image of a job that still exists.
+
+    Raises:
+        BadInputError: There is none.
+    """
+    try:
+        if name and "/" not in name and (image := as_job(jobs.get(name)).spec.trainer.get("image")):
+            return str(image)
+    except (BadInputError, ClusterError):
+        pass
+    raise BadInputError("--reader-image must name an image with Python for the pod that reads the claim")
+
+
+def _say(text: str) -> None:
+    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
