@@ -135,3 +135,23 @@ def test_the_last_words_reach_a_log_that_is_read_slowly() -> None:
             process.wait(1)
         assert process.stdout.read() == b"." * 100_000 + b"Traceback"
     assert process.returncode == 0
+
+
+SHORT = """
+import os, time
+from ddpjob_supervisor.history.tee import Tee
+heard = []
+tee = Tee(lambda stream, chunk: heard.append(chunk))
+for number in range(100):
+    os.write(1, b"%d\\n" % number)
+    time.sleep(0.005)
+tee.close(10)
+os.write(2, b"%d" % len(heard))
+assert b"".join(heard) == b"".join(b"%d\\n" % number for number in range(100))
+"""
+
+
+def test_short_lines_that_come_quickly_are_passed_on_together() -> None:
+    done = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, check=True)
+    assert done.stdout.splitlines() == [b"%d" % number for number in range(100)]
+    assert int(done.stderr) < 50

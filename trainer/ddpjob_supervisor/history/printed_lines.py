@@ -16,9 +16,10 @@ class PrintedLines:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, bool]]:
         """The lines that end in this chunk, or are too long. The flag says if the next text continues the line."""
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            yield from _shown(self.secret.masked_bytes(line))
+        lines, end, rest = (self._rest + chunk).rpartition(b"\n")
+        if end:  # No secret has more than one line, so all lines are masked at once.
+            for line in self.secret.masked_bytes(lines).split(b"\n"):
+                yield from _shown(line)
         # A carriage return at the end does not count yet: until more arrives, the text before it is still shown.
         rest = rest[max(0, rest.rfind(b"\r", 0, len(rest) - 1)) :]
         if len(rest) > LONGEST_LINE + self.secret.longest:  # A secret at the end of a piece has arrived as a whole.

@@ -49,7 +49,7 @@ class SecretValues:
         """A text with the secrets masked. A piece of a value at its end is not recognized yet."""
         if self._in_bytes is not None:
             text = self._in_bytes.sub(MASK.encode(), text)
-        if b"@" in text or b"=" in text:
+        if b"://" in text or b"?" in text or b"&" in text:  # Quicker than the pattern.
             text = _ADDRESS_IN_BYTES.sub(rb"\1" + MASK.encode(), text)
         return text
 

@@ -38,6 +38,7 @@ JOBS = "_jobs"
 """The folder of a namespace's index. It cannot be a job's name."""
 LAST_MOMENT = 10**13 - 1
 """In milliseconds since the epoch."""
+_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False, separators=(",", ":"))
 SUCCEEDED, STOPPED, FAILED = "succeeded", "stopped", "failed"
 
 
@@ -149,8 +150,7 @@ class Series:
 
 def line_of(record: Mapping[str, Any]) -> bytes:
     """A line of a segment."""
-    text = json.dumps(record, default=str, ensure_ascii=False, separators=(",", ":"))
-    return f"{text}\n".encode(errors="replace")
+    return f"{_ENCODER.encode(record)}\n".encode(errors="replace")
 
 
 def _milliseconds(moment: float) -> int:

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 
 CHUNK_BYTES = 1 << 16
+FEW_BYTES, PAUSE_SECONDS = 1 << 12, 0.05
+"""If so few bytes have come sooner than this after the former ones, the thread pauses for so long: of many short lines
+it passes on several at once. The pipe has room for them."""
 PRINTED = (1, 2)
 """The descriptors of stdout and stderr."""
 SLOW_SECONDS, LOOK_SECONDS = 30.0, 0.02
@@ -74,25 +77,33 @@ class Tee:
         for source in self._sources:
             poll.register(source, select.POLLIN)
         left = set(self._sources)
+        last = -PAUSE_SECONDS
         while left:
             self._busy = False
             found = poll.poll()
             self._busy = True
+            most = 0
             for source, _ in found:
                 chunk = os.read(source, CHUNK_BYTES)
+                most = max(most, len(chunk))
                 if chunk:
                     _write(self._sources[source], chunk)
                     self._hear(source, chunk)
                 else:
                     poll.unregister(source)
                     left.discard(source)
+            before, last = last, time.monotonic()
+            if 0 < most < FEW_BYTES and last - before < PAUSE_SECONDS:
+                time.sleep(PAUSE_SECONDS)
+                last = time.monotonic()
 
 
 def _write(descriptor: int, chunk: bytes) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
     with contextlib.suppress(OSError):  # Nobody reads any more. Who prints goes on, and the history has it.
         while chunk:
-            poll.poll()  # Another process may have made the descriptor non-blocking.
-            with contextlib.suppress(BlockingIOError):
+            try:
                 chunk = chunk[os.write(descriptor, chunk) :]
+            except BlockingIOError:  # Another process has made the descriptor non-blocking.
+                poll = select.poll()
+                poll.register(descriptor, select.POLLOUT)
+                poll.poll()
