@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.support.helm import CHART
-
-RULES = CHART / "files" / "alerts.yaml"
+RULES = Path(__file__).parents[2] / "charts" / "ddpjob-operator" / "files" / "alerts.yaml"
 
 
 def rules() -> Any:
