@@ -4,12 +4,15 @@ The durations and limits of the rules are shortened; tests/chart/test_alerts.py 
 """
 
 import json
+import re
+import shlex
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from socket import create_server
 from typing import Any
@@ -24,12 +27,14 @@ from ddpjob_supervisor.page.stragglers import Straggler
 from tests.plant import Plant
 from tests.plant.prometheus import Binaries, Monitoring, of_debian, of_modules, start_prometheus
 from tests.support.alerts import ALERTS, hastened
+from tests.support.helm import ROOT
 from tests.support.jobs import Team, a_job
 from tests.support.operators import Operator, an_operator
 from tests.support.text_page import a_text_page
 
 from .pages import NOON, Page, a_page, supervised
 
+RUNBOOKS = ROOT / "docs" / "how-to" / "alerts.md"
 SECONDS = 8
 LIMITS = {
     "DDPJobCheckpointOld": "15",  # A new checkpoint is in the status after ten seconds at the latest.
@@ -329,6 +334,25 @@ def test_supervisors_that_do_not_answer(unattended: Plant, monitoring: Monitorin
             fires(monitoring, "DDPJobSupervisorsUnreachable", namespace="ddpjob-system")
         page.open()
         resolved(monitoring, "DDPJobSupervisorsUnreachable")
+
+
+def commands(namespace: str) -> Iterator[list[str]]:
+    """The commands in alerts and runbooks that show jobs."""
+    for alert in ALERTS.values():
+        run = alert["annotations"]["description"].partition("Run: ")[2]
+        yield shlex.split(re.sub(r"\{\{.*?\}\}", namespace, run))
+    for code in re.findall(r"`(kubectl get ddp[^`]*)`", RUNBOOKS.read_text(encoding="utf-8")):
+        yield shlex.split(re.sub(r"\bNAME\b(?!:)", "digits", code.replace("TEAM", namespace)))
+
+
+def test_the_commands_that_show_jobs_show_them(unattended: Plant) -> None:
+    team = Team(unattended)
+    team.apply(a_job())
+    found = {tuple(takewhile(lambda word: word not in {"|", "and"}, words)) for words in commands(team.namespace)}
+    shown = [[word.rstrip(",") for word in words] for words in found if words[:3] == ("kubectl", "get", "ddp")]
+    assert len(shown) > 5
+    for words in shown:
+        assert "digits" in unattended.kubectl(*words[1:]), words
 
 
 def test_each_alert_is_seen() -> None:
