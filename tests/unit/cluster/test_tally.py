@@ -92,8 +92,8 @@ def test_two_hundred_namespaces_in_which_everything_has_happened_have_at_most_15
     for name in names:
         everything(tally, name)
     said = told(tally.metrics(jobs, leads=True))
-    bare = len(said) + len(generate_latest(REGISTRY).splitlines())
-    assert bare <= MOST_SERIES
+    own = [line for line in generate_latest(REGISTRY).decode().splitlines() if not line.startswith("#")]
+    assert len(said) + len(own) <= MOST_SERIES
     assert len(of("team-7", said)) >= 70, "the test did let everything happen"
     assert len(told(tally.metrics([a_job(name) for name in names], leads=True))) == pytest.approx(len(said), abs=200)
 
