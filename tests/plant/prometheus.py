@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -123,17 +124,20 @@ class Monitoring:
 
 
 @contextmanager
-def start_prometheus(programs: Binaries, rules: Mapping[str, Any] | None = None) -> Iterator[Monitoring]:
+def start_prometheus(
+    programs: Binaries, rules: Mapping[str, Any] | None = None, routes: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Monitoring]:
     """Starts Prometheus and Alertmanager, waits until they are ready, and stops them when the block ends.
 
-    rules  the groups of rules, as the document of a file of rules
+    rules   the groups of rules, as the document of a file of rules
+    routes  who receives the alerts of a namespace
     """
     with plant_directory() as directory, reserve_port() as one, reserve_port() as other:
         port, alerts = (held.getsockname()[1] for held in (one, other))
         running = Programs(directory / "logs")
         monitoring = Monitoring(directory, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{alerts}", running)
         (directory / "rules.yaml").write_text(yaml.safe_dump(rules or {"groups": []}, width=1000))
-        (directory / "alertmanager.yaml").write_text(yaml.safe_dump(ALERTMANAGER))
+        (directory / "alertmanager.yaml").write_text(yaml.safe_dump(_routed(routes)))
         (directory / "prometheus.yaml").write_text(yaml.safe_dump(_configuration(directory, alerts)))
         try:
             running.start(
@@ -158,10 +162,17 @@ def start_prometheus(programs: Binaries, rules: Mapping[str, Any] | None = None)
             running.kill()
 
 
-ALERTMANAGER = {
-    "route": {"receiver": "nobody", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"},
-    "receivers": [{"name": "nobody"}],
-}
+def _routed(routes: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "route": {
+            "receiver": "nobody",
+            "group_by": ["..."],
+            "group_wait": "0s",
+            "group_interval": "1s",
+            "routes": [{"matchers": [f"namespace={space}"], "receiver": who} for space, who in routes.items()],
+        },
+        "receivers": [{"name": name} for name in ("nobody", *routes.values())],
+    }
 
 
 def _configuration(directory: Path, alertmanager: int) -> dict[str, Any]:
