@@ -1,6 +1,7 @@
 """Where ranks act that have agreed on it, whatever the order of their messages: without sockets and threads."""
 
 import asyncio
+import threading
 from collections import deque
 from typing import Any
 
@@ -17,10 +18,12 @@ MESSAGES = ["deliver_up", "deliver_down", "all_up", "all_down"]
 CUTS = ["cut", "notice", "connect"]
 """A rank's connection ends with all that is under way; the leader notices; the rank connects again. The leader may
 notice only then."""
+LONG = ["miss", "doubt"]
+"""The leader waits no longer for a lost rank; a rank waits no longer for a decision."""
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from([*MESSAGES * 3, *["step"] * 3, "save", "stop", "kill", *CUTS]),
+        st.sampled_from([*MESSAGES * 3, *["step"] * 3, "save", "stop", "kill", *CUTS, *LONG]),
         st.integers(0, 11),
     ),
     min_size=30,
@@ -35,13 +38,15 @@ class Gang:
     def __init__(self, size: int) -> None:
         self.warnings: list[str] = []
         self.leader = Leader(size, "step()", self.warnings.append, noted={})
-        self.ranks = {rank: part(self.warnings) for rank in range(size)}
+        self.ranks = {rank: part(rank, self.warnings) for rank in range(size)}
         self.positions = dict.fromkeys(self.ranks, 0)
         self.acts: dict[int, list[tuple[int, Wish]]] = {rank: [] for rank in self.ranks}
         self.down: dict[int, deque[Any]] = {}
         self.up: dict[int, deque[Any]] = {}
         self.cuts: dict[int, Any] = {}
         """For each rank whose connection is cut, what the leader tells it by."""
+        self.left_behind = set[int]()
+        """The ranks that others have not waited for, or that have not waited for a decision."""
         for rank in self.ranks:
             self._meet(rank)
 
@@ -74,6 +79,19 @@ class Gang:
         if self.cuts.pop(rank, None):
             self._meet(rank)
 
+    def miss(self, rank: int) -> None:
+        if timer := self.leader._lost.get(rank):
+            timer.cancel()
+            self.leader._miss(rank)
+            self.left_behind.add(rank)
+
+    def doubt(self, rank: int) -> None:
+        its, position = self.ranks[rank], self.positions[rank] + 1
+        for order in [*its._orders.values()]:
+            if order.position <= position and not order.decided.is_set():
+                its._doubt(order)
+                self.left_behind.add(rank)
+
     def deliver_up(self, rank: int) -> None:
         if self.up[rank] and rank not in self.cuts:
             self.leader.hear(rank, *self.up[rank].popleft())
@@ -102,10 +120,10 @@ class Gang:
             del self.ranks[rank]
 
 
-def part(warnings: list[str]) -> Agreement:
+def part(rank: int, warnings: list[str]) -> Agreement:
     """A rank's part, as one has it that has connected."""
     agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=warnings.append)
-    agreement._apart = False
+    agreement._rank, agreement._apart = rank, False
     agreement._reckon()
     agreement._post = lambda callback: callback()  # type: ignore[method-assign,assignment,return-value]
     return agreement
@@ -121,7 +139,7 @@ async def play(gang: Gang, actions: list[tuple[str, int]]) -> None:
                 await settled()
     for rank in gang.ranks:
         gang.connect(rank)
-    while any(its._orders or its._own() for its in gang.ranks.values()):
+    while any(gang.up[rank] or gang.down[rank] or its._orders or its._own() for rank, its in gang.ranks.items()):
         for rank in gang.ranks:
             gang.deliver_up(rank)
             await settled()
@@ -149,16 +167,28 @@ ANSWERED = [(what, 3) for what in ("all_down", "save", "all_up", "all_down", "al
     size=3, actions=[*ANSWERED, ("deliver_up", 3), ("deliver_up", 4), ("deliver_up", 2), ("cut", 1), ("connect", 4)]
 )
 @example(size=3, actions=[*ANSWERED, ("all_up", 3), ("cut", 4), ("notice", 4), ("connect", 4)])
+@example(
+    size=3,
+    actions=[("cut", 5), ("notice", 5), ("miss", 5), ("save", 3), *[(way, 3) for way in ("all_up", "all_down") * 4]]
+    + [("step", number) for number in (0, 1, 2, 0, 1, 2)],
+)
+@example(
+    size=3,
+    actions=[*ANSWERED, ("all_up", 3), ("cut", 4), ("doubt", 4), *[("step", number) for number in (0, 1, 2, 1)]],
+)
 @examples(0.5)
-def test_either_all_ranks_act_at_a_position_or_none_whatever_the_order_of_messages(
+def test_either_all_ranks_act_at_a_position_or_none_or_a_rank_that_is_cut_off_for_long_says_so(
     size: int, actions: list[tuple[str, int]]
 ) -> None:
     gang = Gang(size)
     asyncio.run(play(gang, actions))
-    expected = gang.acts[0]
-    assert {rank: gang.acts[rank] for rank in gang.ranks} == dict.fromkeys(gang.ranks, expected)
-    assert all(acts == expected[: len(acts)] for acts in gang.acts.values()), "those that were killed, until then"
-    assert gang.warnings == []
+    expected = max((gang.acts[rank] for rank in gang.ranks.keys() - gang.left_behind), key=len, default=[])
+    together = {rank for rank in gang.acts if gang.acts[rank] == expected}
+    killed = {rank for rank in gang.acts.keys() - gang.ranks if gang.acts[rank] == expected[: len(gang.acts[rank])]}
+    apart = gang.acts.keys() - together - killed
+    assert apart <= gang.left_behind
+    assert all(any(f"rank {rank} " in warning for warning in gang.warnings) for rank in apart), gang.warnings
+    assert gang.left_behind or not gang.warnings
 
 
 def test_a_stop_that_comes_while_a_save_waits_for_a_rank_has_its_whole_patience(
@@ -202,3 +232,20 @@ def test_a_rank_that_is_cut_off_until_no_patience_is_left_is_named_alone(monkeyp
 
     (warning,) = asyncio.run(cut_off()).warnings
     assert warning.startswith("rank 2 did not answer")
+
+
+@pytest.mark.parametrize(("heard", "acts"), [(True, Wish.SAVE), (False, Wish.NOTHING)])
+def test_a_rank_waits_for_a_decision_until_its_patience_is_over_and_then_says_so(
+    monkeypatch: pytest.MonkeyPatch, *, heard: bool, acts: Wish
+) -> None:
+    monkeypatch.setattr(rules, "COUNTS_SECONDS", 0.01)
+    monkeypatch.setitem(rules.PATIENCE_SECONDS, Wish.SAVE, 20 if heard else 0.01)
+    warnings: list[str] = []
+    rank = part(2, warnings)
+    rank._tell = lambda *_: None
+    rank._hear("order", 1, 5, Wish.SAVE)
+    decides = threading.Timer(0.2, rank._hear, ["counts", 1, 5, Wish.SAVE])
+    if heard:
+        decides.start()
+    assert rank.reached(5) is acts
+    assert [warning.partition(" to hear")[0] for warning in warnings] == ([] if heard else ["rank 2 has waited 0 s"])

@@ -9,7 +9,8 @@ confirm, the order counts. Otherwise the leader orders a later position. A rank 
 leader has decided waits for the decision, so that either all ranks act or none does.
 
 A rank that loses its connection connects again. What it had not confirmed by then does not count. If it has missed a
-decision, the leader repeats which orders count; a rank that has passed such a position acts at its next one.
+decision, the leader repeats which orders count. Neither waits forever: if the connection is lost for too long, the
+rank may act later than the others, and says so.
 
 A thread of each rank answers over TCP. So a step costs the thread that trains almost nothing, and this thread waits
 only at the position where all ranks act, if at all. The store with which the ranks formed their group tells them only
@@ -40,7 +41,7 @@ from . import agreement_wire as wire
 from .agreement_leader import Leader, Survey, Tell
 from .agreement_rules import Wish
 from .agreement_server import SentContents, new_token, serve
-from .agreement_warnings import called_less_often, given_up, not_called
+from .agreement_warnings import called_less_often, given_up, in_doubt, left_behind, not_called
 
 __all__ = ["Agreement", "Store", "Wish"]
 
@@ -383,10 +384,13 @@ class Agreement:
         """Follows an order of which this rank may not have heard that it counts, unless it has followed it."""
         with self._lock:
             if missed := order.number not in self._acted:
+                late = order.number not in self._orders and order.position <= self._position
                 self._orders.setdefault(order.number, order)
                 self._reckon()
         if missed:
             self._decide(order.number, counts=True)
+            if late:
+                self._warn(left_behind(self._rank, order.wish))
         else:
             self._report(order)
 
@@ -408,8 +412,8 @@ class Agreement:
         with self._lock:
             due = [order for order in self._orders.values() if order.position <= position]
         for order in due:
-            if not order.decided.wait(2 * rules.COUNTS_SECONDS):
-                self._decide(order.number, counts=False)  # The leader decides the same if it waits in vain.
+            if not order.decided.wait(rules.PATIENCE_SECONDS[order.wish]):
+                self._doubt(order)
         with self._lock:
             follows = [order for order in due if order.counts]
             for order in follows:
@@ -425,6 +429,11 @@ class Agreement:
         for order in follows:
             self._post(partial(self._report, order))
         return acts
+
+    def _doubt(self, order: _Order) -> None:
+        """Goes on, although this rank does not know whether the others do."""
+        self._decide(order.number, counts=False)
+        self._warn(in_doubt(self._rank, order.wish))
 
     def _report(self, order: _Order) -> None:
         if self._tell:

@@ -12,8 +12,9 @@ class Wish(IntEnum):
 
 
 PATIENCE_SECONDS = {Wish.SAVE: 45.0, Wish.STOP: 10.0}
-"""How long the leader waits for the ranks' positions. Their threads answer within milliseconds, whatever the ranks
-are doing. A rank that is to stop has a grace period, so that waiting longer could cost it its last save."""
+"""How long the leader waits for the ranks' positions, and a rank for the leader's decision. Their threads answer
+within milliseconds, whatever the ranks are doing. A rank that is to stop has a grace period, so that waiting longer
+could cost it its last save."""
 
 SILENT_LEADER_SECONDS = 5.0
 """How much longer than the leader a rank waits before it gives up a wish."""
@@ -25,7 +26,7 @@ SURVEY_SECONDS = 1.0
 """How long the leader waits for each of the two answers of a survey."""
 
 COUNTS_SECONDS = 5.0
-"""How long after an order the leader may decide that it counts. A rank waits twice as long for the decision."""
+"""How long after an order the leader may decide that it counts. Shorter than a rank waits for the decision."""
 
 MISMATCH_SECONDS = 45.0
 """Ranks that have not connected, or have not acted as the others have, are named after this time."""
@@ -34,8 +35,9 @@ FARTHER = 4
 """If a rank was too late for an order, the next order is farther ahead by this factor."""
 
 RETURN_SECONDS = 5.0
-"""A rank that has lost its connection counts as ended if it has not connected again within this time. Its last
-content may arrive until then, too."""
+"""A rank that has lost its connection counts as ended if it has not connected again within this time: the leader
+cannot know whether it was killed, and the others must be able to stop then. Its last content may arrive until then,
+too."""
 
 REFUSED_SECONDS = 1.0
 """If rank 0's machine has refused connections for so long, rank 0 has ended."""

@@ -10,6 +10,7 @@ from .agreement_rules import Wish
 MOST_NAMED = 8
 PLURAL = {"has": "have", "is": "are"}
 IN_WORDS = {Wish.SAVE: "saved", Wish.STOP: "stopped"}
+CONNECTION = "find out what closes connections between ranks"
 
 
 def ranks(numbers: Collection[int], verb: str) -> str:
@@ -44,4 +45,20 @@ def called_less_often(late: Collection[int], function: str, wish: Wish) -> str:
     return (
         f"{ranks(late, 'has')} not come as far as the others, which {IN_WORDS[wish]} {rules.MISMATCH_SECONDS:.0f} s"
         f" ago: call {function} equally often on all ranks"
+    )
+
+
+def left_behind(rank: int, wish: Wish) -> str:
+    """Warns that a rank could not be told in time that all ranks act."""
+    return (
+        f"rank {rank} had lost its connection to rank 0, so the others {IN_WORDS[wish]} without it, and it does the"
+        f" same later: {CONNECTION}"
+    )
+
+
+def in_doubt(rank: int, wish: Wish) -> str:
+    """Warns that a rank does not know whether the others have acted."""
+    return (
+        f"rank {rank} has waited {rules.PATIENCE_SECONDS[wish]:.0f} s to hear from rank 0 whether all ranks"
+        f" {wish.name.lower()} after this step, and goes on, but the others may have {IN_WORDS[wish]}: {CONNECTION}"
     )
