@@ -112,7 +112,7 @@ class Checkpoint(Model):
     """Where and how often the trainer saves what it needs to continue."""
 
     path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
-    """Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a
+    """Where checkpoints are: a directory, as the trainer sees it, which is an absolute path other than /, without a
     colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."""
     volume: JsonObject | None = None
     """The volume to mount at path: a volume source as in a pod's `volumes`, without `name`. Without it, path is on a
@@ -136,9 +136,10 @@ class History(Model):
     """Where supervisors keep what is needed when the job's pods, or the job, are gone."""
 
     path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
-    """A directory in the trainer container, on a volume that outlives the pods: an absolute path other than /,
-    without a colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials.
-    Several jobs may share it. `ddpjob logs`, `status` and `report` read it with `--history`."""
+    """A directory, as the trainer sees it, which is an absolute path other than /, without a colon; or a URL such as
+    s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials. On a cluster, a directory has to
+    be on a volume that outlives the job. Several jobs may share it. `ddpjob logs`, `status` and `report` read it with
+    `--history`."""
 
 
 class Network(Model):

@@ -1,15 +1,30 @@
 """A DDPJob from a script, a module or a command."""
 
+import re
 from typing import Any
 
 import pytest
 import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, job_name, module, script
+from ddpjob_operator.api.contract import MAX_ENV
+from ddpjob_operator.api.entrypoint import (
+    FLAGS,
+    Entrypoint,
+    Options,
+    command,
+    document_of,
+    job_name,
+    module,
+    script,
+)
 from ddpjob_operator.api.job_file import parse, written
 from ddpjob_operator.api.launchers import Size
+from ddpjob_operator.api.rules import RULES, Rule
 
 IMAGE = "ddpjob-trainer:0.1.0"
+TYPED = {".".join(map(str, path)).replace(".0", "[]") for path in FLAGS}
+"""The fields that options set."""
+CLUSTERS_WORDS = re.compile(r"\b(template|[Pp]ods?|Service|container|envFrom|spec)\b")
 
 
 def trainer(document: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +123,29 @@ def test_a_wrong_option_is_named_as_it_was_typed(options: dict[str, Any], messag
     with pytest.raises(BadInputError) as error:
         of(script("train.py"), **options)
     assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "My Run"},
+        {"env": ["RANK=0"]},
+        {"env": ["A=1", "A=2"]},
+        {"env": [f"A{number}=1" for number in range(MAX_ENV + 1)]},
+        *[{"checkpoint": {"path": path}} for path in ("/", "relative", "ftp://b/x", "s3://u:p@b/x", "s3://")],
+        *[{"history": path} for path in ("relative", "ftp://b/x", "s3://u:p@b/x")],
+    ],
+    ids=str,
+)
+def test_what_an_option_gets_speaks_of_nothing_that_only_a_file_for_a_cluster_has(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError) as error:
+        of(script("train.py"), **options)
+    assert not CLUSTERS_WORDS.search(str(error.value)), error.value
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.path in TYPED], ids=lambda rule: rule.path)
+def test_a_rule_that_an_option_can_break_does_not_either(rule: Rule) -> None:
+    assert not CLUSTERS_WORDS.search(rule.message)
 
 
 @pytest.mark.parametrize(

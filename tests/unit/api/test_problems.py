@@ -24,7 +24,7 @@ NAME = (
 
 NOT_A_NAME = (
     "must be at most 52 lower-case letters, digits and dashes, starting with a letter and not ending with a "
-    "dash: pods and the Service are named after it"
+    "dash, because names in Kubernetes begin with it"
 )
 
 LOCAL_COPIES = (
@@ -33,7 +33,7 @@ LOCAL_COPIES = (
     " Without a value, a quarter of the memory that the container's limit leaves free."
 )
 CHECKPOINTS = (
-    "Where checkpoints are: a directory in the trainer container, which is an absolute path other than /, without a "
+    "Where checkpoints are: a directory, as the trainer sees it, which is an absolute path other than /, without a "
     "colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."
 )
 
@@ -277,8 +277,8 @@ PROBLEMS: dict[str, tuple[str, list[str]]] = {
         [
             (
                 "line 7: spec.checkpoint.path: must be an absolute path, or a URL such as s3://BUCKET/PATH, "
-                "gs://BUCKET/PATH or az://CONTAINER/PATH, without user, password or query: credentials come from the "
-                "template (env, envFrom or a service account)"
+                "gs://BUCKET/PATH or az://CONTAINER/PATH, without user, password or query: credentials come from "
+                "environment variables or, on a cluster, a service account"
             )
         ],
     ),

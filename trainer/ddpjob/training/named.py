@@ -111,7 +111,7 @@ class Named:
     def load(self, states: StateDict) -> list[str]:
         """Restores the objects from decoded states.
 
-        Returns a sentence about each object that has no state, and about each state that has no object.
+        Returns sentences about the objects that have no state, and about the states that have no object.
 
         An object without a state in the checkpoint stays as it is.
 
@@ -123,13 +123,17 @@ class Named:
         for name in missing:
             if meant := _misspelled(name, unused):
                 raise ConfigError(
-                    f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? If the"
-                    f" checkpoint has the wrong name, go on with it. If {name} is another object, give it a name that"
-                    f" resembles {meant} less"
+                    f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? Pass the"
+                    f" object as {meant}, even if the misspelled name is that of the checkpoint. If {name} is another"
+                    f" object, give it a name that resembles {meant} less"
                 )
         for name, value in self.objects.items():
             if name in states:
                 _load(name, value, states[name])
+        if missing and unused:
+            begin, have = (listed(names, NAMED_DIFFERENCES) for names in (missing, unused))
+            remark = f"the checkpoint has no state of {begin}, not restored, but of {have}, not used"
+            return [f"{remark}: if an object has been renamed, stop, and pass it by its name in the checkpoint"]
         remarks = [f"the checkpoint has no state of {name}: {name} is not restored" for name in missing]
         return remarks + [f"the checkpoint also has a state of {name}, which is not used" for name in unused]
 

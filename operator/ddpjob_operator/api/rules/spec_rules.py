@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "metadata.name",
         "a name that cannot be part of the names of pods and of the Service",
-        f"{{it}} must be {NAME_FORM}: pods and the Service are named after it",
+        f"{{it}} must be {NAME_FORM}, because names in Kubernetes begin with it",
         checks.job_name,
         f"self.metadata.name.size() <= {MAX_NAME_LENGTH} && self.metadata.name.matches('{NAME_PATTERN}')",
         general={"it": "metadata.name"},
@@ -184,7 +184,8 @@ RULES: tuple[Rule, ...] = (
             f"{field}.path",
             "a URL with credentials, or of something else than a place in an object store",
             "must be an absolute path, or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, "
-            "without user, password or query: credentials come from the template (env, envFrom or a service account)",
+            "without user, password or query: credentials come from environment variables or, on a cluster, a "
+            "service account",
             check,
             f"!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
             field,
