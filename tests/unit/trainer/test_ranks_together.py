@@ -209,6 +209,20 @@ def test_ranks_that_make_different_numbers_of_steps_agree_from_then_on(
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
 
 
+def test_a_rank_that_has_never_called_the_function_is_named(
+    ranks: tuple[Rank, Rank], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = ranks
+    first.part.known = {0: (4, 4), 1: (-1, 0)}
+    first.reach(2, 2, decision=Wish.SAVE)
+    wait_for("the end of the wait", lambda: not first.saver._writer.busy)  # type: ignore[union-attr]
+    first.reach(3, 3)
+    assert capsys.readouterr().err.startswith(
+        "warning: step 2 is not saved: rank 1 has not called training.step() yet, but rank 0 has. Call it on all ranks,"
+        " or find out where rank 1 hangs. Training goes on"
+    )
+
+
 def test_a_state_that_is_arriving_is_waited_for_however_long_it_takes(
     ranks: tuple[Rank, Rank], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

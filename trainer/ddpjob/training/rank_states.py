@@ -94,6 +94,11 @@ def _contents(agreement: Agreement, name: str, place: StatePlace, step: int, sec
             if not has_passed and any(survey[rank][0] > place.position for rank in error.missing if rank in survey):
                 has_passed, until = True, min(until, time.monotonic() + PASSED_SECONDS)
             if time.monotonic() >= until:
+                if absent := [rank for rank in error.missing if rank in survey and survey[rank][0] < 0]:
+                    raise StepsDifferError(
+                        f"step {step} is not saved: {ranks(absent, 'has')} not called {agreement.function} yet, but rank"
+                        f" 0 has. Call it on all ranks, or find out where rank {absent[0]} hangs"
+                    ) from error
                 what = f"step {step} is not saved: {error} for it{_steps(survey, error.missing)}"
                 calls = f"{agreement.function} equally often on all ranks"
                 cure = f"Call {calls}" if has_passed else f"Find out where it hangs, or call {calls}"
