@@ -482,6 +482,8 @@ class Steps(_Said):
     """The largest `progress.step`."""
     saved: int | None = None
     """The step of the last checkpoint that was reported, even if it has been lost since."""
+    time: Time | None = None
+    """When the operator heard of the last change of `progress`."""
 
 
 class Bookkeeping(_Said):

@@ -73,6 +73,11 @@ WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTI
 ACTIVITIES = {"Evaluating": TimeKind.EVALUATION, "Saving": TimeKind.CHECKPOINT_SAVE}
 
 
+STEPS_PER_SECOND = 10_000
+"""The largest number of steps per second that is counted for a job. Its supervisor may report any number, which would
+spoil the sums over all jobs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How a job spends its time from now on, and what about it may need a person."""
@@ -139,7 +144,7 @@ def counted(snapshot: Snapshot, after: DDPJobStatus, created: datetime | None = 
     """Returns what the change from the snapshot's status to `after` adds. `created` is when the job was created."""
     before = snapshot.job.status
     cause = after.incidents[0].cause if after.incidents else ""
-    steps, repeated = _steps(before, after)
+    steps, repeated = _steps(snapshot, after)
     return Counts(
         # A restart that turns out to be a disruption is counted as both: a counter cannot go back.
         restart=cause if after.restarts > before.restarts else "",
@@ -205,8 +210,19 @@ def _failed_diverged(status: DDPJobStatus) -> bool:
     return failed is not None and failed.reason not in DEADLINES and last is not None and last.cause == Cause.DIVERGED
 
 
-def _steps(before: DDPJobStatus, after: DDPJobStatus) -> tuple[int, int]:
-    """Returns how many steps have been finished, and how many of these an earlier attempt had finished."""
+def _steps(snapshot: Snapshot, after: DDPJobStatus) -> tuple[int, int]:
+    """Returns how many steps have been finished, and how many of these an earlier attempt had finished.
+
+    At most as many as can be made since the last report.
+    """
+    before = snapshot.job.status
+    since = before.bookkeeping.steps.time or after.first_run_time or snapshot.now
+    possible = STEPS_PER_SECOND * (1 + max(0, int((snapshot.now - since).total_seconds())))
+    steps, repeated = _reported_steps(before, after)
+    return min(steps, possible), min(repeated, possible)
+
+
+def _reported_steps(before: DDPJobStatus, after: DDPJobStatus) -> tuple[int, int]:
     last, latest = before.progress, after.progress
     if latest is None or latest is last:
         return 0, 0

@@ -5,6 +5,7 @@ Supervisors that run without an operator use the same rule, in `page/starting_ov
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from ddpjob_operator.api import Checkpoint, Progress, Steps
 from ddpjob_operator.api.words import counted, duration
@@ -85,14 +86,18 @@ def start_over_message(
     return _message(past, present, lost) if lost else ""
 
 
-def remembered(steps: Steps, present: Progress, saved: int | None) -> Steps:
-    """Returns the steps to remember from all attempts up to the present. `saved` is the last checkpoint's step."""
+def remembered(steps: Steps, present: Progress, saved: int | None, time: datetime | None) -> Steps:
+    """Returns the steps to remember from all attempts up to the present.
+
+    `saved` is the last checkpoint's step. `time` is when the operator heard of the present progress.
+    """
     earliest = [step for step in (steps.earliest, present.first_step) if step is not None]
     furthest = [step for step in (steps.furthest, present.step) if step is not None]
     return Steps(
         earliest=min(earliest, default=None),
         furthest=max(furthest, default=None),
         saved=steps.saved if saved is None else saved,
+        time=time,
     )
 
 

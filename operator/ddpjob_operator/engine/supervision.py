@@ -242,8 +242,9 @@ def _steps(view: View) -> Steps:
     if progress is None or progress is view.status.progress:
         return known
     saved, report = _last_words(view)[1], view.report
+    time = report.at if report and progress != view.status.progress else known.time
     seen = saved or (report.checkpoint if report else None)
-    return remembered(known, progress, seen.step if seen else None)
+    return remembered(known, progress, seen.step if seen else None, time)
 
 
 def _stalled(view: View, stall: Stall | None) -> Say:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import Cause, ConditionType, State
 from ddpjob_operator.engine import FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
-from ddpjob_operator.engine.accounting import KINDS
+from ddpjob_operator.engine.accounting import KINDS, STEPS_PER_SECOND
 
 from .builders import START, Moment, a_job
 
@@ -187,6 +187,21 @@ def test_steps_are_counted_in_full_however_often_the_status_is_written() -> None
     # 29 steps, then 20 to 40, of which 29 and before were there; then 37 to 50, of which 40 and before were.
     assert (steps, repeated) == (29 + 21 + 14, 10 + 4)
     assert steps - repeated == 50
+
+
+@pytest.mark.parametrize("step", [STEPS_PER_SECOND + 1, 2**53])
+def test_a_report_adds_no_more_steps_than_can_be_made_since_the_last_one(step: int) -> None:
+    """A supervisor's figures are a stranger's, but sums over all jobs contain them."""
+    moment = a_job(nodes=2).running().hears(progress=at(5)).settled()
+    for seconds in (60, 10):
+        then = moment.after(seconds).hears(progress=at(step)).settled()
+        assert 0 < change(moment, then).steps <= STEPS_PER_SECOND * (seconds + 1)
+        moment = moment.after(seconds).hears(progress=at(0)).settled()
+    again = then.after(10).hears(progress=at(step, attempt=2, first=1), attempt=2).settled()
+    found = change(then, again)
+    assert found.repeated_steps <= found.steps <= STEPS_PER_SECOND * 11
+    first = a_job(nodes=2).running()
+    assert change(first, first.hears(progress=at(step)).settled()).steps <= STEPS_PER_SECOND * 61
 
 
 def test_a_start_has_parts_that_follow_one_another() -> None:
