@@ -218,8 +218,8 @@ def test_a_rank_that_has_never_called_the_function_is_named(
     wait_for("the end of the wait", lambda: not first.saver._writer.busy)  # type: ignore[union-attr]
     first.reach(3, 3)
     assert capsys.readouterr().err.startswith(
-        "warning: step 2 is not saved: rank 1 has not called training.step() yet, but rank 0 has. Call it on all ranks,"
-        " or find out where rank 1 hangs. Training goes on"
+        "warning: step 2 is not saved: rank 1 has not called training.step() yet, but rank 0 has. Call it on all"
+        " ranks, or find out where rank 1 hangs. Training goes on"
     )
 
 

@@ -96,8 +96,8 @@ def _contents(agreement: Agreement, name: str, place: StatePlace, step: int, sec
             if time.monotonic() >= until:
                 if absent := [rank for rank in error.missing if rank in survey and survey[rank][0] < 0]:
                     raise StepsDifferError(
-                        f"step {step} is not saved: {ranks(absent, 'has')} not called {agreement.function} yet, but rank"
-                        f" 0 has. Call it on all ranks, or find out where rank {absent[0]} hangs"
+                        f"step {step} is not saved: {ranks(absent, 'has')} not called {agreement.function} yet, but"
+                        f" rank 0 has. Call it on all ranks, or find out where rank {absent[0]} hangs"
                     ) from error
                 what = f"step {step} is not saved: {error} for it{_steps(survey, error.missing)}"
                 calls = f"{agreement.function} equally often on all ranks"
