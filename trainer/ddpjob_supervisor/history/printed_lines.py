@@ -16,8 +16,8 @@ class PrintedLines:
 
     def feed(self, chunk: bytes) -> Iterator[tuple[str, bool]]:
         """The lines that end in this chunk, or are too long. The flag says if the next text continues the line."""
-        lines, end, rest = (self._rest + chunk).rpartition(b"\n")
-        if end:  # No secret has more than one line, so all lines are masked at once.
+        lines, newline, rest = (self._rest + chunk).rpartition(b"\n")
+        if newline:  # No secret has more than one line, so all lines are masked at once.
             for line in self.secret.masked_bytes(lines).split(b"\n"):
                 yield from _shown(line)
         # A carriage return at the end does not count yet: until more arrives, the text before it is still shown.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 CHUNK_BYTES = 1 << 16
 FEW_BYTES, PAUSE_SECONDS = 1 << 12, 0.05
-"""If so few bytes have come sooner than this after the former ones, the thread pauses for so long: of many short lines
-it passes on several at once. The pipe has room for them."""
+"""If so few bytes come sooner than this after the former ones, the thread pauses for so long: it passes on several
+short lines at once. The pipe has room for them."""
 PRINTED = (1, 2)
 """The descriptors of stdout and stderr."""
 SLOW_SECONDS, LOOK_SECONDS = 30.0, 0.02
