@@ -123,8 +123,8 @@ class Named:
         for name in missing:
             if meant := _misspelled(name, unused):
                 raise ConfigError(
-                    f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? Pass the"
-                    f" object as {meant}, even if the misspelled name is that of the checkpoint. If {name} is another"
+                    f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? Pass"
+                    f" the object as {meant}, even if the misspelled name is that of the checkpoint. If {name} is another"
                     f" object, give it a name that resembles {meant} less"
                 )
         for name, value in self.objects.items():
