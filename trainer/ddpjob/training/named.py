@@ -124,8 +124,8 @@ class Named:
             if meant := _misspelled(name, unused):
                 raise ConfigError(
                     f"the checkpoint has no state of {name}, but it has one of {meant}: did you mean {meant}? Pass"
-                    f" the object as {meant}, even if the misspelled name is that of the checkpoint. If {name} is another"
-                    f" object, give it a name that resembles {meant} less"
+                    f" the object as {meant}, even if the misspelled name is that of the checkpoint. If {name} is"
+                    f" another object, give it a name that resembles {meant} less"
                 )
         for name, value in self.objects.items():
             if name in states:
