@@ -747,7 +747,8 @@ def test_what_the_checkpoint_or_the_program_has_more_is_a_warning(
     training = Training(model=nn.Linear(2, 1), ema=AveragedModel(nn.Linear(2, 1)), directory=tmp_path)
     assert training.resumed is not None
     assert capsys.readouterr().err == "".join(f"warning: resumed: {change}\n" for change in training.resumed.changes)
-    assert len(training.resumed.changes) == 3
+    (change,) = training.resumed.changes
+    assert change.startswith("the checkpoint has no state of ema, not restored, but of ")
 
 
 @pytest.mark.parametrize(
