@@ -48,8 +48,8 @@ from .writer import BackgroundSaves
 NAMED_RANKS = 3
 """The most ranks that a message names."""
 
-COME_SECONDS = 60.0
-"""How long ranks wait for each other before they give up a save."""
+RANKS_SECONDS = 60.0
+"""How long ranks wait for each other in a save before they give it up."""
 
 ONE_DIRECTORY = (
     "State that is divided among ranks is written by all of them, so all nodes need the same directory: in a pod, a "
@@ -98,7 +98,7 @@ class ShardedSaver(BackgroundSaves):
         self._refuse_unshared()
 
     def begin(
-        self, manifest: Manifest, state: StateDict, own: Any, position: int, seconds: float = COME_SECONDS
+        self, manifest: Manifest, state: StateDict, own: Any, position: int, seconds: float = RANKS_SECONDS
     ) -> None:
         """Copies this rank's part of a state, and begins to write the copy.
 

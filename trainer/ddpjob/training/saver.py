@@ -42,7 +42,7 @@ from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.plain_values import NotPlainError, plain
 from ddpjob.checkpoint.reading import Found
 from ddpjob.checkpoint.shard_fitting import fitted
-from ddpjob.checkpoint.sharded import ShardedSaver
+from ddpjob.checkpoint.sharded import RANKS_SECONDS, ShardedSaver
 from ddpjob.checkpoint.writer import Writer, Written
 from ddpjob.data.tracker import PositionError
 from ddpjob.group.collectives import broadcast_file
@@ -50,9 +50,6 @@ from ddpjob.group.collectives import broadcast_file
 from .rank_states import RankUnsavableError, StatePlace, StepsDifferError, gather, no_content, own_content
 from .save_schedule import SaveSchedule
 from .save_settings import SaveSettings
-
-RANKS_SECONDS = 60.0
-"""How long rank 0 waits for the other ranks' states before it gives up a save."""
 
 FAILING_SECONDS = 1800.0
 """Training ends if saves have failed for this long, and none has succeeded: the storage has failed for good."""
