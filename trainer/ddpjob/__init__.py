@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ddpjob_operator.api.problems import BadInputError
     from ddpjob_operator.client.errors import ClusterError
     from ddpjob_operator.sdk.connecting import connect
-    from ddpjob_operator.sdk.errors import JobFailed, RankFailed
-    from ddpjob_operator.sdk.job import Event, Job, LogLine
+    from ddpjob_operator.sdk.failures import JobFailed, RankFailed
+    from ddpjob_operator.sdk.handle import Job, JobEvent, LogLine
     from ddpjob_operator.sdk.submitting import submit
 
     from .training.checkpoints import Checkpoints
@@ -41,8 +41,8 @@ __all__ = [
     "ClusterError",
     "ConfigError",
     "DivergedError",
-    "Event",
     "Job",
+    "JobEvent",
     "JobFailed",
     "LogLine",
     "PeerLostError",
@@ -71,11 +71,11 @@ HOMES = {
     "newest": f"{LIBRARY}.newest",
     "BadInputError": f"{SDK}.api.problems",
     "ClusterError": f"{SDK}.client.errors",
-    "Event": f"{SDK}.sdk.job",
-    "Job": f"{SDK}.sdk.job",
-    "JobFailed": f"{SDK}.sdk.errors",
-    "LogLine": f"{SDK}.sdk.job",
-    "RankFailed": f"{SDK}.sdk.errors",
+    "JobEvent": f"{SDK}.sdk.handle",
+    "Job": f"{SDK}.sdk.handle",
+    "JobFailed": f"{SDK}.sdk.failures",
+    "LogLine": f"{SDK}.sdk.handle",
+    "RankFailed": f"{SDK}.sdk.failures",
     "connect": f"{SDK}.sdk.connecting",
     "submit": f"{SDK}.sdk.submitting",
 }

@@ -3,7 +3,7 @@
 Whoever can write there may have written anything, so all that is read is bounded, and is only shown. Imports api.
 """
 
-from .job_history import JobHistory, JobIdentity, LogLine, ManyJobsError, find_history, is_of_one_job
+from .job_history import JobHistory, JobIdentity, KeptLine, ManyJobsError, find_history, is_of_one_job
 from .job_index import MOST_JOBS, KeptJob, kept_jobs, namespaces_of
 from .places import HistoryPlace, PlaceError, open_place
 from .pruning import Retention, Stock
@@ -14,7 +14,7 @@ __all__ = [
     "JobHistory",
     "JobIdentity",
     "KeptJob",
-    "LogLine",
+    "KeptLine",
     "ManyJobsError",
     "PlaceError",
     "Retention",

@@ -38,7 +38,7 @@ class JobIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class KeptLine:
     """A line that a node has printed."""
 
     time: float
@@ -91,7 +91,7 @@ class JobHistory:
             self._segments[node] = sorted(segment for segment in found if segment)
         return [segment for segment in self._segments[node] if segment.kind == kind]
 
-    def log(self, segments: list[SegmentName], *, since: float = 0.0, tail: int | None = None) -> Iterator[LogLine]:
+    def log(self, segments: list[SegmentName], *, since: float = 0.0, tail: int | None = None) -> Iterator[KeptLine]:
         """The lines of segments, from `since` on, or only the last ones. Reads no segment in vain."""
         # A segment ends where the next one of the same process begins.
         later = [
@@ -101,7 +101,7 @@ class JobHistory:
         ]
         if tail is None:
             return (line for line in self._lines(later) if line.time >= since)
-        kept: deque[LogLine] = deque()
+        kept: deque[KeptLine] = deque()
         for segment in reversed(later):
             if len(kept) >= tail:
                 break
@@ -118,7 +118,7 @@ class JobHistory:
         for segment in self.segments(node, EVENTS)[-most:][::-1]:
             yield from [*self._records(segment)][::-1]
 
-    def _lines(self, segments: Iterable[SegmentName]) -> Iterator[LogLine]:
+    def _lines(self, segments: Iterable[SegmentName]) -> Iterator[KeptLine]:
         before: SegmentName | None = None
         begun = ""
         for segment in segments:
@@ -126,7 +126,7 @@ class JobHistory:
                 gone = segment.number - before.number - 1
                 self._say(f"{gone} segments before {segment.path} were removed, because the log is limited in size")
             if before is not None and before.folder != segment.folder and begun:
-                yield LogLine(before.time / 1000, before.attempt, begun)  # Its process was killed.
+                yield KeptLine(before.time / 1000, before.attempt, begun)  # Its process was killed.
                 begun = ""
             before = segment
             for record in self._records(segment):
@@ -142,9 +142,9 @@ class JobHistory:
                 if record.get("c") == 1 and len(text) < LONGEST_LINE:
                     begun = text
                 else:
-                    yield LogLine(float(time), segment.attempt, text)
+                    yield KeptLine(float(time), segment.attempt, text)
         if begun and before is not None:
-            yield LogLine(before.time / 1000, before.attempt, begun)
+            yield KeptLine(before.time / 1000, before.attempt, begun)
 
     def _records(self, segment: SegmentName) -> Iterator[dict[str, Any]]:
         """The records of a segment. A line that is no record, such as a torn last one, is left out."""

@@ -7,8 +7,18 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client import ClusterError
 
 from .connecting import connect
-from .errors import JobFailed, RankFailed
-from .job import Event, Job, LogLine
+from .failures import JobFailed, RankFailed
+from .handle import Job, JobEvent, LogLine
 from .submitting import submit
 
-__all__ = ["BadInputError", "ClusterError", "Event", "Job", "JobFailed", "LogLine", "RankFailed", "connect", "submit"]
+__all__ = [
+    "BadInputError",
+    "ClusterError",
+    "Job",
+    "JobEvent",
+    "JobFailed",
+    "LogLine",
+    "RankFailed",
+    "connect",
+    "submit",
+]

@@ -6,7 +6,7 @@ from pathlib import Path
 from ddpjob_operator.client import Jobs
 from ddpjob_operator.client import connect as connect_cluster
 
-from .job import Job
+from .handle import Job
 
 
 def connect(

@@ -11,7 +11,7 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import ExistsError, Jobs, connect
 from ddpjob_operator.client.submission import send
 
-from .job import Job
+from .handle import Job
 
 FilePath = str | os.PathLike[str]
 

@@ -12,7 +12,7 @@ import pytest
 from ddpjob_operator.client import Document, JobPod, RefusedError
 from ddpjob_operator.client.cluster import Query
 from ddpjob_operator.sdk import submitting
-from ddpjob_operator.sdk.job import Job, LogLine
+from ddpjob_operator.sdk.handle import Job, LogLine
 from kubernetes.client.api_client import ApiClient
 
 from docs.generator.library import public_names

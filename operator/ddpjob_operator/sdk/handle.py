@@ -22,7 +22,7 @@ from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present, when
 from ddpjob_operator.engine import called, domain_key
 
-from .errors import JobFailed, failure, failure_of_rank
+from .failures import JobFailed, failure, failure_of_rank
 from .tracebacks import last_traceback
 
 POLL_SECONDS = 0.2
@@ -53,7 +53,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobEvent:
     """A Kubernetes event about a job.
 
         for event in job.events():
@@ -237,7 +237,7 @@ class Job:
             if status.finished:
                 return
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[JobEvent]:
         """Kubernetes' events about the job, the oldest first. Kubernetes usually keeps them for an hour.
 
             for event in job.events():
@@ -247,7 +247,7 @@ class Job:
             ClusterError: The cluster cannot be reached, or refuses.
         """
         return [
-            Event(
+            JobEvent(
                 datetime.fromisoformat(when(event)),
                 event.get("type", ""),
                 event.get("reason", ""),
