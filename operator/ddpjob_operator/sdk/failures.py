@@ -8,6 +8,7 @@ command; the text of each is the one that the command prints.
 """
 
 from ddpjob_operator.api import DDPJobStatus, Incident
+from ddpjob_operator.text import visible
 
 
 class JobFailed(Exception):  # noqa: N818  The job has failed, not the program that reads this.
@@ -63,20 +64,21 @@ class RankFailed(JobFailed):
 
 def failure(name: str, status: DDPJobStatus, hint: str) -> JobFailed:
     """The error of a failed job, without the attributes and the traceback of a rank."""
-    return _described(JobFailed(f"{name} has failed: {status.message}"), name, status, hint)
+    return _described(JobFailed(f"{name} has failed: {visible(status.message)}"), name, status, hint)
 
 
 def failure_of_rank(
     name: str, status: DDPJobStatus, incident: Incident, remote_traceback: str, hint: str
 ) -> RankFailed:
     """The error of a job that has failed because of an incident."""
-    error = RankFailed(f"{name} has failed: {status.message}")
+    error = RankFailed(f"{name} has failed: {visible(status.message)}")
     error.rank, error.node, error.node_name = incident.rank, incident.node, incident.node_name
     error.pod, error.attempt, error.step = incident.pod, incident.attempt, incident.step
     error.cause, error.exit_code = str(incident.cause), incident.exit_code
     error.remote_traceback = remote_traceback
     if remote_traceback:
-        error.add_note(f"\nIn the log of {incident.pod}:\n\n{remote_traceback}\n")
+        shown = "\n".join(map(visible, remote_traceback.splitlines()))
+        error.add_note(f"\nIn the log of {incident.pod}:\n\n{shown}\n")
     _described(error, name, status, hint)
     return error
 

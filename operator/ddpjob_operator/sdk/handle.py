@@ -9,9 +9,8 @@ from datetime import datetime
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
 from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.api.status import Progress
-from ddpjob_operator.cli.cluster.job_logs import lines_of, past_pods
+from ddpjob_operator.cli.cluster.job_logs import followed_lines, lines_of, past_pods
 from ddpjob_operator.cli.cluster.life import Life
-from ddpjob_operator.cli.cluster.pod_logs import FOLLOWED, PodLogs
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
 from ddpjob_operator.cli.durations import seconds_of
@@ -118,7 +117,8 @@ class Job:
             if job.wait("2h").succeeded:
                 print("trained")
 
-        Ctrl-C ends only this call: the job goes on, and a message says how to come back.
+        Ctrl-C ends only this call: the job goes on, and a message says how to come back. Each call shows the logs
+        from their beginning.
 
         Args:
             timeout: The longest time to wait: seconds, or a duration such as `90s` or `2h`.
@@ -130,24 +130,7 @@ class Job:
             ClusterError: The cluster cannot be reached any more, or the job was deleted.
             KeyboardInterrupt: Somebody has pressed Ctrl-C.
         """
-        deadline = _deadline(timeout)
-        document, screen = self._present(), Screen()
-        try:
-            if quiet:
-                life = Life(self._jobs, document)
-                _follow(life, deadline)
-            else:
-                shown = ShownJob.on(screen, self._jobs, document)
-                shown.follow(deadline)
-                life = shown.life
-        except KeyboardInterrupt:
-            if not quiet:
-                screen.print(f"\n{self.name} goes on in the cluster")
-                say_how_to_go_on(screen, self.name, self._jobs.cluster)
-            raise
-        if not life.over:
-            raise TimeoutError(f"{self.name} has not ended yet, and goes on: {life.job.status.message}")
-        return life.job.status
+        return self._ended(timeout, quiet=quiet).status
 
     def result(self, timeout: float | str | None = None) -> None:
         """Waits until the job has ended, without showing anything; returns None if it has succeeded.
@@ -167,9 +150,9 @@ class Job:
             BadInputError: The job no longer exists, or `timeout` is no duration.
             ClusterError: The cluster cannot be reached any more, or the job was deleted.
         """
-        status = self.wait(timeout, quiet=True)
-        if not status.succeeded:
-            raise self._failure(as_job(self._present()))
+        job = self._ended(timeout, quiet=True)
+        if not job.status.succeeded:
+            raise self._failure(job)
 
     def logs(
         self,
@@ -190,10 +173,11 @@ class Job:
         Args:
             rank: Only the log of this rank or, if its node has several processes, of its node.
             node: Only the log of this node.
-            attempt: Only lines of this attempt, not of the present one.
+            attempt: Only lines of this attempt, not of the present one. They are never followed.
             tail: Only so many of the last lines of each log.
             follow: Whether to wait for more lines until the job has ended. While there are none because the job
-                waits, a message on stderr says for what.
+                waits, a message on stderr says for what. Without `rank` and `node`, only the first 64 nodes are
+                followed.
 
         Raises:
             BadInputError: The job no longer exists, or has no such rank, node or attempt.
@@ -202,10 +186,12 @@ class Job:
         document = self._present()
         job = as_job(document)
         which = Which(_node(job, rank, node), attempt, tail=tail)
-        if follow and attempt is None and not job.status.finished:
-            yield from self._followed(document, which)
-            return
         pods = self._jobs.pods(document)
+        if follow and attempt is None and not job.status.finished:
+            say = Screen(stderr=True).print
+            for line in followed_lines(self._jobs, document, pods, which, lambda text: say(f"ddpjob: {text}")):
+                yield _log_line(job, line)
+            return
         if attempt is None:
             found = [pod for pod in present(pods, job.status) if which.node is None or pod.node == which.node]
         else:
@@ -317,28 +303,30 @@ class Job:
             raise BadInputError(f"{self.name} has {status.state.lower()} and cannot be changed")
         return document
 
-    def _followed(self, document: Document, which: Which) -> Iterator[LogLine]:
-        life = Life(self._jobs, document)
-        nodes = range(FOLLOWED) if which.node is None else (which.node,)
-        stream = PodLogs(self._jobs, document, nodes, called(life.job), which)
-        stream.follow(begun=[pod for pod in self._jobs.pods(document) if pod.started])
+    def _ended(self, timeout: float | str | None, *, quiet: bool) -> DDPJob:
+        """The job when it has ended, even if it is deleted immediately afterwards."""
+        deadline, document, screen = _deadline(timeout), self._present(), Screen()
+        life = Life(self._jobs, document) if quiet else None
         try:
-            while True:
-                over = life.over
-                if over:
-                    stream.settle()
-                for line in stream.lines():
-                    yield _log_line(life.job, line)
-                if stream.problem:
-                    raise stream.problem
-                if over:
-                    return
-                for event in life.news(POLL_SECONDS):
-                    if event.reason == "Notice":
-                        Screen(stderr=True).print(f"ddpjob: {event.message}")
+            if life is None:
+                shown = ShownJob.on(screen, self._jobs, document)
+                shown.follow(deadline)
+                # If the output was closed, the wait goes on without it.
+                life = shown.life if shown.life.over else Life(self._jobs, document)
+            while not life.over and time.monotonic() < deadline:
+                for _ in life.news(POLL_SECONDS):
+                    pass
+        except KeyboardInterrupt:
+            if not quiet:
+                screen.print(f"\n{self.name} goes on in the cluster")
+                say_how_to_go_on(screen, self.name, self._jobs.cluster)
+            raise
         finally:
-            life.stop()
-            stream.stop()
+            if life is not None:
+                life.stop()
+        if not life.over:
+            raise TimeoutError(f"{self.name} has not ended yet, and goes on: {life.job.status.message}")
+        return life.job
 
     def _failure(self, job: DDPJob) -> JobFailed:
         incident = job.status.last_incident
@@ -353,15 +341,6 @@ class Job:
         except ClusterError:
             lines = []  # The failure is worth more than its log.
         return failure_of_rank(self.name, job.status, incident, last_traceback(lines), hint)
-
-
-def _follow(life: Life, deadline: float) -> None:
-    try:
-        while not life.over and time.monotonic() < deadline:
-            for _ in life.news(POLL_SECONDS):
-                pass
-    finally:
-        life.stop()
 
 
 def _deadline(timeout: float | str | None) -> float:

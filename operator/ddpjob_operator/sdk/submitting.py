@@ -86,8 +86,10 @@ def submit(
         BadInputError: There is no such program, an argument is wrong, or a job of this name exists already.
         ClusterError: The cluster cannot be reached, or refuses.
     """
-    if isinstance(args, str):
-        raise BadInputError(f"args={args!r}: must be a list of arguments; for one argument: [{args!r}]")
+    lists = {"args": args, "env_from": env_from, "include": include, "pip": pip}
+    for option, value in (lists | {"volumes": volumes, "image_volumes": image_volumes}).items():
+        if isinstance(value, str):  # Its letters would be taken one by one.
+            raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
     file = Path(kubeconfig) if kubeconfig is not None else None
     given = Namespace(
         command="submit",

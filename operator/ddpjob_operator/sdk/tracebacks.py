@@ -2,24 +2,33 @@
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
-PREFIX = re.compile(r"^\[rank\d{1,6}\]: ?")
+PREFIX = re.compile(r"\[rank\d{1,6}\]: ?")
 """What torch.distributed puts before each line of a traceback."""
 BEGIN = "Traceback (most recent call last):"
+MOST_LINES = 40
+"""How many lines of an exception's message are taken."""
 
 
 def last_traceback(lines: Sequence[str]) -> str:
-    """The last traceback, with the message of its exception, which may have several lines; empty if there is none.
+    """The last traceback, with its exception; empty if there is none.
 
-    Ranks of a node write to one log, so lines of others may stand between its lines: it ends at the first line after
-    its frames that is no part of the message, as far as that can be told.
+    Further lines of the exception's message belong to it if they have torch's prefix, too, or are indented. Other
+    lines may be those of another rank, which writes to the same log.
     """
-    plain = [PREFIX.sub("", line) for line in lines]
-    begins = [index for index, line in enumerate(plain) if line.startswith(BEGIN)]
-    if not begins:
-        return ""
-    first = begins[-1]
-    end = next(
-        (index for index in range(first + 1, len(plain)) if plain[index] and not plain[index][0].isspace()), None
+    begin = max(
+        (index for index, line in enumerate(lines) if PREFIX.sub("", line, 1).startswith(BEGIN)), default=None
     )
-    return "\n".join(plain[first : len(plain) if end is None else end + 1])
+    if begin is None:
+        return ""
+    found = PREFIX.match(lines[begin])
+    prefix = found[0] if found else ""
+    own = [line.removeprefix(prefix) for line in lines[begin:] if line.startswith(prefix.rstrip())]
+    frames = 1 + sum(1 for _ in takewhile(_continues, own[1:]))
+    message = own[frames + 1 : frames + MOST_LINES]
+    return "\n".join([*own[: frames + 1], *(message if prefix else takewhile(_continues, message))])
+
+
+def _continues(line: str) -> bool:
+    return not line or line[0].isspace()

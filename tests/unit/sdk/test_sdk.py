@@ -105,7 +105,11 @@ def test_a_quiet_submit_prints_nothing(asked: list[Any], capsys: pytest.CaptureF
     ("given", "says"),
     [
         ({"target": "nosuch.py"}, "there is no nosuch.py"),
-        ({"target": "train.py", "args": "--lr 0.1"}, "must be a list of arguments"),
+        ({"target": "train.py", "args": "--lr 0.1"}, r"args='--lr 0.1': must be a list"),
+        *(
+            ({"target": "train.py", option: "einops"}, f"{option}='einops': must be a list")
+            for option in ("env_from", "include", "pip", "volumes", "image_volumes")
+        ),
         ({"target": "train.py", "nodes": 0}, "nodes"),
         ({"target": "train.py", "module": "train"}, "name only one of them"),
         ({"target": "train.py", "checkpoint": "/here"}, "--checkpoint"),
@@ -143,6 +147,23 @@ def test_a_failure_is_raised_even_if_its_log_cannot_be_read() -> None:
     with pytest.raises(ddpjob.RankFailed) as raised:
         job.result()
     assert (raised.value.rank, raised.value.remote_traceback) == (1, "")
+
+
+def test_a_failure_is_raised_even_if_the_job_is_deleted_when_it_has_ended() -> None:
+    job = a_failed_job()
+    found = iter([job._document])
+    job._jobs.find = lambda _: next(found, None)  # type: ignore[method-assign,assignment,misc]
+    with pytest.raises(ddpjob.RankFailed):
+        job.result()
+
+
+def test_control_characters_of_a_program_do_not_reach_the_terminal() -> None:
+    job = a_failed_job(incidents=[INCIDENT | {"message": "\x1b[2J"}])
+    job._jobs.log = lambda *_, **__: [("2026-01-01T12:00:00Z", f"{line}\x1b]0;title\x07") for line in CRASH]  # type: ignore[method-assign,assignment,misc,return-value]
+    with pytest.raises(ddpjob.RankFailed) as raised:
+        job.result()
+    assert "\x1b" in raised.value.remote_traceback
+    assert "\x1b" not in "".join(traceback.format_exception_only(raised.value))
 
 
 def test_a_deadline_is_no_failure_of_a_rank() -> None:

@@ -394,16 +394,18 @@ class Agreement:
         else:
             self._report(order)
 
-    def _decide(self, number: int, *, counts: bool) -> None:
-        """Decides an order, unless it is decided already."""
+    def _decide(self, number: int, *, counts: bool) -> bool:
+        """Decides an order, unless it is decided already. Returns whether this call has decided it."""
         with self._lock:
             order = self._orders.get(number)
-            if order and not order.decided.is_set():
-                order.counts = counts
-                if not counts:
-                    del self._orders[number]
-                    self._reckon()
-                order.decided.set()
+            if not order or order.decided.is_set():
+                return False
+            order.counts = counts
+            if not counts:
+                del self._orders[number]
+                self._reckon()
+            order.decided.set()
+            return True
 
     def _act(self, position: int) -> Wish:
         """Returns what all ranks do at this position; after the ranks have parted, also what this rank wishes."""
@@ -432,8 +434,8 @@ class Agreement:
 
     def _doubt(self, order: _Order) -> None:
         """Goes on, although this rank does not know whether the others do."""
-        self._decide(order.number, counts=False)
-        self._warn(in_doubt(self._rank, order.wish))
+        if self._decide(order.number, counts=False):
+            self._warn(in_doubt(self._rank, order.wish))
 
     def _report(self, order: _Order) -> None:
         if self._tell:

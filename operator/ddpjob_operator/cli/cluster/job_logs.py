@@ -2,7 +2,7 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
@@ -47,7 +47,9 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
         raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
     pods = jobs.pods(document)
     if follow and not job.status.finished:
-        return _follow(jobs, document, pods, which)
+        for line in followed_lines(jobs, document, pods, which, _say):
+            print(line, flush=True)
+        return 0
     if not pods and (code := _kept(job, which)) is not None:
         return code
     found = present(pods, job.status)
@@ -181,29 +183,38 @@ def _nothing(job: DDPJob) -> str:
     return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
 
 
-def _follow(jobs: Jobs, document: Document, pods: list[JobPod], which: Which) -> int:
-    """Prints lines as they arrive, until the job ends."""
+def followed_lines(
+    jobs: Jobs, document: Document, pods: list[JobPod], which: Which, say: Callable[[str], None]
+) -> Iterator[Line]:
+    """Yields lines as they arrive, until the job ends. `say` is called with what the job waits for, if it waits.
+
+    Raises:
+        ClusterError: the job was deleted, or the cluster cannot be reached any more.
+    """
     life, node = Life(jobs, document), which.node
     if node is None and life.job.spec.nodes > FOLLOWED:
-        _say(f"nodes 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; follow another one with --node")
+        say(f"nodes 0 to {FOLLOWED - 1} of {life.job.spec.nodes}; each other node has to be followed by its number")
     nodes = range(FOLLOWED) if node is None else (node,)
     stream = PodLogs(jobs, document, nodes, called(life.job), which)
     incarnations = life.job.status.bookkeeping.incarnations
     former = [pod for pod in pods if pod.incarnation < incarnations.of(pod.node)]
     stream.follow(skipped=former, begun=[pod for pod in pods if pod.started])
-    while True:
-        over = life.over
-        if over:
-            stream.settle()
-        for line in stream.lines():
-            print(line, flush=True)
-        if stream.problem:
-            raise stream.problem
-        if over:
-            return 0
-        for event in life.news(POLL_SECONDS):
-            if event.reason == "Notice":
-                _say(event.message)
+    try:
+        while True:
+            over = life.over
+            if over:
+                stream.settle()
+            yield from stream.lines()
+            if stream.problem:
+                raise stream.problem
+            if over:
+                return
+            for event in life.news(POLL_SECONDS):
+                if event.reason == "Notice":
+                    say(event.message)
+    finally:
+        life.stop()
+        stream.stop()
 
 
 def _line(job: DDPJob, pod: JobPod, text: str) -> Line:
