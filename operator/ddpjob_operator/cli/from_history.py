@@ -16,7 +16,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import enumerated
-from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, find_history, open_place
+from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
 
 from .kept_jobs import list_jobs
@@ -63,8 +63,13 @@ def call(arguments: argparse.Namespace) -> int:
             raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
     space, _, name = (arguments.name or "").rpartition("/")
     namespace = getattr(arguments, "namespace", None) or space or None
+    unreadable: Unreadable = {}
     with opened(arguments) as place:
-        return _call(place, namespace, name or None, arguments)
+        try:
+            return _call(place, namespace, name or None, arguments, unreadable)
+        finally:
+            for left_out in unreadable.values():
+                _say(left_out)
 
 
 @contextlib.contextmanager
@@ -83,15 +88,21 @@ def opened(arguments: argparse.Namespace) -> Iterator[HistoryPlace]:
         yield place
 
 
-def _call(place: HistoryPlace, namespace: str | None, name: str | None, arguments: argparse.Namespace) -> int:
+def _call(
+    place: HistoryPlace,
+    namespace: str | None,
+    name: str | None,
+    arguments: argparse.Namespace,
+    unreadable: Unreadable,
+) -> int:
     if arguments.command == "ls":
-        return list_jobs(place, namespace, name, arguments.output)
+        return list_jobs(place, namespace, name, arguments.output, unreadable)
     try:
-        history = find_history(place, namespace, name, arguments.uid)
+        history = find_history(place, namespace, name, arguments.uid, unreadable)
     except ManyJobsError:
         if arguments.command != "status" or arguments.name:
             raise
-        return list_jobs(place, namespace, None, arguments.output)
+        return list_jobs(place, namespace, None, arguments.output, unreadable)
     if history.others and arguments.uid is None:
         _tell_others(history)
     try:
@@ -256,7 +267,7 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
 
 
 class _Shown(dict[str, Any]):
-    """Fields of a document of others, of which some may be missing."""
+    """Fields of somebody else's document, of which some may be missing."""
 
     def __missing__(self, key: str) -> str:
         return "?"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.history import MOST_JOBS, HistoryPlace, is_of_one_job, kept_jobs, namespaces_of
+from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, is_of_one_job, kept_jobs, namespaces_of
 
 from .phrases import age
 from .table import tabulate, whole
@@ -14,7 +14,9 @@ from .table import tabulate, whole
 COLUMNS = ("NAMESPACE", "NAME", "RESULT", "AGE", "BEGAN", "UID")
 
 
-def list_jobs(place: HistoryPlace, namespace: str | None, name: str | None, output: str | None) -> int:
+def list_jobs(
+    place: HistoryPlace, namespace: str | None, name: str | None, output: str | None, unreadable: Unreadable
+) -> int:
     """Prints a line for each job, or for each job of a name; `output` may be `json`.
 
     Raises:
@@ -23,7 +25,7 @@ def list_jobs(place: HistoryPlace, namespace: str | None, name: str | None, outp
     """
     if is_of_one_job(place):
         raise BadInputError(f"{place} is the folder of one job: see it with ddpjob status --history {place}")
-    found = kept_jobs(place, [namespace] if namespace else namespaces_of(place))
+    found = kept_jobs(place, [namespace]) if namespace else kept_jobs(place, namespaces_of(place), unreadable)
     newest = [*islice(found, MOST_JOBS + 1)]
     jobs = [job for job in newest[:MOST_JOBS] if name in {None, job.name}]
     if not jobs:

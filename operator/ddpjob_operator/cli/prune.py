@@ -8,7 +8,16 @@ from itertools import islice
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.api.words import counted
-from ddpjob_operator.history import MOST_JOBS, Retention, Stock, is_of_one_job, kept_jobs, namespaces_of, open_place
+from ddpjob_operator.history import (
+    MOST_JOBS,
+    Retention,
+    Stock,
+    Unreadable,
+    is_of_one_job,
+    kept_jobs,
+    namespaces_of,
+    open_place,
+)
 from ddpjob_operator.text import visible
 
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -30,9 +39,12 @@ def prune(arguments: argparse.Namespace) -> int:
     if is_of_one_job(place):
         raise BadInputError(f"{place} is the folder of one job: name the place that contains its namespace")
     space, _, name = (arguments.name or "").rpartition("/")
-    found = kept_jobs(place, [space] if space else namespaces_of(place))
+    left_out: Unreadable = {}
+    found = kept_jobs(place, [space]) if space else kept_jobs(place, namespaces_of(place), left_out)
     jobs = [job for job in islice(found, 10 * MOST_JOBS) if not name or job.name == name]
     retention = Retention(arguments.keep, arguments.older_than, None if size is None else int(size))
+    for sentence in left_out.values():
+        _say(sentence)
     stock, freed, number = Stock(place, jobs), 0, 0
     for job in stock.surplus(retention, time.time()):
         taken = stock.size(job) if arguments.dry_run else stock.remove(job, _say)
@@ -41,11 +53,19 @@ def prune(arguments: argparse.Namespace) -> int:
             f"{verb} {job.namespace}/{job.name} {job.uid}, which began {job.moment}: {_in_units(taken)}", flush=True
         )
         freed, number = freed + taken, number + 1
+    _say_unreadable(stock)
     kept = counted(len(jobs) - number, "job")
     print(
         f"{counted(number, 'job')}, {_in_units(freed)}; {kept} {'remain' if len(jobs) - number != 1 else 'remains'}"
     )
     return 0
+
+
+def _say_unreadable(stock: Stock) -> None:
+    if stock.unreadable:
+        number, first = len(stock.unreadable), next(iter(stock.unreadable.values()))
+        whose = "is kept, because its folder" if number == 1 else "are kept, because their folders"
+        _say(f"{counted(number, 'job')} {whose} cannot be read: {'' if number == 1 else 'for example, '}{first}")
 
 
 def _in_units(size: int) -> str:

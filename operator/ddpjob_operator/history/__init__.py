@@ -4,7 +4,7 @@ Whoever can write there may have written anything, so all that is read is bounde
 """
 
 from .job_history import JobHistory, JobIdentity, KeptLine, ManyJobsError, find_history, is_of_one_job
-from .job_index import MOST_JOBS, KeptJob, kept_jobs, namespaces_of
+from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, namespaces_of
 from .places import HistoryPlace, PlaceError, open_place
 from .pruning import Retention, Stock
 
@@ -19,6 +19,7 @@ __all__ = [
     "PlaceError",
     "Retention",
     "Stock",
+    "Unreadable",
     "find_history",
     "is_of_one_job",
     "kept_jobs",

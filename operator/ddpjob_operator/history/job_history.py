@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
 
-from .job_index import MOST_JOBS, KeptJob, kept_jobs, namespaces_of
+from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, left_out_if_unreadable, namespaces_of
 from .places import HistoryPlace, PlaceError
 from .segment_names import EVENTS, LOG, NODE, OBJECT, WRITER, SegmentName, segment_name
 
@@ -183,10 +183,17 @@ def is_of_one_job(place: HistoryPlace) -> bool:
     return any(NODE.fullmatch(folder) for folder in place.folders(""))
 
 
-def find_history(place: HistoryPlace, namespace: str | None, name: str | None, uid: str | None) -> JobHistory:
+def find_history(
+    place: HistoryPlace,
+    namespace: str | None,
+    name: str | None,
+    uid: str | None,
+    unreadable: Unreadable | None = None,
+) -> JobHistory:
     """The history of a job. Of several jobs of one name it is the newest one's, unless `uid` is given.
 
-    `place` may also be the folder of one job. The beginning of a uid suffices if no other one begins so.
+    `place` may also be the folder of one job. The beginning of a uid suffices if no other one begins so. Without
+    `namespace`, all are searched, except those that cannot be read if `unreadable` gets these.
 
     Raises:
         ManyJobsError: There are several jobs.
@@ -195,7 +202,10 @@ def find_history(place: HistoryPlace, namespace: str | None, name: str | None, u
     """
     if is_of_one_job(place):
         return _known(place, "", name, uid)
-    jobs = _jobs(place, [namespace] if namespace else namespaces_of(place), name)
+    if namespace:
+        jobs = _jobs(place, [namespace], name, None)
+    else:
+        jobs = _jobs(place, namespaces_of(place), name, unreadable)
     if len(jobs) != 1:
         wanted = f" of a job named {name}" if name else ""
         where = f" in namespace {namespace}" if namespace else ""
@@ -209,24 +219,40 @@ def find_history(place: HistoryPlace, namespace: str | None, name: str | None, u
     if not chosen or (uid and len(chosen) > 1):
         several = f": several uids begin with {uid}" if chosen else f" with the uid {uid}" if uid else ""
         raise BadInputError(f"{place} holds no history of {found}{several}")
-    history = _known(place, f"{space}/{found}/{chosen[0].uid}", found, chosen[0].uid)
-    history.others = tuple(run for run in runs if run != chosen[0])
+    others = tuple(run for run in runs if run != chosen[0])
+    try:
+        history = _known(place, f"{space}/{found}/{chosen[0].uid}", found, chosen[0].uid)
+    except PlaceError as error:
+        if uid or not others:
+            raise
+        listed = ", ".join(run.uid for run in others[:NAMED]) + ", …" * (len(others) > NAMED)
+        raise PlaceError(f"{error}. Choose another job with --uid: {listed}") from None
+    history.others = others
     return history
 
 
-def _jobs(place: HistoryPlace, namespaces: list[str], name: str | None) -> list[tuple[str, str]]:
+def _jobs(
+    place: HistoryPlace, namespaces: list[str], name: str | None, unreadable: Unreadable | None
+) -> list[tuple[str, str]]:
     """The namespaces and the names of the jobs that have a history; if there are many, some of them."""
+    found = list[tuple[str, str]]()
     if name is not None:
-        return [(space, name) for space in namespaces if place.folders(f"{space}/{name}")]
+        for space in namespaces:
+            with left_out_if_unreadable(space, unreadable):
+                found += [(space, name)] if place.folders(f"{space}/{name}") else []
+        return found
     listed = dict[tuple[str, str], None]()
-    for job in islice(kept_jobs(place, namespaces), MOST_JOBS):
+    for job in islice(kept_jobs(place, namespaces, unreadable), MOST_JOBS):
         listed[job.namespace, job.name] = None
         if len(listed) > NAMED:
             break
     if len(listed) > 1:
         return [*listed]
     # The index has no jobs of folders that were copied without it.
-    return [(space, job) for space in namespaces for job in place.folders(space) if OBJECT.fullmatch(job)]
+    for space in namespaces:
+        with left_out_if_unreadable(space, unreadable):
+            found += [(space, job) for job in place.folders(space) if OBJECT.fullmatch(job)]
+    return found
 
 
 def _runs(place: HistoryPlace, namespace: str, name: str) -> list[KeptJob]:

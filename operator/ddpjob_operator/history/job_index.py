@@ -3,10 +3,11 @@
 import heapq
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from .places import HistoryPlace
+from .places import HistoryPlace, PlaceError
 from .segment_names import OBJECT
 
 JOBS = "_jobs"
@@ -40,16 +41,43 @@ class KeptJob:
         return datetime.fromtimestamp(self.began, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def kept_jobs(place: HistoryPlace, namespaces: Iterable[str]) -> Iterator[KeptJob]:
+Unreadable = dict[str, str]
+"""Gets a sentence on each namespace that is left out, because it cannot be read. It may be somebody else's folder."""
+
+
+def kept_jobs(
+    place: HistoryPlace, namespaces: Iterable[str], unreadable: Unreadable | None = None
+) -> Iterator[KeptJob]:
     """The jobs of namespaces, the newest first. Pages of the index are read when they are needed.
 
     Raises:
-        PlaceError: The place cannot be read.
+        PlaceError: The place cannot be read, or one of the namespaces, unless `unreadable` gets these.
     """
-    return heapq.merge(*(_of_namespace(place, name) for name in namespaces), key=lambda job: -job.began)
+    found = (_of_namespace(place, name, unreadable) for name in namespaces)
+    return heapq.merge(*found, key=lambda job: -job.began)
 
 
-def _of_namespace(place: HistoryPlace, namespace: str) -> Iterator[KeptJob]:
+@contextmanager
+def left_out_if_unreadable(namespace: str, unreadable: Unreadable | None) -> Iterator[None]:
+    """Lets the block end when it cannot read a namespace.
+
+    Raises:
+        PlaceError: It cannot read the namespace, and there is no `unreadable`.
+    """
+    try:
+        yield
+    except PlaceError as error:
+        if unreadable is None:
+            raise
+        unreadable.setdefault(namespace, f"namespace {namespace} is left out: {error}")
+
+
+def _of_namespace(place: HistoryPlace, namespace: str, unreadable: Unreadable | None) -> Iterator[KeptJob]:
+    with left_out_if_unreadable(namespace, unreadable):
+        yield from _listed(place, namespace)
+
+
+def _listed(place: HistoryPlace, namespace: str) -> Iterator[KeptJob]:
     job: KeptJob | None = None
     for name in place.first_files(f"{namespace}/{JOBS}"):
         if not (entry := ENTRY.fullmatch(name)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .job_history import head_of, is_written_by
 from .job_index import JOBS, KeptJob
-from .places import HistoryPlace, KeptFile
+from .places import HistoryPlace, KeptFile, PlaceError
 from .segment_names import NODE, segment_name
 
 DAY = 86400.0
@@ -36,16 +36,18 @@ class Stock:
 
     place: HistoryPlace
     jobs: list[KeptJob]
+    unreadable: dict[KeptJob, PlaceError] = field(default_factory=dict)
+    """The jobs whose folders cannot be read, as far as somebody tried. They may be other users'."""
     _files: dict[KeptJob, list[KeptFile]] = field(default_factory=dict)
 
     def files(self, job: KeptJob) -> list[KeptFile]:
-        """What is in a job's folder.
-
-        Raises:
-            PlaceError: It cannot be read.
-        """
+        """What is in a job's folder; nothing if it cannot be read."""
         if job not in self._files:
-            self._files[job] = [*self.place.tree(folder_of(job))]
+            self._files[job] = []
+            try:
+                self._files[job] = [*self.place.tree(folder_of(job))]
+            except PlaceError as error:
+                self.unreadable[job] = error
         return self._files[job]
 
     def size(self, job: KeptJob) -> int:
@@ -77,16 +79,18 @@ class Stock:
     def has_ended(self, job: KeptJob, now: float) -> bool:
         """Whether a job certainly runs no more, and never will."""
         quiet = QUIET_SECONDS.get(job.result)
-        return quiet is not None and self.last(job) < now - quiet
+        return quiet is not None and self.last(job) < now - quiet and job not in self.unreadable
 
     def remove(self, job: KeptJob, say: Callable[[str], None]) -> int:
         """Removes what a job has written. Returns how many bytes that were.
 
         Raises:
-            PlaceError: It cannot be removed.
+            PlaceError: It cannot be read or removed.
         """
-        removed, left = 0, 0
-        for file in self.files(job):
+        removed, left, files = 0, 0, self.files(job)
+        if job in self.unreadable:
+            raise self.unreadable[job]
+        for file in files:
             if _is_of(self.place, job, file):
                 self.place.remove(file.path)
                 removed += file.size

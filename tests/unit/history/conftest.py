@@ -1,6 +1,9 @@
 """Histories that a test writes and reads: the supervisor's side and the command's, held together by their files."""
 
+import os
+import random
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ Begin = Callable[..., Journal]
 Read = Callable[..., JobHistory]
 
 LONG_SECONDS = 30.0
+USER, GROUP = random.randint(20_000, 30_000), random.randint(20_000, 30_000)
 
 
 @pytest.fixture
@@ -51,6 +55,31 @@ def begin(tmp_path: Path, uid: str) -> Iterator[Begin]:
 def read(tmp_path: Path) -> Read:
     """Reads the history that is there."""
     return lambda name="digits", uid=None: find_history(open_place(str(tmp_path)), "team", name, uid)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that other users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, USER, GROUP)
+        yield Path(name)
+
+
+@pytest.fixture
+def as_user() -> Iterator[Callable[[int], None]]:
+    """Goes on as another user, of the group GROUP."""
+    groups = os.getgroups()
+
+    def become(user: int) -> None:
+        os.seteuid(0)
+        os.setgroups([GROUP])
+        os.setegid(GROUP)
+        os.seteuid(user)
+
+    yield become
+    os.seteuid(0)
+    os.setegid(0)
+    os.setgroups(groups)
 
 
 def texts(history: JobHistory, node: int = 0, **limits: float) -> list[str]:

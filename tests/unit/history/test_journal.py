@@ -8,10 +8,9 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +24,7 @@ from ddpjob_supervisor.history.targets import DirectoryTarget
 
 from tests.support.waiting import wait_for
 
-from .conftest import LONG_SECONDS, Begin, Read, texts
-
-USER, GROUP = random.randint(20_000, 30_000), random.randint(20_000, 30_000)
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that other users can reach."""
-    with tempfile.TemporaryDirectory() as name:
-        os.chown(name, USER, GROUP)
-        yield Path(name)
-
-
-@pytest.fixture
-def as_user() -> Iterator[Callable[[int], None]]:
-    """Goes on as another user, of the group GROUP."""
-    groups = os.getgroups()
-
-    def become(user: int) -> None:
-        os.seteuid(0)
-        os.setgroups([GROUP])
-        os.setegid(GROUP)
-        os.seteuid(user)
-
-    yield become
-    os.seteuid(0)
-    os.setegid(0)
-    os.setgroups(groups)
+from .conftest import GROUP, LONG_SECONDS, USER, Begin, Read, texts
 
 
 def say(journal: journals.Journal, *lines: object, stream: int = 1) -> None:
