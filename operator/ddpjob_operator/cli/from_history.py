@@ -64,7 +64,7 @@ def call(arguments: argparse.Namespace) -> int:
     space, _, name = (arguments.name or "").rpartition("/")
     namespace = getattr(arguments, "namespace", None) or space or None
     unreadable: Unreadable = {}
-    with opened(arguments) as place:
+    with opened(arguments, namespace, name or None) as place:
         try:
             return _call(place, namespace, name or None, arguments, unreadable)
         finally:
@@ -73,7 +73,7 @@ def call(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[HistoryPlace]:
+def opened(arguments: argparse.Namespace, namespace: str | None, name: str | None) -> Iterator[HistoryPlace]:
     """Opens the place that `--history` names, for as long as the block runs.
 
     Raises:
@@ -84,7 +84,7 @@ def opened(arguments: argparse.Namespace) -> Iterator[HistoryPlace]:
         return
     from .cluster.claim_place import opened_claim  # noqa: PLC0415  Importing the client is slow.
 
-    with opened_claim(arguments) as place:
+    with opened_claim(arguments, namespace, name) as place:
         yield place
 
 

@@ -20,6 +20,8 @@ from ddpjob_operator.history import (
 )
 from ddpjob_operator.text import visible
 
+from .from_history import CLAIM
+
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -35,6 +37,8 @@ def prune(arguments: argparse.Namespace) -> int:
         raise BadInputError(f"--max-size {arguments.max_size}: must be a quantity of bytes, such as 100Gi")
     if (arguments.keep, arguments.older_than, size) == (None, None, None):
         raise BadInputError("nothing says what to remove: use --keep, --older-than or --max-size")
+    if arguments.history.startswith(CLAIM):
+        raise BadInputError(f"{arguments.history} is only read: prune it where it is mounted")
     place = open_place(arguments.history)
     if is_of_one_job(place):
         raise BadInputError(f"{place} is the folder of one job: name the place that contains its namespace")

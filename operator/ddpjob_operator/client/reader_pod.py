@@ -1,11 +1,12 @@
 """A pod that shows what is on a volume claim, made with the user's own rights, and deleted afterwards."""
 
 import getpass
+import os
 import platform
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,7 +16,7 @@ from typing import Any
 from ddpjob_operator.api import BadInputError
 
 from .cluster import Cluster, Document
-from .errors import ClusterError, RefusedError
+from .errors import ClusterError, RefusedError, UnreachableError
 
 PORT = 29503
 SECONDS = 900
@@ -39,6 +40,8 @@ class Claimed:
     """An image with Python."""
     user: int = USER
     """Whose files these are: others may not read them."""
+    pull_secrets: Sequence[Document] = ()
+    """What the image needs, as in a pod's `imagePullSecrets`."""
 
 
 def reader_pod(name: str, where: Claimed, made_by: str) -> Document:
@@ -83,6 +86,7 @@ def reader_pod(name: str, where: Claimed, made_by: str) -> Document:
                 "runAsUser": where.user,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
+            "imagePullSecrets": [*where.pull_secrets],
             "containers": [container],
             "volumes": [{"name": "claim", "persistentVolumeClaim": {"claimName": where.claim, "readOnly": True}}],
         },
@@ -97,7 +101,7 @@ def reading(cluster: Cluster, where: Claimed, say: Callable[[str], None]) -> Ite
         BadInputError: There is no such claim, or the pod is not admitted.
         ClusterError: The pod does not start, or the cluster does not answer.
     """
-    user = getpass.getuser()
+    user = _user()
     name = (
         f"ddpjob-history-{re.sub('[^a-z0-9]+', '-', user.lower()).strip('-')[:20] or 'user'}-{secrets.token_hex(3)}"
     )
@@ -114,6 +118,13 @@ def reading(cluster: Cluster, where: Claimed, say: Callable[[str], None]) -> Ite
     finally:  # Also after Ctrl-C.
         with suppress(ClusterError):
             cluster.call("DELETE", f"{pods}/{name}", {"gracePeriodSeconds": 0})
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # In many containers the user has no name.
+        return str(os.getuid())
 
 
 def _check_claim(cluster: Cluster, claim: str) -> None:
@@ -136,8 +147,11 @@ def _wait(cluster: Cluster, path: str, name: str, say: Callable[[str], None]) ->
         status = cluster.call("GET", path).get("status", {})
         why, hopeless = _state(status)
         if status.get("phase") == "Running":
-            with suppress(ClusterError):  # Python has not started yet.
+            try:
                 cluster.ask_pod(name, PORT, "/names")
+            except UnreachableError as error:  # Python has not started yet.
+                why = str(error)
+            else:
                 return
         now = time.monotonic()
         if hopeless or now - begun > START_SECONDS:

@@ -76,6 +76,21 @@ class HistoryPlace(ABC):
         """
 
     @abstractmethod
+    def _names(self, path: str, *, folders: bool) -> list[str]: ...
+
+    @abstractmethod
+    def read(self, path: str, limit: int) -> bytes | None:
+        """At most `limit` bytes from the start of a file; None if it does not exist.
+
+        Raises:
+            PlaceError: It cannot be read.
+        """
+
+
+class WritablePlace(HistoryPlace):
+    """A place from which histories can be removed."""
+
+    @abstractmethod
     def tree(self, path: str) -> "Iterator[KeptFile]":
         """The files in a folder and the folders in it, down to DEPTH levels, but at most MOST_NAMES.
 
@@ -95,19 +110,8 @@ class HistoryPlace(ABC):
     def remove_folders(self, path: str) -> None:
         """Removes a folder and the folders in it, down to DEPTH levels, as far as they have no files."""
 
-    @abstractmethod
-    def _names(self, path: str, *, folders: bool) -> list[str]: ...
 
-    @abstractmethod
-    def read(self, path: str, limit: int) -> bytes | None:
-        """At most `limit` bytes from the start of a file; None if it does not exist.
-
-        Raises:
-            PlaceError: It cannot be read.
-        """
-
-
-class DirectoryPlace(HistoryPlace):
+class DirectoryPlace(WritablePlace):
     """A directory. Only folders and regular files in it are read, because a link could lead out of it."""
 
     def __init__(self, root: Path) -> None:
@@ -156,7 +160,7 @@ class DirectoryPlace(HistoryPlace):
         return iter(self.files(path))
 
     def tree(self, path: str, depth: int = 0) -> "Iterator[KeptFile]":
-        """As `HistoryPlace.tree`."""
+        """As `WritablePlace.tree`."""
         for name in self.files(path):
             with suppress(FileNotFoundError):
                 status = (self._root / path / name).lstat()
@@ -165,7 +169,7 @@ class DirectoryPlace(HistoryPlace):
             yield from self.tree(f"{path}/{name}", depth + 1)
 
     def remove(self, path: str) -> None:
-        """As `HistoryPlace.remove`."""
+        """As `WritablePlace.remove`."""
         try:
             self._real(path).unlink(missing_ok=True)
         except FileNotFoundError:
@@ -174,7 +178,7 @@ class DirectoryPlace(HistoryPlace):
             raise PlaceError(f"cannot remove {self._root / path}: {error.strerror}") from None
 
     def remove_folders(self, path: str, depth: int = 0) -> None:
-        """As `HistoryPlace.remove_folders`."""
+        """As `WritablePlace.remove_folders`."""
         for name in self.folders(path) if depth < DEPTH else ():
             self.remove_folders(f"{path}/{name}", depth + 1)
         with suppress(OSError):
@@ -195,7 +199,7 @@ class DirectoryPlace(HistoryPlace):
             raise PlaceError(f"cannot read {self._root / path}: {error.strerror}") from None
 
 
-class StorePlace(HistoryPlace):
+class StorePlace(WritablePlace):
     """A place in an object store, read with the user's own credentials, which come from the environment."""
 
     def __init__(self, url: str, store: "Store") -> None:
@@ -228,7 +232,7 @@ class StorePlace(HistoryPlace):
             raise self._error(error) from None
 
     def tree(self, path: str) -> "Iterator[KeptFile]":
-        """As `HistoryPlace.tree`."""
+        """As `WritablePlace.tree`."""
         import obstore  # noqa: PLC0415
 
         try:
@@ -239,7 +243,7 @@ class StorePlace(HistoryPlace):
             raise self._error(error) from None
 
     def remove(self, path: str) -> None:
-        """As `HistoryPlace.remove`."""
+        """As `WritablePlace.remove`."""
         import obstore  # noqa: PLC0415
 
         try:
@@ -250,7 +254,7 @@ class StorePlace(HistoryPlace):
             raise self._error(error, "remove from") from None
 
     def remove_folders(self, path: str) -> None:
-        """As `HistoryPlace.remove_folders`. An object store has none."""
+        """As `WritablePlace.remove_folders`. An object store has none."""
 
     def _names(self, path: str, *, folders: bool) -> list[str]:
         import obstore  # noqa: PLC0415
@@ -269,7 +273,7 @@ class StorePlace(HistoryPlace):
         return PlaceError(f"cannot {verb} {self._url}: {reason}")
 
 
-def open_place(address: str) -> HistoryPlace:
+def open_place(address: str) -> WritablePlace:
     """Opens the directory or the object store that an address names.
 
     Raises:

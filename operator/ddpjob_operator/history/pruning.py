@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .job_history import head_of, is_written_by
 from .job_index import JOBS, KeptJob
-from .places import HistoryPlace, KeptFile, PlaceError
+from .places import HistoryPlace, KeptFile, PlaceError, WritablePlace
 from .segment_names import NODE, segment_name
 
 DAY = 86400.0
@@ -34,7 +34,7 @@ class Retention:
 class Stock:
     """The jobs of a place, the newest first, and what they take."""
 
-    place: HistoryPlace
+    place: WritablePlace
     jobs: list[KeptJob]
     unreadable: dict[KeptJob, PlaceError] = field(default_factory=dict)
     """The jobs whose folders cannot be read, as far as somebody tried. They may be other users'."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -16,7 +17,10 @@ from ddpjob_operator.cli.cluster import claim_place
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.client import UnreachableError, reader_pod
 from ddpjob_operator.client.errors import refusal
+from ddpjob_operator.history import PlaceError
 from ddpjob_operator.history.places import DirectoryPlace
+
+from tests.unit.engine.builders import a_document
 
 from .test_from_history import keep
 
@@ -34,23 +38,27 @@ class Cluster:
         self.status: dict[str, Any] = {"phase": "Running"}
         self.refused: dict[str, int] = {}
         self.asked: list[str] = []
+        self.job: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
     def call(self, method: str, path: str, body: Any = None, query: Any = None) -> dict[str, Any]:  # noqa: ARG002
         self.calls.append((method, path))
+        if method == "POST":
+            self.pod = body
         if code := self.refused.get(f"{method} {path.split('/')[-1 if method == 'POST' else -2]}"):
             raise refusal(code, {"message": "it says no"}, "the cluster")
         if method == "POST":
-            self.pod = body
             self._run(body["spec"]["containers"][0]["command"])
         if method == "DELETE":
             self.end()
-        return {"status": self.status}
+        return self.job if "/ddpjobs/" in path else {"status": self.status}
 
     def ask_pod(self, name: str, port: int, path: str) -> dict[str, Any]:
         assert (name, port) == (self.pod["metadata"]["name"], reader_pod.PORT)
         self.asked.append(path)
+        if code := self.refused.get("GET portforward"):
+            raise refusal(code, {"message": "it says no"}, "the cluster")
         try:
             with urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
                 return dict(json.load(answer))
@@ -137,6 +145,32 @@ def test_the_pod_is_bounded_and_says_who_made_it(
     assert "a-uid" in capsys.readouterr().out
 
 
+def test_a_user_without_a_name_is_named_by_number(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise random.choice((KeyError, OSError))("no such uid")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    assert call(monkeypatch, "logs") == 0
+    assert cluster.pod["metadata"]["name"].startswith(f"ddpjob-history-{os.getuid()}-")
+
+
+@pytest.mark.parametrize("namespace", ["team", None])
+def test_the_jobs_own_namespace_image_and_pull_secrets_are_used(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, namespace: str | None
+) -> None:
+    template = {"spec": {"imagePullSecrets": [{"name": "key"}], "containers": [{"name": "trainer", "image": "mine"}]}}
+    cluster.job = a_document(template=template)
+    asked: list[Any] = []
+    monkeypatch.setattr(claim_place, "connect", lambda *given: asked.append(given) or cluster)
+    words = ["logs", "team/digits" if namespace else "digits", "--history", "pvc://data/kept"]
+    monkeypatch.setattr("sys.argv", ["ddpjob", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, asked) == (0, [(None, None, namespace)])
+    assert cluster.pod["spec"]["containers"][0]["image"] == "mine"
+    assert cluster.pod["spec"]["imagePullSecrets"] == [{"name": "key"}]
+
+
 def test_the_pod_is_deleted_after_ctrl_c(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> dict[str, Any]:
         raise KeyboardInterrupt
@@ -190,6 +224,8 @@ def test_a_pod_that_does_not_start_is_explained_and_deleted(
     [
         ({"GET persistentvolumeclaims": 404}, "there is no claim data in namespace team"),
         ({"POST pods": 403}, "the claim data cannot be read by a pod: the cluster refuses: it says no"),
+        ({"GET portforward": 403}, "the claim data cannot be read by a pod: the cluster refuses: it says no"),
+        ({"GET portforward": 503}, "does not start: the cluster cannot answer now: it says no"),
     ],
 )
 def test_what_the_cluster_refuses_is_said(
@@ -199,10 +235,11 @@ def test_what_the_cluster_refuses_is_said(
     refused: dict[str, int],
     said: str,
 ) -> None:
+    monkeypatch.setattr(reader_pod, "START_SECONDS", 0.1)
     cluster.refused = refused
     assert call(monkeypatch, "logs") == 2
     assert said in capsys.readouterr().err
-    assert cluster.refused or cluster.deleted
+    assert cluster.deleted == ("GET persistentvolumeclaims" not in refused)
 
 
 def test_who_may_not_see_claims_may_read_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +285,26 @@ def test_the_program_reads_only_what_is_in_its_directory(cluster: Cluster, tmp_p
         assert place.read("file", 200) == bytes(range(200))
         for path in ("", "team", "team/digits", "team/_jobs"):
             assert (place.folders(path), place.files(path)) == (here.folders(path), here.files(path))
+
+
+@pytest.mark.parametrize("odd", [5, "a", "é", [], {}, True])
+def test_an_answer_that_is_not_understood_is_an_error(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, odd: object
+) -> None:
+    place = claim_place.ClaimPlace(cluster, "pod", "pvc://data")  # type: ignore[arg-type]
+    monkeypatch.setattr(cluster, "ask_pod", lambda *_: dict.fromkeys(("content", "files"), odd))
+    with pytest.raises(PlaceError, match="cannot read pvc://data: the pod's answer is not understood"):
+        place.read("file", 100)
+    if odd != []:
+        with pytest.raises(PlaceError, match="cannot read pvc://data: the pod's answer is not understood"):
+            place.files("")
+
+
+def test_a_claim_is_not_pruned(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["ddpjob", "prune", "--keep", "1", "--history", "pvc://data/kept"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert (end.value.code, cluster.calls) == (2, [])
+    assert capsys.readouterr().err == "error: pvc://data/kept is only read: prune it where it is mounted\n"

@@ -4,17 +4,15 @@ import base64
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import NoReturn
 from urllib.parse import urlencode
 
 from ddpjob_operator.api import BadInputError, DDPJobSpec
 from ddpjob_operator.client import Claimed, Cluster, ClusterError, Document, Jobs, as_job, connect, reading
 from ddpjob_operator.client.reader_pod import PORT, USER
 from ddpjob_operator.history import HistoryPlace, PlaceError
-from ddpjob_operator.history.places import KeptFile
 from ddpjob_operator.text import visible
 
 ADDRESS = re.compile(
@@ -34,36 +32,26 @@ class ClaimPlace(HistoryPlace):
 
     def read(self, path: str, limit: int) -> bytes | None:
         """As `HistoryPlace.read`."""
-        answer = self._ask("/read", path, limit)
-        content = answer.get("content")
-        if content is not None and not isinstance(content, str):
-            raise PlaceError(f"cannot read {self}: the pod's answer is not understood")
-        return None if content is None else base64.b64decode(content)[:limit]
+        content = self._ask("/read", path, limit).get("content")
+        try:
+            return None if content is None else base64.b64decode(content, validate=True)[:limit]
+        except (TypeError, ValueError):
+            raise self._odd() from None
 
     def first_files(self, path: str) -> Iterator[str]:
         """As `HistoryPlace.first_files`."""
         return iter(self.files(path))
 
-    def tree(self, path: str) -> Iterator[KeptFile]:  # noqa: ARG002
-        """A claim is only read."""
-        self._refuse()
-
-    def remove(self, path: str) -> None:  # noqa: ARG002
-        """A claim is only read."""
-        self._refuse()
-
-    def remove_folders(self, path: str) -> None:  # noqa: ARG002
-        """A claim is only read."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
-        raise PlaceError(f"{self} is only read: prune it where it is mounted")
-
     def _names(self, path: str, *, folders: bool) -> list[str]:
         if path not in self._listed:
             self._listed[path] = self._ask("/names", path)
         names = self._listed[path].get("folders" if folders else "files", [])
+        if not isinstance(names, list):
+            raise self._odd()
         return sorted(name for name in names if isinstance(name, str))
+
+    def _odd(self) -> PlaceError:
+        return PlaceError(f"cannot read {self}: the pod's answer is not understood")
 
     def _ask(self, what: str, path: str, limit: int = 0) -> Document:
         try:
@@ -76,8 +64,8 @@ class ClaimPlace(HistoryPlace):
 
 
 @contextmanager
-def opened_claim(arguments: Namespace) -> Iterator[HistoryPlace]:
-    """Opens the claim that `--history` names, for as long as the block runs.
+def opened_claim(arguments: Namespace, namespace: str | None, name: str | None) -> Iterator[HistoryPlace]:
+    """Opens the claim that `--history` names, for as long as the block runs; `name` is of a job that has an image.
 
     Raises:
         BadInputError: The address is wrong, or no image is known.
@@ -86,10 +74,9 @@ def opened_claim(arguments: Namespace) -> Iterator[HistoryPlace]:
     found = ADDRESS.fullmatch(arguments.history)
     if found is None or ".." in PurePosixPath(found["path"] or "/").parts:
         raise BadInputError("--history must be pvc://CLAIM/PATH, or pvc://USER@CLAIM/PATH with the number of a user")
-    options = (getattr(arguments, name, None) for name in ("kubeconfig", "context", "namespace"))
-    cluster = connect(*options)
-    image = arguments.reader_image or _image_of(Jobs(cluster), arguments.name)
-    where = Claimed(found["claim"], (found["path"] or "").strip("/"), image, int(found["user"] or USER))
+    cluster = connect(getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None), namespace)
+    image, secrets = (arguments.reader_image, ()) if arguments.reader_image else _image_of(Jobs(cluster), name)
+    where = Claimed(found["claim"], (found["path"] or "").strip("/"), image, int(found["user"] or USER), secrets)
     try:
         with reading(cluster, where, _say) as pod:
             yield ClaimPlace(cluster, pod, arguments.history.rstrip("/"))
@@ -120,17 +107,18 @@ def claim_of(spec: DDPJobSpec, path: str) -> str | None:
     return f"pvc://{whose}{claim}/{PurePosixPath(within, wanted.relative_to(at))}".removesuffix("/.")
 
 
-def _image_of(jobs: Jobs, name: str | None) -> str:
-    """The image of a job that still exists.
+def _image_of(jobs: Jobs, name: str | None) -> tuple[str, Sequence[Document]]:
+    """The image of a job that still exists, and the names of the secrets to pull it with.
 
     Raises:
         BadInputError: There is none.
     """
     try:
-        if name and "/" not in name and (image := as_job(jobs.get(name)).spec.trainer.get("image")):
-            return str(image)
+        spec = as_job(jobs.get(name)).spec if name else None
     except (BadInputError, ClusterError):
-        pass
+        spec = None
+    if spec is not None and (image := spec.trainer.get("image")):
+        return str(image), spec.template["spec"].get("imagePullSecrets", ())
     raise BadInputError("--reader-image must name an image with Python for the pod that reads the claim")
 
 
