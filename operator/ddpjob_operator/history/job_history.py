@@ -281,7 +281,8 @@ def _known(place: HistoryPlace, folder: str, name: str | None, uid: str | None) 
             if not isinstance(head, dict) or not all(_is_name(head.get(key)) for key in JobIdentity.__slots__):
                 continue
             identity = JobIdentity(head["namespace"], head["name"], head["uid"])
-            if (name or identity.name) != identity.name or (uid or identity.uid) != identity.uid:
+            same = identity.uid == uid if folder else identity.uid.startswith(uid or "")
+            if (name or identity.name) != identity.name or not same:
                 continue
             ranks = head.get("ranks")
             if _is_count(ranks, MAX_PROCS_PER_NODE):

@@ -92,7 +92,7 @@ class WritablePlace(HistoryPlace):
 
     @abstractmethod
     def tree(self, path: str) -> "Iterator[KeptFile]":
-        """The files in a folder and the folders in it, down to DEPTH levels, but at most MOST_NAMES.
+        """The files in a folder and the folders in it, down to DEPTH levels, read when they are needed.
 
         Raises:
             PlaceError: They cannot be read.
@@ -236,7 +236,7 @@ class StorePlace(WritablePlace):
         import obstore  # noqa: PLC0415
 
         try:
-            for page in islice(obstore.list(self._store, path, chunk_size=PAGE), MOST_NAMES // PAGE):
+            for page in obstore.list(self._store, path, chunk_size=PAGE):
                 for item in page:
                     yield KeptFile(item["path"], item["size"], item["last_modified"].timestamp())
         except Exception as error:  # noqa: BLE001

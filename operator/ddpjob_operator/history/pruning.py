@@ -6,12 +6,15 @@ It can be killed at any time. A job's files in the index go last, so the next ca
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .job_history import head_of, is_written_by
 from .job_index import JOBS, KeptJob
 from .places import HistoryPlace, KeptFile, PlaceError, WritablePlace
 from .segment_names import NODE, segment_name
 
+MOST_FILES = 100_000
+"""How many files of one job are read, and so removed, by one call."""
 DAY = 86400.0
 QUIET_SECONDS = {"Succeeded": DAY, "Failed": 7 * DAY}
 """How long nothing was written to a job that has certainly ended. After a failure, the operator may start the job
@@ -41,11 +44,11 @@ class Stock:
     _files: dict[KeptJob, list[KeptFile]] = field(default_factory=dict)
 
     def files(self, job: KeptJob) -> list[KeptFile]:
-        """What is in a job's folder; nothing if it cannot be read."""
+        """What is in a job's folder, at most MOST_FILES; nothing if it cannot be read."""
         if job not in self._files:
             self._files[job] = []
             try:
-                self._files[job] = [*self.place.tree(folder_of(job))]
+                self._files[job] = [*islice(self.place.tree(folder_of(job)), MOST_FILES)]
             except PlaceError as error:
                 self.unreadable[job] = error
         return self._files[job]
@@ -99,6 +102,9 @@ class Stock:
         self.place.remove_folders(folder_of(job))
         if left:
             say(f"{self.place}/{folder_of(job)} is kept with {left} files that are not certainly this job's")
+        if len(files) == MOST_FILES:
+            say(f"{self.place}/{folder_of(job)} may have more files than one call removes; the next call continues")
+            return removed
         for name in sorted(job.entries):  # The result last: without it, this job would stay in the index.
             self.place.remove(f"{job.namespace}/{JOBS}/{name}")
         return removed

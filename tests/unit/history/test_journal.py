@@ -275,6 +275,18 @@ def test_nothing_is_written_into_a_jobs_folder_of_somebody_else_nor_through_a_li
         DirectoryTarget(place, segments.HistoryWriter("linked", "digits", uid, 0, 1, 1)).save("a", segment)
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(tmp_path: Path, uid: str) -> None:
+    writer = segments.HistoryWriter("team", "digits", uid, 0, 1, 1)
+    target, segment = DirectoryTarget(tmp_path, writer), Segment("x", bytearray(b"y"))
+    for folder in ("team/_jobs", f"{writer.node_folder}/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        os.mkfifo(tmp_path / folder / "x")
+    for write in (lambda: target.mark("x", b"y"), lambda: target.save("a", segment)):
+        with pytest.raises(OSError, match="No such device or address"):
+            write()
+
+
 def test_a_file_that_is_cut_at_any_byte_is_read_up_to_there(begin: Begin, read: Read, tmp_path: Path) -> None:
     journal, lines = begin(), [f"line {number} é" for number in range(30)]
     say(journal, *lines)

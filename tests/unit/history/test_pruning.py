@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import obstore
 import pytest
-from ddpjob_operator.history import PlaceError, Retention, Stock, kept_jobs, open_place, places
+from ddpjob_operator.history import PlaceError, Retention, Stock, kept_jobs, open_place, places, pruning
 from ddpjob_operator.history.pruning import folder_of
 from ddpjob_supervisor.history import store_target
 from ddpjob_supervisor.history.journal import Journal
@@ -167,3 +167,27 @@ def test_an_object_store_is_pruned_alike(monkeypatch: pytest.MonkeyPatch) -> Non
     paths = [item["path"] for page in obstore.list(store) for item in page]
     assert [path for path in paths if uids[0] in path] == [f"team/digits/{uids[0]}/node-00000/x"]
     assert [job.uid for job in kept_jobs(place, ["team"])] == [uids[2], uids[1]]
+
+
+@pytest.mark.parametrize("kind", ["directory", "store"])
+def test_a_job_with_more_files_than_are_read_at_once_is_removed_by_several_calls(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    place, store = open_place(str(tmp_path)), MemoryStore()
+    if kind == "store":
+        place = places.StorePlace("s3://bucket", store)
+        monkeypatch.setattr(store_target, "opened", lambda _: store)
+        keep(lambda writer: store_target.StoreTarget("s3://bucket", writer), "digits", "uid")
+    else:
+        write("digits", "uid", 3)
+    files = len([*place.tree("team/digits/uid")])
+    most = random.randint(1, files)
+    monkeypatch.setattr(pruning, "MOST_FILES", most)
+    for call in range(1, 1 + files // most + 1):
+        stock, said = Stock(place, [*kept_jobs(place, ["team"])]), list[str]()
+        (job,) = stock.surplus(Retention(count=0), time.time() + 2 * DAY)
+        stock.remove(job, said.append)
+        assert len([*place.tree("team/digits/uid")]) == max(0, files - call * most)
+        goes_on = f"{place}/team/digits/uid may have more files than one call removes; the next call continues"
+        assert said == [goes_on] * (call <= files // most)
+    assert [*kept_jobs(place, ["team"])] == []

@@ -208,6 +208,10 @@ def test_the_folder_of_one_job_can_be_read_alone(begin: Begin, tmp_path: Path, u
     (tmp_path / "team" / "digits" / uid).rename(copied)
     history = find_history(open_place(str(copied)), None, None, None)
     assert (history.identity.name, history.identity.uid, texts(history)) == ("digits", uid, ["hello"])
+    start = uid[: random.randint(1, len(uid))]
+    assert find_history(open_place(str(copied)), None, None, start).identity.uid == uid
+    with pytest.raises(BadInputError, match="no history that can be read"):
+        find_history(open_place(str(copied)), None, None, uid[1:] + "x")
     with pytest.raises(BadInputError, match="no history of other"):
         find_history(open_place(str(copied)), None, "other", None)
 
@@ -232,6 +236,13 @@ def test_a_history_of_another_job_in_the_folder_of_a_job_is_not_read(
     (tmp_path / "team" / "other").rename(tmp_path / "team" / "digits")
     with pytest.raises(BadInputError, match="holds no history of digits"):
         read()
+
+
+def test_a_uid_that_begins_like_the_jobs_is_another_one(begin: Begin, tmp_path: Path, uid: str) -> None:
+    written(begin, "theirs")
+    (tmp_path / "team/digits" / uid).rename(tmp_path / "team/digits" / uid[:5])
+    with pytest.raises(BadInputError, match="holds no history of digits"):
+        find_history(open_place(str(tmp_path)), None, "digits", uid[:5])
 
 
 def test_an_empty_folder_is_no_history(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ ERRORS = (OSError, ConfigError, UnavailableError)
 
 SHARED = 2
 """So many levels of folders, those of namespaces and of names, have several jobs, and maybe of several users."""
+TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""O_NONBLOCK, because a pipe that somebody else has made would keep its writer waiting."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -127,7 +129,7 @@ class DirectoryTarget:
     def mark(self, name: str, content: bytes) -> None:
         """As `Target.mark`."""
         with self._entered(self._writer.namespace, JOBS, make=True) as descriptor:
-            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
+            file = os.open(name, TO_WRITE, 0o600, dir_fd=descriptor)
         try:
             os.write(file, content)
         finally:
@@ -169,9 +171,7 @@ class DirectoryTarget:
         if self._open is None or self._open[:2] != (folder, name):
             self._close()
             with self._entered(*self._node, folder, make=True) as descriptor:
-                file = os.open(
-                    name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor
-                )
+                file = os.open(name, TO_WRITE, 0o600, dir_fd=descriptor)
             self._open = folder, name, file
         return self._open[2]
 
