@@ -153,6 +153,23 @@ def test_it_can_be_killed_anywhere(write: Write, tmp_path: Path, monkeypatch: py
     assert not (tmp_path / "team/digits/uid").exists()
 
 
+def test_of_a_job_that_cannot_be_read_nothing_is_removed(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tree(*_: object) -> None:
+        raise PlaceError("it says no")
+
+    write("digits", "uid", 3)
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(places.DirectoryPlace, "tree", tree)
+    stock = stock_of(tmp_path)
+    for retention in (Retention(count=0), Retention(seconds=0), Retention(size=0)):
+        assert [*stock.surplus(retention, time.time() + 9 * DAY)] == []
+    with pytest.raises(PlaceError, match="it says no"):
+        stock.remove(stock.jobs[0], str)
+    assert (sorted(tmp_path.rglob("*")), [*stock.unreadable]) == (before, stock.jobs)
+
+
 def test_an_object_store_is_pruned_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     monkeypatch.setattr(store_target, "opened", lambda _: store)

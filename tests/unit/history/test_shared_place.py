@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ddpjob_operator.cli.arguments import parse
@@ -19,8 +20,15 @@ Says = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def says(place: Path, as_user: Callable[[int], None], capsys: pytest.CaptureFixture[str]) -> Says:
+def says(
+    place: Path,
+    as_user: Callable[[int], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Says:
     """What a command prints. The place has a job of this user, a newer one of another user, and a private folder."""
+    old = SimpleNamespace(time=lambda: time.time() - 3 * DAY, monotonic=time.monotonic)
+    monkeypatch.setattr("ddpjob_supervisor.history.journal.time", old)
     place.chmod(0o777)
     (place / "private").mkdir(mode=0o700)
     for user, uid in ((USER, "mine"), (USER + 1, "theirs")):
