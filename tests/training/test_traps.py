@@ -154,7 +154,7 @@ def test_a_task_that_would_learn_nothing_is_refused_in_one_line(runs: Runs, task
 def test_a_data_set_that_lacks_samples_it_counts_is_told_whoever_fetches_them(runs: Runs, workers: int) -> None:
     run = runs.start(1, "--workload", "tests.training.traps:CountsTooMany", "--workers", workers)
     assert run.end() == [1]
-    assert "__len__ must return the number of its samples" in run.errors().splitlines()[-1]
+    assert "__len__ must return its number of samples" in run.errors().splitlines()[-1]
 
 
 def test_parameters_that_the_optimizer_leaves_out_are_named_once(runs: Runs) -> None:
