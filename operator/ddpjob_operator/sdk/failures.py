@@ -55,7 +55,7 @@ class RankFailed(JobFailed):
     step: int | None
     """The last step that the rank had finished; None if it is unknown."""
     cause: str
-    """Why it failed, in one word, such as `ApplicationError` or `OutOfMemory`."""
+    """Why it failed, in one word, such as `Application` or `OutOfMemory`."""
     exit_code: int | None
     """The exit code of its process; None if it is unknown."""
     remote_traceback: str

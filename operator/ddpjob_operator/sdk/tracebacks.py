@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from itertools import takewhile
 
-PREFIX = re.compile(r"\[rank\d{1,6}\]: ?")
-"""What torch.distributed puts before each line of a traceback."""
-BEGIN = "Traceback (most recent call last):"
+BEGIN = re.compile(r"(\[rank\d{1,6}\]: ?|)Traceback \(most recent call last\):")
+"""The first line of a traceback, with what torch.distributed puts before each of its lines."""
 MOST_LINES = 40
 """How many lines of an exception's message are taken."""
 
@@ -17,13 +16,10 @@ def last_traceback(lines: Sequence[str]) -> str:
     Further lines of the exception's message belong to it if they have torch's prefix, too, or are indented. Other
     lines may be those of another rank, which writes to the same log.
     """
-    begin = max(
-        (index for index, line in enumerate(lines) if PREFIX.sub("", line, 1).startswith(BEGIN)), default=None
-    )
-    if begin is None:
+    begins = [(index, found[1]) for index, line in enumerate(lines) if (found := BEGIN.match(line))]
+    if not begins:
         return ""
-    found = PREFIX.match(lines[begin])
-    prefix = found[0] if found else ""
+    begin, prefix = begins[-1]
     own = [line.removeprefix(prefix) for line in lines[begin:] if line.startswith(prefix.rstrip())]
     frames = 1 + sum(1 for _ in takewhile(_continues, own[1:]))
     message = own[frames + 1 : frames + MOST_LINES]
