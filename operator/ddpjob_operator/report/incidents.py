@@ -38,7 +38,8 @@ def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
     found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
         in_history = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)
-        if not in_history and not before.of("finished"):
+        # Another rank may have failed after rank 0 had finished.
+        if not in_history and (before.of("incident") or not before.of("finished")):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
     return [Interruption(number, *rest) for number, rest in enumerate(ordered, 1)]

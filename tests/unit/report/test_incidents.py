@@ -96,3 +96,10 @@ def test_without_metrics_the_history_alone_tells_of_them() -> None:
 def test_training_that_goes_on_after_its_end_was_not_interrupted(tmp_path: Path) -> None:
     file = write(tmp_path / "metrics.jsonl", line("started", 0, 0), line("finished", 0, 50), line("started", 0, 50))
     assert incidents(None, read(file)) == []
+
+
+def test_a_rank_that_failed_after_rank_0_had_finished_interrupted_the_run(tmp_path: Path) -> None:
+    failed = line("incident", 1, 50, at=5, incident={"rank": 1, "cause": "SIGKILL", "message": "rank 1 was killed"})
+    starts = line("started", 1, 0), line("finished", 1, 50, at=4), failed, line("started", 2, 30, at=9)
+    (only,) = incidents(None, read(write(tmp_path / "metrics.jsonl", *starts)))
+    assert (only.cause, only.message, only.resumed) == ("rank 1: SIGKILL", "rank 1 was killed", 30)
