@@ -78,7 +78,7 @@ test-near: $(READY) ## Between the two: make unit, and in minutes what tells mos
 
 search: $(READY) ## Random tests with twenty times as many examples, and those that failed before; nightly
 	@HYPOTHESIS_PROFILE=deep $(BIN)/pytest --numprocesses=auto --dist=worksteal --timeout=0 --durations=0 \
-	  -m "hypothesis and not full" tests/unit tests/model tests/training/test_order.py
+	  -m "hypothesis and not full" tests/unit tests/model
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest --numprocesses=auto --dist=worksteal --timeout=0 tests/model/test_search.py
 
 e2e: $(if $(filter external,$(PLANT)),$(READY),plant) ## Real nodes, training and faults; PLANT=external: on the cluster of KUBECONFIG

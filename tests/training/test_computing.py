@@ -8,18 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from ddpjob_examples.mlp import MlpTask
-from ddpjob_rank.world import World
-from ddpjob_trainer.config import TrainConfig
-from ddpjob_trainer.model.parallel import prepare_model
-from ddpjob_trainer.options import ComputingConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.support.waiting import patience
 from tests.training.resuming import different, train_twice
 from tests.training.runs import Runs
 from tests.training.states import state
-
-CPU = torch.device("cpu")
 
 
 class Measured(MlpTask):
@@ -55,28 +49,6 @@ def test_without_fp16_no_loss_is_scaled(runs: Runs, tmp_path: Path) -> None:
 def test_evaluation_is_in_the_precision_of_training(runs: Runs, precision: str, bits: str) -> None:
     run = runs.train(1, "--workload", f"{__name__}:Measured", "--precision", precision, "--epochs", 1)
     assert run.value("evaluated", "bits") == bits
-
-
-class Layout(nn.Module):
-    """Keeps what it was called with."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(3, 4, 3)
-        self.seen: Tensor | None = None
-
-    def forward(self, images: Tensor) -> Tensor:
-        self.seen = images
-        return self.convolution(images)
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_weights_and_images_are_laid_out_with_their_channels_last_if_asked_to(*, asked: bool) -> None:
-    config = TrainConfig(computing=ComputingConfig(channels_last=asked))
-    model = prepare_model(Layout(), config, World(), CPU)
-    model(torch.zeros(2, 3, 8, 8))
-    for tensor in (model.seen, model.convolution.weight):
-        assert tensor.is_contiguous(memory_format=torch.channels_last) == asked
 
 
 @pytest.mark.timeout(600)  # With an empty cache a C++ compiler runs for each rank: a minute on a quiet machine.

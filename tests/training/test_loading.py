@@ -42,7 +42,7 @@ def test_what_is_drawn_for_a_sample_depends_on_no_worker_and_no_rank(runs: Runs)
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(2, 3), pytest.param(3, 1, marks=pytest.mark.full("how samples are divided is tested in test_order.py"))],
+    [(2, 3), pytest.param(3, 1, marks=pytest.mark.full("how samples are divided is shown by unit tests"))],
 )
 def test_a_run_with_workers_that_is_stopped_and_resized_sees_each_sample_once(
     runs: Runs, tmp_path: Path, before: int, after: int

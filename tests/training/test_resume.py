@@ -15,7 +15,7 @@ from tests.training.states import state, tensors
 EPOCHS = 3
 BATCH = 48
 ONE_IS_ENOUGH = pytest.mark.full(
-    "the same by other numbers of processes; how samples are divided is tested in test_order.py"
+    "the same by other numbers of processes; how samples are divided is shown by unit tests"
 )
 RESIZED_TOLERANCE = 1e-6
 """Sums of the same numbers in other groups differ in their last bits, and training carries that on. This is for a

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from ddpjob_rank.world import World
-from ddpjob_trainer.data.feed import Uneven
 from ddpjob_trainer.task import Task
 from torch import Tensor, nn
 
@@ -200,11 +198,6 @@ def test_epochs_that_are_asked_for_end_a_run_also_where_nobody_knew_how_long_the
     assert (again.value("resumed", "step"), again.value("finished", "step"), again.steps()) == ("10", "10", [])
     more = runs.train(2, *job, "--max-steps", 12, "--epochs", 3)
     assert (more.value("finished", "step"), more.steps()[0]) == ("12", 11)
-
-
-def test_in_a_world_in_which_more_has_been_seen_than_there_is_nothing_is_left() -> None:
-    fed = Uneven([(torch.ones(1, 1), None)] * 3, World(), torch.device("cpu"), batch_size=1, seed=0)
-    assert [fed.left(samples) for samples in (0, 2, 3, 7)] == [3, 1, 0, 0]
 
 
 class Wrong(Mean):

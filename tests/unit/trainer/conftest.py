@@ -17,3 +17,13 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if connecting._current:
         connecting._current.close()
         connecting._current = None
+
+
+@pytest.fixture
+def alone_in_a_group() -> Iterator[None]:
+    """A process group of one rank."""
+    import torch.distributed as dist  # noqa: PLC0415
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
