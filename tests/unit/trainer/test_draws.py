@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ddpjob.random_state import capture, seed_all, seed_sample
+from ddpjob.random_state import capture, derive_seed, seed_all, seed_sample
 from ddpjob.training.save_settings import SaveSettings
 from ddpjob.training.saver import Saved, TrainingSaver
 from ddpjob_rank.reporting.agreement import Agreement
@@ -50,6 +50,12 @@ def test_each_few_numbers_seed_all_generators_in_their_own_way(seed: Callable[..
     first = draws()
     assert all(map(all_differ, zip(*first, strict=True)))
     assert draws() == first
+
+
+def test_numbers_of_any_size_and_sign_make_a_seed() -> None:
+    numbers = (-(2**62), -1, 0, 1, 2**32, 2**63, 2**64 - 2)
+    assert all_differ([derive_seed(*parts) for parts in product(numbers, numbers)])
+    assert derive_seed(2**64 + 7) == derive_seed(7)
 
 
 class Drawing:

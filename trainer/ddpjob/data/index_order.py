@@ -59,17 +59,9 @@ class FollowedSampler(Sampler[Any]):
 
     def __init__(self, sampler: Iterable[Any], handed: Handed) -> None:
         self.sampler = sampler
-        self.seen = Seen(0, 0, NOTHING)
-        """The part of the epoch that was seen before the present iteration."""
-        self.beginning: Beginning | None = None
-        """The states of the generators when the first indices of the epoch were drawn; None until then."""
         self._handed = handed
         self._drawn: deque[Drawn] = deque()
-        self._drawn_batches = 0
-        self._exhausted = False
-        self._rest: Iterator[Any] | None = None
-        self._generators: Generators = {}
-        self._undo: Beginning | None = None
+        self.begin({})
 
     def begin(
         self,
@@ -86,12 +78,14 @@ class FollowedSampler(Sampler[Any]):
         former process had already drawn.
         """
         self.seen = seen or Seen(0, 0, NOTHING)
+        """The part of the epoch that was seen before this iteration."""
+        self.beginning: Beginning | None = None
+        """The states of the generators when the first indices of the epoch were drawn; None until then."""
         self._handed.batches = self._drawn_batches = self.seen.batches
         self._rest = rest
         self._drawn.clear()
         self._exhausted = False
         self._generators, self._undo = generators, undo
-        self.beginning = None
 
     def __len__(self) -> int:
         return len(self.sampler)  # type: ignore[arg-type]  # Without a length it raises TypeError, as it should.
