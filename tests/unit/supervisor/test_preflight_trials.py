@@ -2,18 +2,24 @@
 
 import itertools
 import json
+import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
 import torch.distributed as dist
-from ddpjob_preflight import counting, exchange, trial_store
+from ddpjob_preflight import collective, counting, exchange, trial_store
+from ddpjob_preflight.child import Child
+from ddpjob_preflight.collective import Trials
 from ddpjob_preflight.exchange import Group
-from ddpjob_preflight.plan import Outcome
+from ddpjob_preflight.plan import NO_END, WRONG, Outcome
 from ddpjob_preflight.trial_store import TrialStore
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.world import World
@@ -129,7 +135,7 @@ def test_of_ranks_that_do_not_answer_in_time_the_others_answers_are_known() -> N
     ranks[0].announce({})
     ranks[2].next_step(1.0)
     ranks[2].answer(Outcome())
-    assert ranks[0].outcomes(range(3), 0.05) == {2: Outcome()}
+    assert ranks[0].outcomes(range(3), 0.05) == {2: Outcome("", seconds=0.0, size=0)}
 
 
 @pytest.mark.usefixtures("store")
@@ -154,3 +160,128 @@ def test_a_rank_0_that_does_not_answer_is_blamed(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(PreflightError, match="rank 1 lost rank 0 immediately: ") as caught:
         TrialStore(World(rank=1, world_size=2), 1.0)
     assert caught.value.nodes == (0,)
+
+
+class Here:
+    """A trial that runs in this process, instead of a child."""
+
+    def __init__(self, trial: Callable[[], Outcome]) -> None:
+        self._trial = trial
+
+    def outcome(self, _seconds: float) -> Outcome:
+        return self._trial()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to end."""
+
+
+@dataclass
+class Gang:
+    """What the ranks of a gang did and said."""
+
+    sums: set[tuple[str, int, int, int, float]] = field(default_factory=set)
+    """The name, place and size of each group, the rank that was in it, and its time limit."""
+    errors: dict[int, PreflightError] = field(default_factory=dict)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch, store: dist.HashStore) -> Callable[..., Gang]:  # noqa: ARG001
+    """Tries a gang, one thread for each rank, of which some nodes give wrong sums."""
+    monkeypatch.setattr(collective, "Child", Here)
+    monkeypatch.setattr(collective, "serve", lambda *_: Outcome())
+
+    def run(nodes: int, per_node: int, *, wrong: Collection[int] = ()) -> Gang:
+        gang, size = Gang(), nodes * per_node
+
+        def sum_over(group: Group, world: World, _backend: str, seconds: float) -> Outcome:
+            gang.sums.add((group.name, group.rank, group.size, world.rank, seconds))
+            met = range(nodes) if group.name == "all" else map(int, group.name.split("-"))
+            return Outcome(f"{WRONG} at 1 of 9 places" if {*met} & {*wrong} else "", seconds=0.5, size=1 << 20)
+
+        def take_part(rank: int) -> None:
+            world = World(rank, rank % per_node, size, per_node)
+            try:
+                Trials(world, "gloo", 30.0, sum_over).run()
+            except PreflightError as error:
+                gang.errors[rank] = error
+
+        threads = [threading.Thread(target=take_part, args=(rank,)) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return gang
+
+    return run
+
+
+def test_all_ranks_sum_together_and_then_the_first_of_each_pair_of_nodes(tried: Callable[..., Gang]) -> None:
+    gang = tried(3, 2)
+    assert gang.errors == {}
+    everybody = {("all", rank, 6, rank, 30.0) for rank in range(6)}
+    pairs = {
+        (f"{lower}-{higher}", place, 2, 2 * node, 10.0)
+        for lower, higher in itertools.combinations(range(3), 2)
+        for place, node in enumerate((lower, higher))
+    }
+    assert gang.sums == everybody | pairs
+
+
+@pytest.mark.parametrize("node", range(3))
+def test_the_ranks_of_the_node_at_fault_say_so_and_no_others(tried: Callable[..., Gang], node: int) -> None:
+    errors = tried(3, 2, wrong=[node]).errors
+    assert errors.keys() == {2 * node, 2 * node + 1}
+    assert {error.nodes for error in errors.values()} == {(node,)}
+
+
+def test_a_rank_alone_has_nobody_to_sum_with(tried: Callable[..., Gang]) -> None:
+    assert tried(1, 1) == Gang()
+
+
+def test_a_rank_0_whose_port_is_taken_says_so(monkeypatch: pytest.MonkeyPatch, tried: Callable[..., Gang]) -> None:
+    monkeypatch.setattr(collective, "serve", lambda *_: Outcome("Address already in use"))
+    monkeypatch.setattr(TrialStore, "next_step", lambda *_: {"findings": []})
+    monkeypatch.setattr(TrialStore, "answer", lambda *_: None)
+    (error,) = tried(1, 2).errors.values()
+    assert str(error) == "rank 0 cannot serve port 0: Address already in use"
+    assert error.nodes == (0,)
+
+
+def test_a_gang_has_the_backend_that_its_gpus_suffice_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [collective._fitting_backend(World(local_world_size=size)) for size in (1, 2, 3)] == [
+        "nccl",
+        "nccl",
+        "gloo",
+    ]
+
+
+def raising() -> Outcome:
+    raise ValueError
+
+
+def ending() -> Outcome:
+    os._exit(7)
+
+
+@pytest.mark.parametrize(
+    ("trial", "outcome"),
+    [
+        (lambda: Outcome("bad", seconds=0.5, size=9), Outcome("bad", seconds=0.5, size=9)),
+        (lambda: Outcome("x" * 100_000), Outcome("x" * 100_000)),
+        (raising, Outcome("ValueError")),
+        (ending, Outcome("its process ended with exit code 7")),
+        (signal.pause, Outcome(f"{NO_END} 0 s")),
+    ],
+    ids=["a result", "a long one", "an error", "an end", "no end"],
+)
+def test_a_trial_in_a_process_of_its_own_is_told_however_it_ends(trial: Any, outcome: Outcome) -> None:
+    with Child(trial) as child:
+        assert child.outcome(0.05 if trial is signal.pause else 30.0) == outcome
+        pid = child._pid
+    if pid:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)

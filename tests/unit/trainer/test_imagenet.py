@@ -10,7 +10,8 @@ import pytest
 import torch
 from ddpjob.data.order import Order
 from ddpjob_examples.imagenet import ImageNetTask
-from ddpjob_examples.images import tar_index
+from ddpjob_examples.images import image, tar_index
+from ddpjob_examples.images.broken import Broken
 from ddpjob_examples.images.files import ImageFiles
 from ddpjob_examples.images.image import Images, normalised, pixels, to_test, to_train
 from ddpjob_examples.images.layout import image_classes
@@ -18,6 +19,7 @@ from ddpjob_examples.images.shards import ImageShards
 from ddpjob_examples.images.tar_index import NAME as INDEX
 from ddpjob_examples.images.tar_index import TarIndex
 from ddpjob_rank.errors import ConfigError, TrainerError
+from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig, read_config
 from PIL import Image
 
@@ -31,9 +33,11 @@ def test_shards_hold_the_same_samples_as_files(tmp_path: Path) -> None:
     assert shards.test
     assert (files.classes, len(files.test)) == (shards.classes, len(shards.test)) == (3, 12)  # type: ignore[arg-type]
     by_class = sorted((shards.test[index] for index in range(12)), key=lambda sample: sample[1])
-    for (image, label), (other, its_label) in zip((files.test[index] for index in range(12)), by_class, strict=True):
+    for (picture, label), (other, its_label) in zip(
+        (files.test[index] for index in range(12)), by_class, strict=True
+    ):
         assert label == its_label
-        assert torch.equal(image, other)
+        assert torch.equal(picture, other)
 
 
 def test_an_image_is_cut_as_torchvisions_reference_cuts_it() -> None:
@@ -166,10 +170,10 @@ def test_in_place_of_a_broken_image_comes_the_next_one_that_can_be_decoded(
     train, kind = layout(tmp_path, val=0) / "train", KINDS[layout]
     whole = list(kind(train, to_test(64)))
     break_images(train, *broken)
-    for number, (image, label) in enumerate(kind(train, to_test(64), skip_broken=True)):
+    for number, (picture, label) in enumerate(kind(train, to_test(64), skip_broken=True)):
         expected, its_label = whole[instead if number in indexes else number]
         assert label == its_label
-        assert torch.equal(image, expected)
+        assert torch.equal(picture, expected)
 
 
 def test_only_what_cannot_be_decoded_is_skipped(tmp_path: Path) -> None:
@@ -183,9 +187,12 @@ def test_only_what_cannot_be_decoded_is_skipped(tmp_path: Path) -> None:
         shards[0]
 
 
-def test_a_run_of_broken_images_is_too_much_to_skip(tmp_path: Path) -> None:
+def test_a_run_of_broken_images_is_too_much_to_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = skipping(pictures.as_shards, tmp_path, *range(48))
     with pytest.raises(ConfigError, match=r"none of 48 images in a row, from 00005 in .* on, can be decoded"):
+        data[5]
+    monkeypatch.setattr(image, "MOST_BROKEN", 7)
+    with pytest.raises(ConfigError, match=r"none of 7 images in a row, "):
         data[5]
 
 
@@ -269,6 +276,58 @@ def test_a_shard_that_changes_under_a_run_is_told(tmp_path: Path) -> None:
     (train / "train-0000.tar").write_bytes(bytes(1000))
     with pytest.raises(ConfigError, match=r"train-0000.tar has changed at byte 0 since its samples were indexed"):
         data[0]
+
+
+def test_folders_and_links_in_a_shard_are_no_samples(tmp_path: Path) -> None:
+    shard = tmp_path / "0.tar"
+    with tarfile.open(shard, "w") as tar:
+        for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE):
+            member = tarfile.TarInfo(f"other-{kind.decode()}")
+            member.type = kind
+            tar.addfile(member)
+        pictures.add(tar, "7.jpg", pictures.jpeg(0, 7))
+        pictures.add(tar, "7.cls", b"2")
+    ((_, label),) = ImageShards(tmp_path, to_test(64))
+    assert label == 2
+
+
+def test_which_samples_are_broken_is_known_once_for_each_whoever_finds_it(tmp_path: Path) -> None:
+    known = Broken(9)
+    assert known.numbers() == []
+    assert [known.add(number) for number in (8, 3, 8)] == [True, True, False]
+    known.update([0, 3])
+    assert known.numbers() == [0, 3, 8]
+    assert Broken(0).numbers() == []
+    pictures.as_files(tmp_path, 2, 1)
+    task = task_of(tmp_path, "--skip-broken-images")
+    assert task.broken_samples(World()) == 0
+    assert task.images.train.broken
+    assert task.images.test
+    assert task.images.test.broken
+    task.images.train.broken.update([1, 5])
+    task.images.test.broken.update([1])
+    assert task.broken_samples(World()) == 3
+    assert task_of(tmp_path).broken_samples(World()) is None
+
+
+def test_the_right_class_counts_if_it_is_the_likeliest_and_if_it_is_among_five(tmp_path: Path) -> None:
+    task = task_of(pictures.as_files(tmp_path, 1, 0))
+    scores = torch.arange(8.0).repeat(8, 1)  # The likeliest of eight classes is the last one.
+    assert {name: int(sum_) for name, sum_ in task.metrics(scores, torch.arange(8)).items()} == {"top1": 1, "top5": 5}
+    few = task.metrics(torch.arange(3.0).repeat(3, 1), torch.arange(3))
+    assert {name: int(sum_) for name, sum_ in few.items()} == {"top1": 1, "top5": 3}
+
+
+def test_what_a_network_gets_is_normalised_once(tmp_path: Path) -> None:
+    task = task_of(pictures.as_files(tmp_path, 1, 0))
+    white = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
+    made = task.inputs(white)
+    assert made[0, :, 0, 0].tolist() == pytest.approx(
+        [(1 - mean) / deviation for mean, deviation in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225))]
+    )
+    assert task.inputs(made) is made
+    assert (task.epochs, task.batch_size, task.lr, task.momentum) == (90, 32, 0.1, 0.9)
+    assert (task.weight_decay, task.lr_scheduler, task.workers) == (1e-4, "steplr", None)
 
 
 def test_another_name_is_told_with_those_that_are_like_it(tmp_path: Path) -> None:
