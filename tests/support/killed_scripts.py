@@ -136,6 +136,7 @@ class Fuse:
         self._in_threads = in_threads
 
     def __enter__(self) -> Self:
+        self._before = sys.gettrace(), threading.gettrace()  # Coverage traces too.
         if self._in_threads:
             threading.settrace(self._enter)
         sys.settrace(self._enter)
@@ -145,8 +146,9 @@ class Fuse:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        own, of_threads = self._before
+        sys.settrace(own)
+        threading.settrace(of_threads)  # type: ignore[arg-type]
 
     def _enter(self, frame: FrameType, _: str, __: object) -> Any:
         return self._line if frame.f_code.co_filename.startswith(self._files) else None
