@@ -33,6 +33,10 @@ DOMAIN_FILE = "topology-domain"
 CHECKPOINT_REQUEST_FILE = "checkpoint-request"
 """The file in that directory, in rank 0's pod, with the value of the pod's annotation CHECKPOINT_REQUEST."""
 
+HISTORY_FOLDER = "history"
+"""The folder of the checkpoints' directory or URL in which the job's history is kept, unless its spec names another
+place. No checkpoint has such a name."""
+
 MAX_NODES = 4096
 """The largest value of `nodes`. It limits node numbers to four digits, because they are part of the names of pods,
 which must not be too long."""
@@ -151,7 +155,8 @@ class Env:
     CHECKPOINT_LOCAL_COPY_BYTES = "DDPJOB_CHECKPOINT_LOCAL_COPY_BYTES"
     """`spec.checkpoint.localCopySizeLimit` in bytes, if that is set."""
     HISTORY = "DDPJOB_HISTORY"
-    """Directory of the job's history, or its URL in an object store: `spec.history.path`, if that is set."""
+    """Directory of the job's history, or its URL in an object store: `status.historyPath`. Not set if no history is
+    kept."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 

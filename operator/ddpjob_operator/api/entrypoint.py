@@ -14,10 +14,13 @@ from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAIN, TRAI
 from .expansion import literal
 from .launchers import Size, launcher_of
 from .problems import BadInputError, Path, Problem
+from .spec import HistoryMode
 from .validation import problems
 
 NO_SIZE = Size()
 
+NO_HISTORY = "off"
+"""Says that no history is kept, in place of a directory or a URL."""
 NAMELESS = "job"
 """The job's name if its script's name contains no letter that is allowed in a DNS label."""
 ROOM_FOR_NUMBER = len("-99999")
@@ -70,7 +73,7 @@ class Options:
     checkpoint: dict[str, Any] | None = None
     """The field `spec.checkpoint`."""
     history: str | None = None
-    """The directory or the URL for `spec.history`."""
+    """The directory or the URL for `spec.history.path`, or NO_HISTORY."""
 
 
 FLAGS: dict[Path, str] = {
@@ -94,7 +97,8 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     size = options.size
     if launcher := launcher_of(entrypoint.command):
         size = launcher.size(entrypoint.command, size, options.gpus)
-    if options.history is not None and entrypoint.command[0].rpartition("/")[2] not in {SUPERVISE, TRAIN}:
+    supervised = entrypoint.command[0].rpartition("/")[2] in {SUPERVISE, TRAIN}
+    if options.history not in {None, NO_HISTORY} and not supervised:
         raise BadInputError(
             f"--history is for scripts, modules and {TRAIN}: other commands have no supervisor that keeps a history"
         )
@@ -114,7 +118,7 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
             procsPerNode=size.procs_per_node,
             restart=None if options.max_restarts is None else {"maxRestarts": options.max_restarts},
             checkpoint=options.checkpoint,
-            history=None if options.history is None else {"path": options.history},
+            history=_history(options.history),
             template={"spec": {"containers": [trainer]}},
         ),
     }
@@ -140,6 +144,12 @@ def job_name(text: str) -> str:
 
 def _set(**fields: Any) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}
+
+
+def _history(wanted: str | None) -> dict[str, str] | None:
+    if wanted == NO_HISTORY:
+        return {"mode": HistoryMode.DISABLED.value}
+    return None if wanted is None else {"path": wanted}
 
 
 def _variable(text: str) -> dict[str, str]:

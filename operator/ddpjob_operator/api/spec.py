@@ -36,6 +36,8 @@ STORE_URL = (
 `$` is allowed, because Kubernetes would expand `$(NAME)`."""
 PLACE_PATTERN = r"^(/+[^/:][^:]*$|[A-Za-z][A-Za-z0-9+.-]*://)"
 """Matches the path of a directory, and the beginning of a URL."""
+MAX_PLACE = 1024
+"""The most characters of such an address."""
 SIZE_PATTERN = r"^(0|[1-9][0-9]{0,8}(Ki|Mi|Gi|Ti|k|M|G|T)?)$"
 """Matches a number of bytes as a Kubernetes quantity without fractions."""
 
@@ -63,6 +65,13 @@ class CheckpointInterval(StrEnum):
 
     EPOCHS = "Epochs"
     AUTO = "Auto"
+
+
+class HistoryMode(StrEnum):
+    """Whether a history is kept."""
+
+    AUTO = "Auto"
+    DISABLED = "Disabled"
 
 
 class CleanPodPolicy(StrEnum):
@@ -111,7 +120,7 @@ class Elastic(Model):
 class Checkpoint(Model):
     """Where and how often the trainer saves what it needs to continue."""
 
-    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
+    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=MAX_PLACE)]
     """Where checkpoints are: a directory, as the trainer sees it, which is an absolute path other than /, without a
     colon; or a URL such as s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials."""
     volume: JsonObject | None = None
@@ -135,7 +144,10 @@ class Checkpoint(Model):
 class History(Model):
     """Where supervisors keep what is needed when the job's pods, or the job, are gone."""
 
-    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=1024)]
+    mode: HistoryMode = HistoryMode.AUTO
+    """Auto: a history is kept at `path` or, without it, in the folder `history` of `checkpoint.path`, if the
+    checkpoints outlive the pods. Disabled: none is kept."""
+    path: Annotated[str, Field(pattern=PLACE_PATTERN, max_length=MAX_PLACE)] | None = None
     """A directory, as the trainer sees it, which is an absolute path other than /, without a colon; or a URL such as
     s3://BUCKET/PATH, gs://BUCKET/PATH or az://CONTAINER/PATH, without credentials. On a cluster, a directory has to
     be on a volume that outlives the job. Several jobs may share it. `ddpjob logs`, `status` and `report` read it with
@@ -223,9 +235,9 @@ class DDPJobSpec(Model):
     number of GPUs. Full: also what the GPUs compute and what the network carries. Disabled: nothing."""
     checkpoint: Checkpoint | None = None
     """Where and how often the trainer saves. Without it, training starts over after a restart."""
-    history: History | None = None
-    """Where the logs of all ranks, incidents and progress are kept, so that they outlive the pods. This needs
-    `ddpjob-supervise` or `ddpjob-train` in the trainer's command. Without it, logs are lost with their pods."""
+    history: History = History()
+    """Whether and where the logs of all ranks, incidents and progress are kept, so that they outlive the pods: by
+    default beside the checkpoints, if these outlive the pods. Only `ddpjob-supervise` and `ddpjob-train` write it."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
 

@@ -10,11 +10,11 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
-from .contract import FORMER_VERSION, LONGEST_REQUEST, MAX_NODES, VERSION
+from .contract import FORMER_VERSION, HISTORY_FOLDER, LONGEST_REQUEST, MAX_NODES, VERSION
 from .inheritance import LONGEST_VALUE, MOST_INHERITED
 from .model import Model, is_empty
 from .restart import RestartAction
-from .spec import Backend, NetworkPolicy
+from .spec import MAX_PLACE, Backend, NetworkPolicy
 
 Time = Annotated[
     datetime,
@@ -549,6 +549,9 @@ class DDPJobStatus(_Said):
     from the operator's settings and the job's metadata at its start or last resumption. Not set if there are none."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
+    history_path: Annotated[str, Field(max_length=MAX_PLACE + len(f"/{HISTORY_FOLDER}"))] | None = None
+    """Where the supervisors of this job keep its history, as a directory or a URL; not set if they keep none. Fixed
+    when the job starts or is resumed."""
     pod_group: Annotated[str, Field(max_length=63)] | None = None
     """Name of the PodGroup by which the cluster's scheduler places the present pods, and of its Workload; not set if
     the operator could make none when the gang last started as a whole."""

@@ -212,8 +212,9 @@ def _keeps(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--history",
         type=_given,
-        metavar="DIR|URL",
-        help="keep logs, incidents and progress in this directory or at this URL, for when the pods are gone",
+        metavar="DIR|URL|off",
+        help="keep logs, incidents and progress in this directory or at this URL, for when the pods are gone; off:"
+        " keep none (default: on a cluster, beside the checkpoints, if these outlive the pods)",
     )
 
 

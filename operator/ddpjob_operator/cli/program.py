@@ -19,7 +19,16 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import SUPERVISE
-from ddpjob_operator.api.entrypoint import Entrypoint, Options, command, document_of, module, script, started
+from ddpjob_operator.api.entrypoint import (
+    NO_HISTORY,
+    Entrypoint,
+    Options,
+    command,
+    document_of,
+    module,
+    script,
+    started,
+)
 from ddpjob_operator.api.launchers import Size
 from ddpjob_operator.api.spec import is_url
 
@@ -124,8 +133,10 @@ def checkpoint_in(address: str | None) -> dict[str, Any]:
 
 
 def _history_in(address: str | None) -> str | None:
-    """`spec.history.path` for a directory of this machine, or for a URL."""
-    return address if address is None or is_url(address) else str(Path(address).absolute())
+    """`spec.history.path` for a directory of this machine, or for a URL. `off` remains: no history is kept."""
+    if address is None or address == NO_HISTORY or is_url(address):
+        return address
+    return str(Path(address).absolute())
 
 
 def check_can_run(document: dict[str, Any]) -> None:

@@ -63,6 +63,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     pod_security: PodSecurity | str | None
     inherited: InheritedMetadata | None
     trainer_image: str | None
+    history_path: str | None
     pod_group: str | None
     progress: Progress | None
     checkpoint: CheckpointSeen | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec, DisruptionPolicy
+from ddpjob_operator.api import Checkpoint, CleanPodPolicy, DDPJobSpec, DisruptionPolicy, History, HistoryMode
 from ddpjob_operator.engine import lost_with_pods
 
 A_YEAR = 366 * 24 * 3600
@@ -14,6 +14,8 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
+            # The run's directory keeps logs, incidents and progress anyway.
+            "history": spec.history if spec.history.path else History(mode=HistoryMode.DISABLED),
             "elastic": None,  # Otherwise the job could shrink while its nodes are still being created.
             "schedule_timeout_seconds": A_YEAR,
             "scheduling": None,

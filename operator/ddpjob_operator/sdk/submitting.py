@@ -73,7 +73,8 @@ def submit(
         volumes: PersistentVolumeClaims to mount, each as `CLAIM:/path`.
         image_volumes: Images whose files to mount, each as `IMAGE:/path`.
         checkpoint: Where to save checkpoints: `CLAIM:/path`, or a URL such as `s3://BUCKET/PATH`.
-        history: A directory or URL where logs, incidents and progress are kept for when the pods are gone.
+        history: A directory or URL where logs, incidents and progress are kept for when the pods are gone; by default
+            beside the checkpoints, if these outlive the pods. `off`: nowhere.
         queue: The Kueue queue that admits the job.
         max_restarts: Restarts before the job fails; 6 if it is left out.
         start_method: `warm` or `cold`, as for the command.

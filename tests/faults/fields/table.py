@@ -430,12 +430,17 @@ FIELDS: dict[str, Field] = {
     "history.path": _suspended(
         _with(1, DDPJOB_HISTORY="/a"),
         _with(1, DDPJOB_HISTORY=LONG_PATH),
-        None,
+        _with(1, DDPJOB_HISTORY=None),
         job={"history": {"path": "/history"}},
         least="/a",
         greatest=LONG_PATH,
         wrong=tuple((path, "should match '^(/+[^/:][^:]*$|") for path in ("runs", "/a:b", "/")),
-        refused=NEEDED,
+    ),
+    "history.mode": _suspended(
+        _with(1, DDPJOB_HISTORY="/history"),
+        _with(1, DDPJOB_HISTORY=None),
+        _with(1, DDPJOB_HISTORY="/history"),
+        job={"history": {"path": "/history", "mode": "Disabled"}},
     ),
     # who manages the job
     "managedBy": Field(

@@ -143,6 +143,13 @@ def test_what_an_option_gets_speaks_of_nothing_that_only_a_file_for_a_cluster_ha
     assert not CLUSTERS_WORDS.search(str(error.value)), error.value
 
 
+def test_a_history_is_kept_at_a_place_or_switched_off() -> None:
+    assert "history" not in of(script("train.py"))["spec"]
+    assert of(script("train.py"), history="s3://b/kept")["spec"]["history"] == {"path": "s3://b/kept"}
+    for entrypoint in (script("train.py"), command(["python", "train.py"])):
+        assert of(entrypoint, history="off")["spec"]["history"] == {"mode": "Disabled"}
+
+
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.path in TYPED], ids=lambda rule: rule.path)
 def test_a_rule_that_an_option_can_break_does_not_either(rule: Rule) -> None:
     assert not CLUSTERS_WORDS.search(rule.message)

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.cluster import job_logs
-from ddpjob_operator.cli.cluster.claim_place import claim_of
+from ddpjob_operator.cli.cluster.claim_place import claim_of, where_history_is
 from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
@@ -21,6 +21,8 @@ from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
+Capture = pytest.CaptureFixture[str]
+NO_HISTORY = "There is no history: it has neither a history.path nor a checkpoint"
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
     "attempt": 1,
@@ -70,7 +72,9 @@ def a_pod(rank: int) -> JobPod:
         pytest.param([0, 1], None, "", id="it is there"),
         pytest.param([0], None, "", id="that of a rank that failed with it is gone"),
         pytest.param([1], 1, "", id="another rank is asked for"),
-        pytest.param([], None, "ddpjob: its pods are gone, and their logs with them\n", id="all are gone"),
+        pytest.param(
+            [], None, f"ddpjob: its pods are gone, and their logs with them. {NO_HISTORY}\n", id="all are gone"
+        ),
     ],
 )
 def test_it_is_told_that_the_log_that_matters_is_gone_where(
@@ -89,7 +93,7 @@ def test_it_is_told_that_the_log_that_matters_is_gone_where(
 
 def a_job_with_a_history(path: str) -> dict[str, Any]:
     job = a_failed_job()
-    job["spec"]["history"] = {"path": path}
+    job["status"]["historyPath"] = path
     return job
 
 
@@ -111,22 +115,55 @@ def test_what_a_history_has_is_printed_where_the_pods_are_gone(
     assert capsys.readouterr().out.splitlines()[0] == f"[rank 0] {shown}"
 
 
+EARLIER = "it was started by an operator that keeps one only where history.path is set"
+EMPTY = {"emptyDir": {}}
+ON_CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
+
+
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("spec", "path", "said"),
     [
-        ("s3://bucket", "holds no history of a job named digits in namespace team"),
-        ("/history", "its history is on a volume, at /history; copy it, and read it with --history"),
+        ({}, "s3://bucket", "holds no history of a job named digits in namespace team"),
+        ({}, "/history", "its history is on a volume, at /history; copy it, and read it with --history"),
+        (
+            {"checkpoint": ON_CLAIM},
+            "/out/history",
+            "at /out/history; read it with: ddpjob logs team/digits --history pvc://data/history --uid uid",
+        ),
+        ({}, None, "There is no history: it has neither a history.path nor a checkpoint"),
+        ({"history": {"mode": "Disabled"}}, None, "There is no history: its history.mode is Disabled"),
+        ({"checkpoint": {"path": "/out", "volume": EMPTY}}, None, "its checkpoint.volume is deleted with its pods"),
+        ({"checkpoint": ON_CLAIM}, None, f"There is no history: {EARLIER}"),
     ],
 )
 def test_a_history_that_cannot_be_read_is_said(
-    path: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spec: dict[str, Any], path: str | None, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(job_logs, "open_place", lambda _: open_place(str(tmp_path)))
-    jobs: Any = SimpleNamespace(get=lambda _: a_job_with_a_history(path), pods=lambda _: [])
+    monkeypatch.setattr(job_logs, "open_place", lambda _: open_place("."))
+    job = a_failed_job()
+    job["spec"] |= spec
+    job["status"] |= {"historyPath": path} if path else {}
+    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [])
     assert logs(jobs, "digits", Which(), follow=False) == 0
     told = capsys.readouterr().err
     assert said in told
     assert "its pods are gone, and their logs with them" in told
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "said"),
+    [
+        ({"checkpoint": ON_CLAIM}, "/out/history", "pvc://data/history"),
+        ({"history": {"path": "s3://bucket/kept"}}, None, "s3://bucket/kept"),  # An older operator has started it.
+        ({}, "/out/history", "/out/history, on a volume that is no claim"),
+        ({}, None, "none: it has neither a history.path nor a checkpoint"),
+    ],
+)
+def test_status_says_where_a_jobs_history_is(spec: dict[str, Any], path: str | None, said: str) -> None:
+    job = a_failed_job()
+    job["spec"] |= spec
+    job["status"] |= {"historyPath": path} if path else {}
+    assert where_history_is(as_job(job)) == said
 
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
@@ -217,7 +254,7 @@ NOTHING = f"nothing has started: Failed after 6 restarts: Rank 0 failed: {MISSIN
         pytest.param(
             {"message": "m", "conditions": [FAILED], "firstRunTime": "2026-01-01T12:00:00Z"},
             Which(),
-            "its pods are gone, and their logs with them",
+            f"its pods are gone, and their logs with them. {NO_HISTORY}",
             id="not where an attempt before has run",
         ),
     ],

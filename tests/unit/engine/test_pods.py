@@ -10,6 +10,7 @@ import pytest
 from ddpjob_operator.api import Backend, DDPJob, PodSecurity
 from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.engine import CreatePod, Manifest, Placement, Settings
+from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.children import build_pod
 
 from tests.support.variables import variables_of
@@ -402,6 +403,45 @@ def test_a_checkpoint_in_an_object_store_has_no_volume_and_the_program_gets_its_
 def test_supervisors_are_told_where_to_keep_the_history(path: str) -> None:
     assert variables_of(trainer_of(a_pod(history={"path": path})))["DDPJOB_HISTORY"] == path
     assert "DDPJOB_HISTORY" not in variables_of(trainer_of(a_pod()))
+
+
+ON_A_CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "out"}}}
+
+
+def histories(moment: Moment) -> set[str | None]:
+    """Where the pods that are made now are to keep the history."""
+    return {variables_of(trainer_of(pod)).get("DDPJOB_HISTORY") for pod in pods_of(moment).values()}
+
+
+def of_an_older_operator(moment: Moment) -> Moment:
+    """The same job, started by an operator that kept a history only where the spec names a place."""
+    job = moment.snapshot.job
+    return moment.but(job=job.with_status(changed(job.status, history_path=None)))
+
+
+def test_a_job_keeps_its_history_where_it_was_when_it_started_until_it_is_resumed() -> None:
+    started = a_job(nodes=2, checkpoint=ON_A_CLAIM)
+    assert histories(started) == {"/out/history"}
+    running = started.running()
+    assert running.status.history_path == "/out/history"
+    assert histories(running.fails(1).decided().gone().after(1)) == {"/out/history"}
+    assert histories(running.asks(nodes=3).decided().gone()) == {"/out/history"}
+    resumed = running.suspended().asks(suspend=False, history={"mode": "Disabled"})
+    assert histories(resumed) == {None}
+    assert resumed.decided().status.history_path is None
+
+
+def test_an_upgraded_operator_gives_no_history_to_some_pods_of_a_gang() -> None:
+    job = a_job(nodes=2, checkpoint=ON_A_CLAIM, restart={"mode": "InPlace"})
+    running = of_an_older_operator(job.running())
+    assert histories(running.hears(attempt=1).node_dies(1).decided().gone().after(1)) == {None}
+    assert histories(running.asks(nodes=3).decided().gone()) == {None}
+    assert histories(running.suspended().asks(suspend=False)) == {"/out/history"}
+
+
+def test_a_gang_of_an_older_operator_keeps_the_history_that_its_spec_names() -> None:
+    running = of_an_older_operator(a_job(nodes=2, checkpoint=ON_A_CLAIM, history={"path": "/kept"}).running())
+    assert histories(running.fails(1).decided().gone().after(1)) == {"/kept"}
 
 
 INTERVALS: dict[str, tuple[Context, str | None, str | None]] = {

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJobSpec
+from ddpjob_operator.engine.manifests.volumes import history_path
 from ddpjob_operator.local.local_spec import differences, spec_for_this_machine
 
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["python"]}]}}
@@ -55,3 +56,11 @@ def test_checkpoints_are_kept_in_a_volume_that_outlives_the_processes(checkpoint
     assert found is not None
     assert (found.path, found.volume) == ("/runs", kept)
     assert spec_for_this_machine(a_spec()).checkpoint is None
+
+
+def test_a_run_keeps_a_history_only_where_it_is_told_to_because_its_directory_has_the_logs_anyway() -> None:
+    saved = {"path": "s3://bucket/digits"}
+    assert history_path(spec_for_this_machine(a_spec(checkpoint=saved))) is None
+    assert history_path(spec_for_this_machine(a_spec(checkpoint=saved, history={"path": "/kept"}))) == "/kept"
+    disabled = {"path": "/kept", "mode": "Disabled"}
+    assert history_path(spec_for_this_machine(a_spec(checkpoint=saved, history=disabled))) is None

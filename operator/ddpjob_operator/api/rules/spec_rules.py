@@ -187,10 +187,13 @@ RULES: tuple[Rule, ...] = (
             "without user, password or query: credentials come from environment variables or, on a cluster, a "
             "service account",
             check,
-            f"!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
+            f"{unset}!self.path.contains('://') || self.path.matches(r'^{STORE_URL}$')",
             field,
         )
-        for field, check in ((CHECKPOINT, checks.checkpoint_url), (HISTORY, checks.history_url))
+        for field, check, unset in (
+            (CHECKPOINT, checks.checkpoint_url, ""),
+            (HISTORY, checks.history_url, "!has(self.path) || "),
+        )
     ),
     Rule(
         f"{CHECKPOINT}.volume",

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from urllib.parse import urlencode
 
-from ddpjob_operator.api import BadInputError, DDPJobSpec
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
+from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.client import Claimed, Cluster, ClusterError, Document, Jobs, as_job, connect, reading
 from ddpjob_operator.client.reader_pod import PORT, USER
+from ddpjob_operator.engine import history_of, no_history
 from ddpjob_operator.history import HistoryPlace, PlaceError
 from ddpjob_operator.text import visible
 
@@ -107,6 +109,21 @@ def claim_of(spec: DDPJobSpec, path: str) -> str | None:
     return f"pvc://{whose}{claim}/{PurePosixPath(within, wanted.relative_to(at))}".removesuffix("/.")
 
 
+def where_history_is(job: DDPJob) -> str:
+    """The address by which `--history` reads what is kept of a job, as far as there is one; else why not."""
+    path = history_of(job)
+    if path is None:
+        return f"none: {why_no_history(job)}"
+    if is_url(path):
+        return path
+    return claim_of(job.spec, path) or f"{path}, on a volume that is no claim"
+
+
+def why_no_history(job: DDPJob) -> str:
+    """Why nothing is kept of a job, as a clause of a sentence."""
+    return no_history(job.spec) or "it was started by an operator that keeps one only where history.path is set"
+
+
 def _image_of(jobs: Jobs, name: str | None) -> tuple[str, Sequence[Document]]:
     """The image of a job that still exists, and the names of the secrets to pull it with.
 
@@ -114,11 +131,11 @@ def _image_of(jobs: Jobs, name: str | None) -> tuple[str, Sequence[Document]]:
         BadInputError: There is none.
     """
     try:
-        spec = as_job(jobs.get(name)).spec if name else None
+        job = as_job(jobs.get(name)) if name else None
     except (BadInputError, ClusterError):
-        spec = None
-    if spec is not None and (image := spec.trainer.get("image")):
-        return str(image), spec.template["spec"].get("imagePullSecrets", ())
+        job = None
+    if job is not None and (image := job.spec.trainer.get("image") or job.status.trainer_image):
+        return str(image), job.spec.template["spec"].get("imagePullSecrets", ())
     raise BadInputError("--reader-image must name an image with Python for the pod that reads the claim")
 
 

@@ -8,15 +8,16 @@ from itertools import starmap
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.cli.from_history import print_logs
+from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
 from ddpjob_operator.cli.run_logs import Line, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
-from ddpjob_operator.engine import called
+from ddpjob_operator.engine import called, history_of
 from ddpjob_operator.history import find_history, open_place
 from ddpjob_operator.text import visible
 
-from .claim_place import claim_of
+from .claim_place import claim_of, why_no_history
 from .life import Life, unnoticed
 from .pod_logs import EVERYTHING, FOLLOWED, PodLogs
 
@@ -59,17 +60,19 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
 
 
 def _kept(job: DDPJob, which: Which) -> int | None:
-    """Prints the logs that the job's history has; returns None if this machine cannot read the history."""
-    history, identity = job.spec.history, job.metadata
-    if history is None or nothing_ran(job.status):
+    """Prints the logs that the job's history has; returns None if there is none, or this command cannot read it."""
+    identity = job.metadata
+    path = history_of(job)
+    if path is None or nothing_ran(job.status):
         return None
-    if not is_url(history.path):
-        address = claim_of(job.spec, history.path)
-        how = f"read it with --history {address}" if address else "copy it, and read it with --history"
-        _say(f"its history is on a volume, at {history.path}; {how}")
+    if not is_url(path):
+        address = claim_of(job.spec, path)
+        command = f"{itself()} logs {identity.namespace}/{identity.name} --history {address} --uid {identity.uid}"
+        how = f"read it with: {command}" if address else "copy it, and read it with --history"
+        _say(f"its history is on a volume, at {path}; {how}")
         return None
     try:
-        found = find_history(open_place(history.path), identity.namespace, identity.name, identity.uid)
+        found = find_history(open_place(path), identity.namespace, identity.name, identity.uid)
         code = print_logs(found, which)
     except BadInputError as error:
         _say(str(error))
@@ -137,6 +140,8 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
         _say(f"no log{yet} of {called(job)} {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
+        if history_of(job) is None:
+            gone = f"{gone}. There is no history: {why_no_history(job)}"
         message = gone if job.status.finished else f"no log yet: {waits_for}"
         _say(_nothing(job) if nothing_ran(job.status) else message)
     return code

@@ -17,6 +17,7 @@ from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, a
 from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
 
+from .claim_place import where_history_is
 from .life import unnoticed
 
 EVENTS = 10
@@ -123,13 +124,13 @@ def _row(document: Document, *, everywhere: bool) -> Row:
 
 
 def _links(job: DDPJob) -> dict[str, str | None]:
-    """The commands that print a job's logs and that forward the port of its status page."""
+    """The commands that print a job's logs and forward the port of its status page, and where its history is."""
     status, flags = job.status, f"-n {job.metadata.namespace}"
     pod = pod_name(job, 0, status.bookkeeping.incarnations.of(0))
     served = status.is_true(ConditionType.RUNNING) and status.bookkeeping.supervised and status.network.status_port
     forward = f"kubectl port-forward {flags} pod/{pod} {status.network.status_port}" if served else None
     logs = f"{itself()} logs {job.metadata.name} {flags}" if status.attempt else None
-    return {"Logs": logs, "Status page": forward}
+    return {"Logs": logs, "History": where_history_is(job) if status.attempt else None, "Status page": forward}
 
 
 def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> None:

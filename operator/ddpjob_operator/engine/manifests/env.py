@@ -23,6 +23,7 @@ from ddpjob_operator.engine.snapshot import Manifest
 
 from .names import master_address
 from .topology import shown_annotations
+from .volumes import history_of
 
 
 def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
@@ -165,7 +166,7 @@ def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, ob
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
         Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),
         Env.CHECKPOINT_REQUEST_FILE: shown.get(CHECKPOINT_REQUEST_FILE),
-        Env.HISTORY: job.spec.history and job.spec.history.path,
+        Env.HISTORY: history_of(job),
     }
 
 

@@ -1,6 +1,10 @@
-"""A template's volumes: which objects they refer to, and whether files there outlive the job's pods."""
+"""A template's volumes: which objects they refer to, and whether files there outlive the job's pods.
 
-from ddpjob_operator.api import DDPJobSpec
+The job's history is kept where the job's checkpoints outlive its pods.
+"""
+
+from ddpjob_operator.api import DDPJob, DDPJobSpec, HistoryMode
+from ddpjob_operator.api.contract import HISTORY_FOLDER
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine.snapshot import Manifest
 
@@ -49,6 +53,35 @@ def lost_with_pods(spec: DDPJobSpec) -> str:
     above = [path for path in mounted if f"{checkpoint.path}/".startswith(path)]
     kept = bool(above) and _outlives_pods(mounted[max(above, key=len)])
     return "" if kept else "its checkpoint.path is not on a volume that outlives its pods"
+
+
+def history_path(spec: DDPJobSpec) -> str | None:
+    """Returns where a job that starts now keeps its history, as a directory or a URL; None if it keeps none."""
+    if no_history(spec):
+        return None
+    if spec.history.path:
+        return spec.history.path
+    assert spec.checkpoint, "otherwise there is no history"
+    return f"{spec.checkpoint.path.rstrip('/')}/{HISTORY_FOLDER}"
+
+
+def no_history(spec: DDPJobSpec) -> str:
+    """Returns the reason why a job keeps no history, as a clause of a sentence; empty if it keeps one."""
+    if spec.history.mode is HistoryMode.DISABLED:
+        return "its history.mode is Disabled"
+    if spec.history.path:
+        return ""
+    return lost_with_pods(spec) if spec.checkpoint else "it has neither a history.path nor a checkpoint"
+
+
+def history_of(job: DDPJob) -> str | None:
+    """Returns where a job that has started keeps its history; None if it keeps none.
+
+    An operator that knew no default has not written the place into the status. Its jobs keep a history only if their
+    spec names the place, even if a newer operator makes some of their pods.
+    """
+    named = job.spec.history.path if job.spec.history.mode is HistoryMode.AUTO else None
+    return job.status.history_path or named
 
 
 def _outlives_pods(volume: Manifest) -> bool:

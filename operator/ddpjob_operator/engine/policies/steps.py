@@ -31,6 +31,7 @@ from ddpjob_operator.engine.incidents.ledger import culprit
 from ddpjob_operator.engine.incidents.price import backoff, present
 from ddpjob_operator.engine.manifests.children import build_secret
 from ddpjob_operator.engine.manifests.names import pod_group_name
+from ddpjob_operator.engine.manifests.volumes import history_path
 from ddpjob_operator.engine.owned import SECRET
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.view import LOST_AFTER, View
@@ -67,9 +68,10 @@ def start(view: View, *says: Say) -> Verdict:
     changes: StatusChanges = {
         **next_attempt(view),
         **stamped(view),
-        # This is not part of stamped(), because a resize uses stamped() too, but must not change the pods' security.
+        # These three are not part of stamped(), because a resize uses stamped() too, but must not change them.
         "pod_security": view.snapshot.settings.pod_security,
         "inherited": inherited(view),
+        "history_path": history_path(view.spec),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
         "start_time": view.status.start_time or view.now,
         "first_run_time": None,
