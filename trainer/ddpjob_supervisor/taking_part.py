@@ -94,6 +94,7 @@ async def take_part(
         status = Status(settings, follower, service, rendezvous, starter)
         if service is not None:
             service.on_beats = status.add
+            service.on_incident = history.add
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
             status.curve = stack.enter_context(recording(directory_of(env), history.add))

@@ -157,6 +157,9 @@ class Env:
     HISTORY = "DDPJOB_HISTORY"
     """Directory of the job's history, or its URL in an object store: `status.historyPath`. Not set if no history is
     kept."""
+    LAST_INCIDENT = "DDPJOB_LAST_INCIDENT"
+    """The incident after which this pod was made: a JSON object with fields of `status.incidents`. Supervisors
+    write it into the history. Set only if there is one, in node 0's pod and in a pod that was replaced alone."""
     TERMINATION_LOG = "DDPJOB_TERMINATION_LOG"
     """File for the failure report: the container's `terminationMessagePath`."""
 
@@ -235,6 +238,7 @@ PACKED_VARIABLES = frozenset(
         Env.TOPOLOGY_DOMAIN_FILE,
         Env.CHECKPOINT_REQUEST_FILE,
         Env.HISTORY,
+        Env.LAST_INCIDENT,
     }
 )
 """The variables that hardly any program except a supervisor reads. They are packed in SUPERVISOR, except those that

@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import json
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -197,7 +196,8 @@ class _Seen:
     finished: bool = False
     stopped: str = ""
     """The signal that told the node to stop; empty if an attempt has begun since."""
-    incidents: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=INCIDENTS))
+    incidents: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The last incidents, by the attempt that each ended."""
     ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """How each rank ended in the last attempt in which it did."""
 
@@ -220,7 +220,7 @@ class _Seen:
             case {"event": "finished"}:
                 self.finished = True
             case {"event": "incident", "incident": dict() as incident}:
-                self.incidents.append(incident)
+                self._take_incident(incident)
                 self.finished = False
         self.take_end(event)
 
@@ -228,6 +228,19 @@ class _Seen:
         """Takes an event of any node, for how ranks have ended."""
         if event.get("event") == "rank_ended" and isinstance(event.get("rank"), int):
             self.ended[event["rank"]] = event
+
+    def _take_incident(self, incident: Mapping[str, Any]) -> None:
+        # The operator may know more of an incident than the supervisors: that a node was lost, and why. What it knows
+        # is written later, when a new pod joins.
+        if isinstance(attempt := incident.get("attempt"), int):
+            self.incidents[attempt] = incident
+        if len(self.incidents) > INCIDENTS:
+            del self.incidents[min(self.incidents)]
+
+    @property
+    def last_incident(self) -> Mapping[str, Any]:
+        """The incident that ended the latest attempt; empty if there was none."""
+        return self.incidents[max(self.incidents)] if self.incidents else {}
 
     def document(self, history: JobHistory, attempts: list[int]) -> dict[str, Any]:
         """All of it as JSON."""
@@ -241,7 +254,7 @@ class _Seen:
             "stopped": self.stopped,
             "facts": self.facts,
             "progress": self.progress,
-            "incidents": [*self.incidents],
+            "incidents": [self.incidents[attempt] for attempt in sorted(self.incidents)],
             "ranks": [self.ended[rank] for rank in sorted(self.ended)],
         }
 
@@ -260,8 +273,10 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
     screen = Screen()
     for name, value in _described(history, nodes, attempts, seen):
         screen.print(f"{name + ':':<14}{one_line(value[:LONGEST])}")
-    for index, incident in enumerate(reversed(seen.incidents)):
-        row = "attempt {attempt}, rank {rank} on node {node}: {cause}: {message}".format_map(_Shown(incident))
+    for index, attempt in enumerate(sorted(seen.incidents, reverse=True)):
+        incident = seen.incidents[attempt]
+        who = "node {node}" if incident.get("rank") is None else "rank {rank} on node {node}"
+        row = f"attempt {{attempt}}, {who}: {{cause}}: {{message}}".format_map(_Shown(incident))
         screen.print(f"{'Incidents:' if index == 0 else '':<14}{one_line(row[:LONGEST])}")
     return 0
 
@@ -302,7 +317,7 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
 
 
 def _end(seen: _Seen) -> str:
-    last = seen.incidents[-1] if seen.incidents else {}
+    last = seen.last_incident
     ended = last.get("attempt")
     if not last or (isinstance(ended, int) and seen.reached > ended):
         if seen.stopped:

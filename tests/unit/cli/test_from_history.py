@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cli.main import main
 from ddpjob_rank.recording.event import Event
+from ddpjob_supervisor.history.history import seen_by_operator
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
@@ -253,3 +254,24 @@ def test_report_is_drawn_from_it(says: Says, tmp_path: Path) -> None:
     text = page.read_text()
     assert "rank 2: OOMKilled" in text
     assert "Finished" in text
+
+
+SILENT = "Kubernetes node a is not ready: its kubelet is silent"
+LOST = {"attempt": 1, "node": 1, "cause": "NodeLost", "message": SILENT}
+
+
+def test_what_the_operator_knows_of_an_incident_is_shown_instead_of_what_supervisors_saw(
+    kept: Path, says: Says
+) -> None:
+    told = seen_by_operator(json.dumps(LOST))
+    assert told is not None
+    keep(kept, 0, told, event("begun", 2, 0), attempt=2, incarnation=2)
+    shown = [line for line in says("status", "digits").splitlines() if "attempt 1, " in line]
+    assert shown == [f"Incidents:    attempt 1, node 1: NodeLost: {SILENT}"]
+    assert json.loads(says("status", "digits", "-o", "json"))["incidents"] == [LOST]
+
+
+def test_only_the_last_incidents_are_shown(kept: Path, says: Says) -> None:
+    keep(kept, 0, *(event("incident", n, 1, incident=INCIDENT | {"attempt": n}) for n in range(2, 31)), incarnation=2)
+    shown = says("status", "digits")
+    assert [attempt for attempt in range(1, 31) if f"attempt {attempt}, rank 2" in shown] == [*range(15, 31)]

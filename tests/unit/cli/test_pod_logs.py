@@ -22,7 +22,7 @@ from ddpjob_supervisor.history.segments import HistoryWriter
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
 Capture = pytest.CaptureFixture[str]
-NO_HISTORY = "There is no history: it has neither a history.path nor a checkpoint"
+NO_HISTORY = "No history is kept: it has neither a history.path nor a checkpoint"
 FAILURE = {
     "time": "2026-01-01T12:00:00Z",
     "attempt": 1,
@@ -130,10 +130,10 @@ ON_CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "d
             "/out/history",
             "at /out/history; read it with: ddpjob logs team/digits --history pvc://data/history --uid uid",
         ),
-        ({}, None, "There is no history: it has neither a history.path nor a checkpoint"),
-        ({"history": {"mode": "Disabled"}}, None, "There is no history: its history.mode is Disabled"),
+        ({}, None, "No history is kept: it has neither a history.path nor a checkpoint"),
+        ({"history": {"mode": "Disabled"}}, None, "No history is kept: its history.mode is Disabled"),
         ({"checkpoint": {"path": "/out", "volume": EMPTY}}, None, "its checkpoint.volume is deleted with its pods"),
-        ({"checkpoint": ON_CLAIM}, None, f"There is no history: {EARLIER}"),
+        ({"checkpoint": ON_CLAIM}, None, f"No history is kept: {EARLIER}"),
     ],
 )
 def test_a_history_that_cannot_be_read_is_said(
@@ -155,7 +155,7 @@ def test_a_history_that_cannot_be_read_is_said(
     [
         ({"checkpoint": ON_CLAIM}, "/out/history", "pvc://data/history"),
         ({"history": {"path": "s3://bucket/kept"}}, None, "s3://bucket/kept"),  # An older operator has started it.
-        ({}, "/out/history", "/out/history, on a volume that is no claim"),
+        ({}, "/out/history", "/out/history, on a volume that is not a claim"),
         ({}, None, "none: it has neither a history.path nor a checkpoint"),
     ],
 )

@@ -1,5 +1,6 @@
 """What a pod is given where its template says nothing, and that the template wins where it says something."""
 
+import json
 import re
 import subprocess
 import time
@@ -12,6 +13,10 @@ from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.engine import CreatePod, Manifest, Placement, Settings
 from ddpjob_operator.engine.changes import changed
 from ddpjob_operator.engine.manifests.children import build_pod
+from ddpjob_supervisor.gang.link import FIRST_BYTES
+from ddpjob_supervisor.gang.messages import Hello, to_line
+from ddpjob_supervisor.gang.settings import read_settings
+from ddpjob_supervisor.history.history import seen_by_operator
 
 from tests.support.variables import variables_of
 from tests.support.waiting import patience
@@ -437,6 +442,42 @@ def test_an_upgraded_operator_gives_no_history_to_some_pods_of_a_gang() -> None:
     assert histories(running.hears(attempt=1).node_dies(1).decided().gone().after(1)) == {None}
     assert histories(running.asks(nodes=3).decided().gone()) == {None}
     assert histories(running.suspended().asks(suspend=False)) == {"/out/history"}
+
+
+def told_incidents(moment: Moment) -> dict[int, str]:
+    """The causes of the incidents of which the pods that are made now tell their supervisors, by node."""
+    told = {node: variables_of(trainer_of(pod)).get("DDPJOB_LAST_INCIDENT") for node, pod in pods_of(moment).items()}
+    return {node: json.loads(incident)["cause"] for node, incident in told.items() if incident}
+
+
+def test_only_pods_whose_supervisors_write_why_the_gang_began_again_get_the_incident() -> None:
+    started = a_job(nodes=3, checkpoint=ON_A_CLAIM)
+    assert told_incidents(started) == {}
+    restarted = started.running().fails(1, message="$(HOME)").decided().gone().after(1)
+    assert (len(pods_of(restarted)), told_incidents(restarted)) == (3, {0: "Application"})
+    in_place = a_job(nodes=3, checkpoint=ON_A_CLAIM, restart={"mode": "InPlace"}).running().hears().settled()
+    replaced = in_place.disrupted(1, "EvictionByEvictionAPI", "a drain").decided().gone()
+    assert (len(pods_of(replaced)), told_incidents(replaced)) == (1, {1: "Evicted"})
+    resized = restarted.running().asks(nodes=2).decided().gone()
+    assert (len(pods_of(resized)), told_incidents(resized)) == (2, {}), "no incident has ended the last attempt"
+    resumed = restarted.running().suspended().asks(suspend=False)
+    assert (len(pods_of(resumed)), told_incidents(resumed)) == (3, {})
+
+
+@pytest.mark.parametrize("character", ["a", "\\", '"', "€", "\U0001f600"])
+def test_the_longest_incident_is_passed_on_by_the_supervisor(character: str) -> None:
+    job = a_job(checkpoint=ON_A_CLAIM)
+    (pod,) = pods_of(job.running().fails(0, message=character * 512).decided().gone().after(1)).values()
+    told = str(variables_of(trainer_of(pod))["DDPJOB_LAST_INCIDENT"])
+    assert json.loads(told)["message"] == character * min(300, 512 // len(character.encode()))
+    incident = read_settings({"DDPJOB_LAST_INCIDENT": told}, None).incident
+    assert seen_by_operator(incident) is not None
+    hello = Hello("u" * 36, 9999, 99999, 99999, 29502, "1.2.3", nonce="f" * 64, at="x" * 64, incident=incident)
+    assert len(to_line(hello)) < FIRST_BYTES
+
+
+def test_a_job_without_a_history_has_no_incidents_in_its_pods() -> None:
+    assert told_incidents(a_job(nodes=3).running().fails(1).decided().gone().after(1)) == {}
 
 
 def test_a_gang_of_an_older_operator_keeps_the_history_that_its_spec_names() -> None:

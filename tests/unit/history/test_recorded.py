@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.environment import Env
+from ddpjob_supervisor.history.history import seen_by_operator
 
 from .conftest import Read, texts
 
@@ -43,3 +44,18 @@ def test_the_error_that_ends_a_supervisor_is_kept(tmp_path: Path, uid: str, read
     assert (lines[0], lines[-1]) == ("before", said)
     traceback = "Traceback (most recent call last):"
     assert (traceback in lines) == (traceback in done.stderr and not said.startswith("error"))
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "{", "null", "[]", "3", "{}", '{"attempt": "x"}', '{"attempt": 1, "step": [1]}', "[" * 100_000],
+)
+def test_an_incident_that_a_newer_operator_describes_in_another_way_is_left_out(written: str) -> None:
+    assert seen_by_operator(written) is None
+
+
+def test_the_incident_of_which_the_operator_tells_is_an_event_of_the_attempt_that_it_ended() -> None:
+    event = seen_by_operator('{"attempt": 4, "node": 1, "cause": "NodeLost", "step": 12}')
+    assert event is not None
+    assert (event.word, event.attempt, event.step) == ("incident", 4, 12)
+    assert event.values == {"incident": {"attempt": 4, "node": 1, "cause": "NodeLost", "step": 12}}

@@ -12,6 +12,7 @@ from ddpjob_rank.machine.listening import free_port
 from ddpjob_rank.reporting.teller import STARTING
 from msgspec.structs import replace
 
+from ddpjob_supervisor.history.history import seen_by_operator
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 from ddpjob_supervisor.watch.stalls import Stalls
@@ -28,6 +29,8 @@ from .states import Delay, Gathering, Phase, Running, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from ddpjob_rank.recording.event import Event
 
 LOOK_SECONDS = 0.5
 """Seconds between two checks of the gang."""
@@ -69,6 +72,8 @@ class CoordinatorService:
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
         """Called with an attempt's number and the beats that have just arrived for it."""
+        self.on_incident: Callable[[Event], None] = lambda _: None
+        """Called with an incident that the operator has seen, as a pod that it has made since then tells it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when something may have changed that readers of the status page should see immediately."""
         self._links: dict[int, Link] = {}
@@ -157,6 +162,8 @@ class CoordinatorService:
             closing.add_done_callback(self._closing.discard)
         self._links[node] = link
         link.send(Welcome(RELEASE, time.time(), self._settings.incarnation, at=link.here))
+        if (incident := seen_by_operator(hello.incident)) is not None:
+            self.on_incident(incident)
         self.coordinator.joined(node, hello, address_of(link.peer_host, hello.port), self._now())
         self._act()
 

@@ -103,7 +103,9 @@ class Follower:
         """The first message to the coordinator. `port` is the port on which this supervisor listens."""
         settings, domain = self._settings, read_domain(self._settings.domain_file)
         identity = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
-        return Hello(*identity, sent=time.time(), domain=domain)
+        # A member that has taken part in an attempt has been heard before.
+        incident = settings.incident if self._current is None else ""
+        return Hello(*identity, sent=time.time(), domain=domain, incident=incident)
 
     async def locate(self) -> None:
         """Waits for this node's topology domain, if ranks follow placement, until the starter is ready."""

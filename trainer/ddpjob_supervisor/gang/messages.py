@@ -158,6 +158,8 @@ class Hello(_LastingMessage, frozen=True):
     domain: str | None = None
     """The topology domain of the member's machine. Empty if it is not known yet; None if ranks do not follow
     placement."""
+    incident: str = ""
+    """The incident after which the operator has made the member's pod, as JSON; empty if there is none."""
 
 
 class Challenge(_LastingMessage, frozen=True):

@@ -1,5 +1,6 @@
 """A supervisor's place in its gang, read from the pod's environment."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ DIGITS = 10
 
 NO_RESTARTS = Limits()
 DISABLED = "Disabled"
+LONGEST_INCIDENT = 2500
+"""In bytes. A longer one does not fit into the first message to the coordinator. The operator writes shorter ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Settings:
     attempts."""
     image: str = ""
     """The container's image; empty if there is none."""
+    incident: str = ""
+    """The incident after which the operator has made this pod, as JSON; empty if there is none."""
     attached: bool = False
     """Whether a rank has a terminal. If so, the gang may stand still while a person thinks."""
     checkpoint_every_steps: int | None = None
@@ -139,6 +144,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         stall_timeout=stall or None,
         first_step_timeout=_number(env, Env.FIRST_STEP_TIMEOUT_SECONDS, 0) or None,
         image=env.get(Env.IMAGE, ""),
+        incident=_if_short(env.get(Env.LAST_INCIDENT, "")),
         attached=Env.ATTACH in env,
         checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
@@ -201,3 +207,8 @@ def _file(env: Mapping[str, str], name: str) -> Path | None:
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:
     return counting_from(0, env.get(name, str(default)), name)
+
+
+def _if_short(incident: str) -> str:
+    written = json.dumps(incident, ensure_ascii=False).encode(errors="replace")
+    return incident if len(written) <= LONGEST_INCIDENT else ""

@@ -1,6 +1,7 @@
 """What a supervisor keeps of its node for when its pod is gone, if it was told where."""
 
 import contextlib
+import json
 import os
 import platform
 import time
@@ -119,6 +120,18 @@ def _writer(env: Mapping[str, str]) -> HistoryWriter:
     return HistoryWriter(
         env.get(Env.NAMESPACE, ""), env.get(Env.NAME, ""), env.get(Env.UID, ""), node, incarnation, max(1, ranks)
     )
+
+
+def seen_by_operator(incident: str) -> Event | None:
+    """An incident that the operator describes in JSON, as an event of the attempt that it ended.
+
+    None if the text is empty, or if a newer operator describes an incident in another way.
+    """
+    try:
+        known = json.loads(incident)
+        return Event("incident", time.time(), int(known["attempt"]), int(known.get("step") or 0), {"incident": known})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 def facts(env: Mapping[str, str]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def where_history_is(job: DDPJob) -> str:
         return f"none: {why_no_history(job)}"
     if is_url(path):
         return path
-    return claim_of(job.spec, path) or f"{path}, on a volume that is no claim"
+    return claim_of(job.spec, path) or f"{path}, on a volume that is not a claim"
 
 
 def why_no_history(job: DDPJob) -> str:

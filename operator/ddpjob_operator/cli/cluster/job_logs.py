@@ -141,7 +141,7 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
     if not pods:
         gone = "its pods are gone, and their logs with them"
         if history_of(job) is None:
-            gone = f"{gone}. There is no history: {why_no_history(job)}"
+            gone = f"{gone}. No history is kept: {why_no_history(job)}"
         message = gone if job.status.finished else f"no log yet: {waits_for}"
         _say(_nothing(job) if nothing_ran(job.status) else message)
     return code

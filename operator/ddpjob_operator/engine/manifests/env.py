@@ -25,6 +25,10 @@ from .names import master_address
 from .topology import shown_annotations
 from .volumes import history_of
 
+TOLD = frozenset({"attempt", "time", "node", "nodeName", "rank", "cause", "exitCode", "signal", "step"})
+"""The fields of an incident that supervisors write into the history, and its message."""
+LONGEST_TOLD = 300
+
 
 def trainer_env(job: DDPJob, node: int, living: tuple[str, ...]) -> list[Manifest]:
     """Returns our variables for a node's trainer container, to be placed before the template's own `env`.
@@ -166,8 +170,22 @@ def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, ob
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
         Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),
         Env.CHECKPOINT_REQUEST_FILE: shown.get(CHECKPOINT_REQUEST_FILE),
-        Env.HISTORY: history_of(job),
+        **_history(job, node),
     }
+
+
+def _history(job: DDPJob, node: int) -> dict[str, object]:
+    if (path := history_of(job)) is None:
+        return {}
+    status, incarnations = job.status, job.status.bookkeeping.incarnations
+    # Supervisors know only what happens while they run. To the others of its gang, a pod that is new alone was lost.
+    alone = incarnations.of(node) != incarnations.default
+    last = status.last_incident if node == 0 or alone else None
+    if last is None or last.attempt < status.attempt - 1:  # Something else ended the last attempt, such as a resize.
+        return {Env.HISTORY: path}
+    known = {field: value for field, value in last.to_dict().items() if field in TOLD}
+    known["message"] = last.message[:LONGEST_TOLD]
+    return {Env.HISTORY: path, Env.LAST_INCIDENT: json.dumps(known, ensure_ascii=False, separators=(",", ":"))}
 
 
 def _host(address: str) -> str:

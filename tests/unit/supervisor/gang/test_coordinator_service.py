@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ddpjob_rank.machine import listening
+from ddpjob_rank.recording.event import Event
 from ddpjob_supervisor.gang import coordinator_service
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.link import Link, LocalLink
@@ -429,3 +430,21 @@ def test_a_look_ends_without_those_that_do_not_answer(monkeypatch: pytest.Monkey
         assert await both == [{0: Observation(0, "S")}] * 2
 
     lead(scene)
+
+
+def test_what_the_operator_has_told_a_new_pod_is_passed_on_to_the_history() -> None:
+    async def all_of_it() -> None:
+        service, heard = CoordinatorService(Settings(uid="u", nodes=4)), list[Event]()
+        service.on_incident = heard.append
+        incident = '{"attempt": 1, "node": 1, "cause": "NodeLost", "message": "silent"}'
+        for node, told in enumerate(("", incident, "{")):
+            hello = Hello("u", node, 2, 1, 29502, "r", incident=told)
+            serving = asyncio.create_task(service.serve(LocalLink().other_end(), hello))
+            await asyncio.sleep(0)
+            serving.cancel()
+        assert [(event.word, event.attempt, event.values["incident"]["cause"]) for event in heard] == [
+            ("incident", 1, "NodeLost")
+        ]
+        await service.close()
+
+    asyncio.run(all_of_it())
