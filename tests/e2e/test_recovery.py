@@ -1,18 +1,19 @@
 """What breaks, and how training goes on to its end: from its checkpoint, within its budget, on pods old and new."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.plant.images import TRAINER
 from tests.plant.machines import Machines
 from tests.support.jobs import Team
 
 from .faults import TOLERANT, all_nodes_again, pod_of
 from .processes import rank_of
-from .work import CODE_MOUNT, LONG, a_training, logs, with_script
+from .work import CODE_MOUNT, LONG, a_training, claimed, ddpjob, logs, with_script
 
 TASK = """
 import time
@@ -76,7 +77,8 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: Machines, team: Team) -> None:
-    team.apply(_a_long_training(team, host.new_folder(), fault.mode))
+    claimed(team, "kept", host.new_folder())
+    team.apply(_a_long_training(team, fault.mode))
     team.wait("Running", seconds=LONG)
     # Of a gang that the operator has not heard yet, it cannot know that the others would wait: all pods would be new.
     host.wait("the operator to hear of it", lambda: "progress" in team.status(), LONG)
@@ -92,6 +94,22 @@ def test_training_goes_on_from_its_checkpoint_when(fault: Fault, host: Machines,
         said = logs(team, "digits")
         assert "resumed step=" in said
         assert "finished step=" in said
+    _is_kept(team, fault)
+
+
+def _is_kept(team: Team, fault: Fault) -> None:
+    """What the job has printed, and why its second attempt began, can be read when nothing of the job exists."""
+    assert re.search(r"^History: +pvc://kept/history$", ddpjob(team, "status", "digits"), re.MULTILINE)
+    read = ("--history", "pvc://kept/history")
+    assert "finished step=" in ddpjob(team, "logs", "digits", *read), "by a pod of the job's image"
+    incident = team.status()["incidents"][0]
+    team.kubectl("delete", "ddpjob", "digits")
+    read = (*read, "--reader-image", TRAINER)
+    told = ddpjob(team, "status", "digits", *read)
+    assert f": {incident['cause']}: {incident['message']}" in told, told
+    assert (incident["cause"] == "NodeLost") == (fault.happens is kill_a_node)
+    assert "saved step=" in ddpjob(team, "logs", "digits", "--attempt", "1", *read)
+    assert team.all("pods", "app.kubernetes.io/name=ddpjob-history-reader") == [], "they are gone"
 
 
 def _pods(team: Team) -> dict[int, str]:
@@ -99,8 +117,8 @@ def _pods(team: Team) -> dict[int, str]:
     return {rank: pod_of(team, rank)["metadata"]["name"] for rank in (0, 1)}
 
 
-def _a_long_training(team: Team, shared: Path, mode: str) -> dict[str, Any]:
-    volume = {"hostPath": {"path": str(shared)}}
+def _a_long_training(team: Team, mode: str) -> dict[str, Any]:
+    volume = {"persistentVolumeClaim": {"claimName": "kept"}}
     return a_training(
         "digits",
         {"command": ["ddpjob-train"], "args": ARGUMENTS, "workingDir": "/code", **CODE_MOUNT},

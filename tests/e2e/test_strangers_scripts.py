@@ -17,7 +17,7 @@ from tests.strangers.stranger import RAISES, STRANGERS, Stranger
 from tests.support.jobs import Team
 
 from .processes import rank_of
-from .work import LONG, change, ddpjob, ended, submitted
+from .work import LONG, change, claimed, ddpjob, ended, submitted
 
 MANY = 100_000
 LIMIT_SECONDS = 20
@@ -71,7 +71,7 @@ class Submitted:
         self.team, self.stranger = Team(host), stranger
         self._code, self._shared = code, host.new_folder()
         self._seen = [0, 0]
-        self._claim()
+        claimed(self.team, "shared", self._shared)
 
     @property
     def uid(self) -> str:
@@ -120,22 +120,3 @@ class Submitted:
         """Those that run."""
         pods = self.team.pods(self.stranger.name)
         return [pod for pod in pods if pod["status"].get("phase") == "Running"]
-
-    def _claim(self) -> None:
-        volume = f"{self.team.namespace}-shared"
-        size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
-        spec = {"storageClassName": "", "accessModes": modes}
-        self.team.kubectl(
-            *("apply", "-f", "-"),
-            input="\n---\n".join(
-                json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec | more})
-                for kind, name, more in (
-                    ("PersistentVolume", volume, {"capacity": size, "hostPath": {"path": str(self._shared)}}),
-                    (
-                        "PersistentVolumeClaim",
-                        "shared",
-                        {"volumeName": volume, "resources": {"requests": size}},
-                    ),
-                )
-            ),
-        )

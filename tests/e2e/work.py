@@ -78,6 +78,19 @@ def an_endless_training(shared: Path, **spec: Any) -> dict[str, Any]:
     return a_training("digits", container, checkpoint=checkpoint, **spec)
 
 
+def claimed(team: Team, claim: str, shared: Path) -> None:
+    """Makes a claim in the team's namespace that is bound to a folder of this machine."""
+    volume = f"{team.namespace}-{claim}"
+    size = {"storage": "1Gi"}
+    spec = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
+    objects = (
+        ("PersistentVolume", volume, {"capacity": size, "hostPath": {"path": str(shared)}}),
+        ("PersistentVolumeClaim", claim, {"volumeName": volume, "resources": {"requests": size}}),
+    )
+    for kind, name, more in objects:
+        team.apply({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "spec": spec | more})
+
+
 def saves(shared: Path) -> list[dict[str, Any]]:
     """What was saved into a folder, the first first: at which step, by how many, in which attempt."""
     return [json.loads(file.read_text()) for file in sorted(shared.glob("step-*/manifest.json"))]

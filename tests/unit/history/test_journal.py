@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.recording.event import Event
 from ddpjob_supervisor.history import journal as journals
 from ddpjob_supervisor.history import segments
-from ddpjob_supervisor.history.segments import Segment
+from ddpjob_supervisor.history.segments import HistoryWriter, Segment
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
 from tests.support.waiting import wait_for
@@ -301,7 +302,9 @@ def test_a_file_that_is_cut_at_any_byte_is_read_up_to_there(begin: Begin, read: 
 
 WRITE = """
 import sys, time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
@@ -438,6 +441,29 @@ def test_a_full_disk_is_said_once_and_nothing_is_torn_or_doubled_when_it_has_roo
     journal.close(LONG_SECONDS)
     assert texts(read()) == [str(number) for number in range(20)]
     assert capfd.readouterr().err.count("cannot be written now: No space left on device. Training goes on") == 1
+
+
+@pytest.mark.parametrize(("size", "free"), [(100 << 30, 1 << 30), (1000 << 20, 50 << 20)])
+def test_the_last_room_of_a_volume_is_left_to_checkpoints(
+    size: int, free: int, tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = SimpleNamespace(f_frsize=4096, f_blocks=size // 4096, f_bavail=free // 4096 - 1)
+    monkeypatch.setattr(os, "fstatvfs", lambda _: volume)
+    target = DirectoryTarget(tmp_path, HistoryWriter("team", "digits", uid, 0, 1, 1))
+    segment = Segment("log-000001-00001-1796009007123.jsonl", bytearray(b"one"))
+    folder = "1796009000000-00001-0123abcd"
+    full = pytest.raises(OSError, match="MiB of the volume are left to checkpoints")
+    with full:
+        target.save(folder, segment)
+    assert not [*tmp_path.rglob("*.jsonl")]
+    volume.f_bavail += 1
+    target.save(folder, segment)
+    assert segment.saved == len(b"one")
+    segment.content += b"two"
+    volume.f_bavail -= 1
+    with full:
+        target.save(folder, segment)
+    assert segment.saved == len(b"one")
 
 
 @pytest.mark.parametrize("opened", [True, False])

@@ -1,6 +1,7 @@
 """Where a history is written: a directory, or an object store. Only the history's own thread waits for them."""
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ SHARED = 2
 """So many levels of folders, those of namespaces and of names, have several jobs, and maybe of several users."""
 TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """O_NONBLOCK, because a pipe that somebody else has made would keep its writer waiting."""
+LEFT_BYTES, LEFT_SHARE = 1 << 30, 20
+"""What the history leaves free of a volume: so many bytes, or one part of so many if that is less."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -171,8 +174,11 @@ class DirectoryTarget:
         if self._open is None or self._open[:2] != (folder, name):
             self._close()
             with self._entered(*self._node, folder, make=True) as descriptor:
+                _check_room(descriptor)
                 file = os.open(name, TO_WRITE, 0o600, dir_fd=descriptor)
             self._open = folder, name, file
+        else:
+            _check_room(self._open[2])
         return self._open[2]
 
     def _close(self) -> None:
@@ -180,6 +186,18 @@ class DirectoryTarget:
             *_, descriptor = self._open
             self._open = None
             os.close(descriptor)
+
+
+def _check_room(descriptor: int) -> None:
+    """Checks that the volume of a file or folder has more room than is left to checkpoints.
+
+    Raises:
+        OSError: It has less.
+    """
+    volume = os.fstatvfs(descriptor)
+    least = min(LEFT_BYTES, volume.f_blocks * volume.f_frsize // LEFT_SHARE)
+    if volume.f_bavail * volume.f_frsize < least:
+        raise OSError(errno.ENOSPC, f"the last {least >> 20} MiB of the volume are left to checkpoints")
 
 
 def _make(path: Path, parent: int) -> bool:
