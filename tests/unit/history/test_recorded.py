@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from ddpjob_rank.environment import Env
-from ddpjob_supervisor.history.history import seen_by_operator
+from ddpjob_supervisor.history.history import _is_early, recorded, seen_by_operator
+
+from tests.support.waiting import wait_for
 
 from .conftest import Read, texts
 
@@ -59,3 +62,46 @@ def test_the_incident_of_which_the_operator_tells_is_an_event_of_the_attempt_tha
     assert event is not None
     assert (event.word, event.attempt, event.step) == ("incident", 4, 12)
     assert event.values == {"incident": {"attempt": 4, "node": 1, "cause": "NodeLost", "step": 12}}
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["is not there", "is empty"])
+def test_a_directory_for_checkpoints_is_left_to_the_program_until_something_is_in_it(
+    tmp_path: Path, uid: str, *, made: bool
+) -> None:
+    kept = tmp_path / "kept"
+    env = {
+        Env.CHECKPOINT_DIR: str(kept),
+        Env.HISTORY: str(kept / "history"),
+        Env.STATUS_PORT: "29501",
+        Env.NAMESPACE: "team",
+        Env.NAME: "digits",
+        Env.UID: uid,
+    }
+    if made:
+        kept.mkdir()
+    with recorded(env) as history:
+        history.note("begun", 1, hurry=True)
+        time.sleep(1.5)  # Nothing happens, although it is written within a second otherwise.
+        assert kept.exists() == made
+        assert not made or not [*kept.iterdir()]
+        kept.mkdir(exist_ok=True)
+        (kept / "checkpoint-10").mkdir()
+        wait_for("the history", lambda: [*kept.glob("history/team/digits/*/node-00000/*/events-*")])
+
+
+def test_what_was_printed_before_the_program_has_saved_anything_is_kept_at_its_end(tmp_path: Path, uid: str) -> None:
+    kept = tmp_path / "kept"
+    env = {Env.CHECKPOINT_DIR: str(kept), Env.HISTORY: str(kept / "history"), Env.STATUS_PORT: "29501"}
+    with recorded({**env, Env.NAMESPACE: "team", Env.NAME: "digits", Env.UID: uid}) as history:
+        history.note("begun", 1)
+        history.end(1)
+    assert [*kept.glob("history/team/digits/*/node-00000/*/events-*")]
+    assert [*kept.glob("history/team/_jobs/*_digits_failed")]
+
+
+@pytest.mark.parametrize("history", ["s3://bucket/kept/history", "/elsewhere/history", "/keptelse/history"])
+def test_a_history_elsewhere_does_not_wait(history: str, tmp_path: Path) -> None:
+    assert not _is_early({Env.CHECKPOINT_DIR: str(tmp_path / "kept")}, history)()
+    assert not _is_early({Env.CHECKPOINT_DIR: "s3://bucket/kept"}, history)()
+    assert not _is_early({}, history)()
+    assert _is_early({Env.CHECKPOINT_DIR: str(tmp_path / "kept")}, str(tmp_path / "kept/history"))()

@@ -6,15 +6,17 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.machine.storage import directory_of
 from ddpjob_rank.parsing import counting_from
 from ddpjob_rank.recording.event import Event
 
@@ -27,6 +29,8 @@ from .targets import open_target
 VERSIONS = ("ddpjob", "torch", "numpy")
 CLOSING_SECONDS = 2.0
 """How long the end of the history may delay the end of the pod."""
+FIRST_SECONDS = 120.0
+"""How long an empty directory for checkpoints is left to the program when it starts."""
 LEFT_SECONDS = 0.5
 """How long to wait for processes that were left behind to close their stdout."""
 
@@ -105,11 +109,33 @@ def _opened(env: Mapping[str, str]) -> NodeHistory:
         writer = _writer(env)
         attempt = counting_from(0, env.get(Env.ATTEMPT, "1"), Env.ATTEMPT)
         target = partial(open_target, address, writer)
-        journal = Journal(address, writer, SecretValues(env), attempt, target)
+        journal = Journal(address, writer, SecretValues(env), attempt, target, is_early=_is_early(env, address))
         return NodeHistory(journal, tee.Tee(journal.hear) if tee.is_wanted() else None)
     except (ConfigError, OSError) as error:
         warn(f"no history is kept: {error}")
         return OFF
+
+
+def _is_early(env: Mapping[str, str], address: str) -> Callable[[], bool]:
+    """Whether a history that would be the first thing in the directory for checkpoints should wait for the program.
+
+    Many scripts, such as Hugging Face's examples, look into the directory when they start: they resume if there is a
+    checkpoint, and refuse to run if there is something else. Others make the directory, and do not expect it.
+    """
+    directory = directory_of(env.get(Env.CHECKPOINT_DIR))
+    if directory is None or not Path(address).is_relative_to(directory):
+        return lambda: False
+    until = time.monotonic() + FIRST_SECONDS
+
+    def is_early() -> bool:
+        try:
+            with os.scandir(directory) as entries:
+                empty = next(entries, None) is None
+        except OSError:  # It does not exist, or cannot be read now.
+            empty = True
+        return empty and time.monotonic() < until
+
+    return is_early
 
 
 def _writer(env: Mapping[str, str]) -> HistoryWriter:

@@ -47,10 +47,20 @@ class Journal:
     """The history that one process writes. Its methods never wait, except `close`."""
 
     def __init__(
-        self, address: str, writer: HistoryWriter, secret: SecretValues, attempt: int, make: Callable[[], Target]
+        self,
+        address: str,
+        writer: HistoryWriter,
+        secret: SecretValues,
+        attempt: int,
+        make: Callable[[], Target],
+        *,
+        is_early: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`make` opens the target that `address` names. It is called in the thread."""
-        self._address, self._make, self._secret = shown(address), make, secret
+        """`make` opens the target that `address` names. Before that, `is_early` tells whether to wait another second.
+
+        Both are called in the thread.
+        """
+        self._address, self._make, self._secret, self._is_early = shown(address), make, secret, is_early
         self.attempt = attempt
         """The present attempt. A printed line begins it in the log only if it has begun."""
         self._writer = writer
@@ -118,6 +128,9 @@ class Journal:
             items, closing = self._next(pause)
             self._take(items, closing=closing)
             surplus = [name for series in self._series for name in series.surplus()]  # Even if nothing can be saved.
+            if target is None and not closing and self._is_early():
+                pause = SECONDS
+                continue
             began = time.monotonic()
             try:
                 if target is None:
