@@ -4,9 +4,21 @@ If the pipe is closed because nobody reads it, the line is dropped and training 
 """
 
 import contextlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import TextIO
+
+
+def write_whole_lines() -> None:
+    """Makes print() write each line in one piece from now on.
+
+    Ranks of a node share one log. With PYTHONUNBUFFERED a line and its end are two writes, so that the lines of two
+    ranks get mixed.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # A program that is embedded may have none.
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def say(line: str) -> None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
-from rich.text import Text
-
 from ddpjob_operator.api import (
     AvoidedNodeName,
     ConditionType,
@@ -68,19 +66,22 @@ def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide
         "Age": age(around.made or job.status.start_time, now),
         **_last_incident(job, wide=wide),
         **({"Advice": advice} if (advice := _advice(job)) else {}),
-        **{name: link for name, link in around.links.items() if link is not None},
     }
     for name, value in lines.items():
-        style = style_of(str(value)) if name == "State" else ""
-        screen.print(Text.assemble(f"{name + ':':<14}", (one_line(str(value)), style)))
+        screen.entry(f"{name + ':':<14}", one_line(str(value)), style_of(str(value)) if name == "State" else "")
+    for name, link in around.links.items():
+        if link is not None:
+            screen.print(f"{name + ':':<14}{one_line(link)}")
     tables = (
         {"Incidents": _incidents(job, now), "Conditions": _conditions(job, now)}
         if wide
         else {"Earlier incidents": _earlier(job, now)}
     )
     for heading, rows in tables.items():
-        for index, row in enumerate(rows):
-            screen.print(f"{heading}:\n  {one_line(row)}" if index == 0 else f"  {one_line(row)}")
+        for index, (head, text) in enumerate(rows):
+            if index == 0:
+                screen.print(f"{heading}:")
+            screen.entry(f"  {one_line(head)}", one_line(text))
 
 
 def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
@@ -292,30 +293,30 @@ def _advice(job: DDPJob) -> str:
     return advice.replace("`", "").replace("NAME", job.metadata.name)
 
 
-def _incidents(job: DDPJob, now: datetime) -> Iterator[str]:
-    """One line for each incident, newest first."""
+def _incidents(job: DDPJob, now: datetime) -> Iterator[tuple[str, str]]:
+    """One row for each incident, newest first: its time and place, and what happened."""
     for incident in job.status.incidents:
         yield _incident(job, incident, now, f"{incident.cause}: {incident.message}")
 
 
-def _earlier(job: DDPJob, now: datetime) -> Iterator[str]:
-    """One line for each incident but the last, newest first. A text that equals the one above it is not repeated."""
+def _earlier(job: DDPJob, now: datetime) -> Iterator[tuple[str, str]]:
+    """One row for each incident but the last, newest first. A text that equals the one above it is not repeated."""
     for newer, incident in pairwise(job.status.incidents):
         same = (newer.cause, newer.message) == (incident.cause, incident.message)
         yield _incident(job, incident, now, "the same" if same else f"{incident.cause}: {incident.message}")
 
 
-def _incident(job: DDPJob, incident: Incident, now: datetime, text: str) -> str:
+def _incident(job: DDPJob, incident: Incident, now: datetime, text: str) -> tuple[str, str]:
     width = max(len(known.who) for known in job.status.incidents)
     where = f"attempt {incident.attempt:<4} {incident.who:<{width}}  "
-    return f"{age(incident.time, now):<6}{where}{text} ({_decision(incident)})"
+    return f"{age(incident.time, now):<6}{where}", f"{text} ({_decision(incident)})"
 
 
 def _decision(incident: Incident) -> str:
     return f"{incident.action} by {incident.rule or 'default'}"
 
 
-def _conditions(job: DDPJob, now: datetime) -> Iterator[str]:
+def _conditions(job: DDPJob, now: datetime) -> Iterator[tuple[str, str]]:
     for condition in job.status.conditions:
         when = age(condition.last_transition_time, now)
-        yield f"{condition.type:<20}{condition.status:<7}{when:<6}{condition.reason}: {condition.message}"
+        yield f"{condition.type:<20}{condition.status:<7}{when:<6}", f"{condition.reason}: {condition.message}"

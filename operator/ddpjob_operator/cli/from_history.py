@@ -272,12 +272,12 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
         return 0
     screen = Screen()
     for name, value in _described(history, nodes, attempts, seen):
-        screen.print(f"{name + ':':<14}{one_line(value[:LONGEST])}")
+        screen.entry(f"{name + ':':<14}", one_line(value[:LONGEST]))
     for index, attempt in enumerate(sorted(seen.incidents, reverse=True)):
         incident = seen.incidents[attempt]
         who = "node {node}" if incident.get("rank") is None else "rank {rank} on node {node}"
         row = f"attempt {{attempt}}, {who}: {{cause}}: {{message}}".format_map(_Shown(incident))
-        screen.print(f"{'Incidents:' if index == 0 else '':<14}{one_line(row[:LONGEST])}")
+        screen.entry(f"{'Incidents:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
     return 0
 
 

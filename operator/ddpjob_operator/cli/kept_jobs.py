@@ -9,8 +9,10 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, is_of_one_job, kept_jobs, namespaces_of
 
 from .phrases import age
-from .table import tabulate, whole
+from .table import beginning, tabulate
 
+LEAST_OF_UID = 8
+"""How many characters of a uid are shown on a narrow terminal: enough for --uid."""
 COLUMNS = ("NAMESPACE", "NAME", "RESULT", "AGE", "BEGAN", "UID")
 
 
@@ -47,7 +49,7 @@ def list_jobs(
             )
             for job in jobs
         ]
-        tabulate(COLUMNS, rows, fit=whole)
+        tabulate(COLUMNS, rows, fit=beginning, least=LEAST_OF_UID)
     if len(newest) > MOST_JOBS:
         print(f"ddpjob: there are more jobs; only the newest {MOST_JOBS:,} were looked at", file=sys.stderr)
     return 0

@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
+from rich.cells import cell_len
 from rich.console import Console  # noqa: TID251  Only this module may use it, for Screen.
 from rich.control import Control
 from rich.text import Text
 
 from ddpjob_operator.text import visible
 
+LEAST = 16
+"""Minimum width of wrapped text, in cells; on a narrower terminal the lines wrap by themselves."""
 SIP = 1 << 11
 """How many characters are written in one call. Even a serial line at 9600 baud accepts them within a few seconds."""
 
@@ -35,6 +38,23 @@ class Screen(Console):
     def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
         """Makes control characters visible; rich calls this for all printed text, including the cells of a table."""
         return super().render_str(visible(text), *arguments, **options)
+
+    def entry(self, head: str, text: str, style: str = "") -> None:
+        """Prints `head` and a text in one line. On a terminal the text is wrapped beside `head`, at spaces.
+
+        Commands, paths and addresses are not to be printed like this: a reader copies them as one line.
+        """
+        indent = cell_len(head)
+        room = self.width - indent if self.is_terminal else 0
+        lines: list[Text] = [Text(visible(text), style)] if room < LEAST else self.folded(text, room, style)
+        self.print(Text(visible(head)) + Text(f"\n{' ' * indent}").join(lines))
+
+    def folded(self, text: str, room: int, style: str = "") -> list[Text]:
+        """A text as lines of at most `room` cells; a word that is longer is divided."""
+        lines = [*Text(visible(text), style).wrap(self, room, overflow="fold")]
+        for line in lines:
+            line.rstrip()
+        return lines
 
     def show_cursor(self, show: bool = True) -> bool:  # noqa: FBT001, FBT002  As rich has it.
         """Shows or hides the cursor, bypassing the filter of `terminal`, which blocks this sequence in other text."""

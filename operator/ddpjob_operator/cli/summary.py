@@ -43,7 +43,10 @@ def summarise(
     """
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")
-    for name, value in (*_results(job, progress, seconds), *where.items()):
+    for name, value in _results(job, progress, seconds):
+        if value is not None:
+            screen.entry(f"  {name:<11}", one_line(value))
+    for name, value in where.items():
         if value is not None:
             screen.print(f"  {name:<11}{one_line(value)}")
 

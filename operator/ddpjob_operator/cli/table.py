@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
@@ -11,15 +11,19 @@ from ddpjob_operator.text import one_line
 
 from .describe import between_steps
 from .phrases import style_of
-from .screen import Screen
+from .screen import LEAST, Screen
 
 COLUMNS = ("NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE")
 DELETED = "Deleted"
 """Shown as the state of a job that no longer exists."""
 GAP = 3
 """Cells between columns."""
-LEAST = 16
-"""Minimum width of the last column, in cells; on a narrower terminal the lines wrap."""
+NAMES = {"NAMESPACE", "NAME"}
+"""Columns that are narrowed on a terminal if the table is too wide."""
+NARROWEST = 10
+"""Such a column stays at least so wide, in cells."""
+BELOW = 4
+"""Cells before the last column if it stands below the others."""
 UNLIMITED = 100_000
 """Width of the last column if the output is not a terminal."""
 
@@ -30,7 +34,7 @@ Fit = Callable[[str, int], list[str]]
 
 def folded(text: str, room: int) -> list[str]:
     """The whole text, wrapped into several lines."""
-    return [line.plain for line in Text(text).wrap(Screen(), room, overflow="fold")] or [""]
+    return [line.plain for line in Screen().folded(text, room)] or [""]
 
 
 def path_end(text: str, room: int) -> list[str]:
@@ -48,9 +52,19 @@ def whole(text: str, _room: int) -> list[str]:
     return [text]
 
 
-def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded) -> None:
-    """Prints a table. On a terminal, `fit` fits the last column into the remaining width; a pipe gets whole lines."""
-    _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit)
+def beginning(text: str, room: int) -> list[str]:
+    """As much of a text as fits."""
+    return [text[:room]]
+
+
+def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded, least: int = LEAST) -> None:
+    """Prints a table. A pipe gets a whole line for each row, and so does a terminal if `fit` is `whole`.
+
+    On a terminal, `fit` fits the last column into the remaining width. If that is less than `least` cells, columns of
+    names get narrower, and a longer name stays whole: its row goes on in the next line. If that does not help, the
+    last column stands below the others.
+    """
+    _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit, least=least)
 
 
 def row(job: DDPJob, age: str) -> Row:
@@ -115,15 +129,45 @@ def _widths(columns: Row, rows: Iterable[Row]) -> dict[str, int]:
     }
 
 
-def _print(columns: Row, rows: Iterable[Row], *, widths: Mapping[str, int], header: bool, fit: Fit = folded) -> None:
+def _print(
+    columns: Row,
+    rows: Iterable[Row],
+    *,
+    widths: Mapping[str, int],
+    header: bool,
+    fit: Fit = folded,
+    least: int = LEAST,
+) -> None:
     screen = Screen()
+    limited = screen.is_terminal and fit is not whole
+    if limited:
+        widths = _narrowed({column: widths[column] for column in columns[:-1]}, screen.width - least)
     indent = sum(widths[column] + GAP for column in columns[:-1])
-    room = max(LEAST, screen.width - indent) if screen.is_terminal else UNLIMITED
+    room = screen.width - indent if limited else UNLIMITED
+    beside = room >= least
+    if not beside:
+        indent, room = BELOW, max(least, screen.width - BELOW)
     for cells in (columns, *rows) if header else rows:
         *before, last = map(one_line, cells)
-        line = Text()
+        line, end = Text(), 0
         for cell, column in zip(before, columns[:-1], strict=True):
-            line.append(set_cell_size(cell, widths[column] + GAP), style_of(cell) if column == "STATE" else "")
+            end += widths[column] + GAP
+            free = widths[column] + GAP - cell_len(cell)
+            line.append(cell, style_of(cell) if column == "STATE" else "")
+            line.append(" " * free if free >= GAP else f"\n{' ' * end}")
+        line.append("" if beside else f"\n{' ' * indent}")
         line.append(f"\n{' ' * indent}".join(fit(last, room)))
         line.rstrip()
         screen.print(line)
+
+
+def _narrowed(widths: Mapping[str, int], room: int) -> dict[str, int]:
+    """The widths of columns that have, with their gaps, only so much room: the wider one of the names gives way."""
+    narrowed = dict(widths)
+    names = NAMES & widths.keys()
+    while names and sum(narrowed.values()) + GAP * len(narrowed) > room:
+        widest = max(names, key=lambda name: narrowed[name])
+        if narrowed[widest] <= NARROWEST:
+            break
+        narrowed[widest] -= 1
+    return narrowed

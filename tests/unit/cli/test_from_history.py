@@ -198,6 +198,21 @@ def test_jobs_are_listed_the_newest_first(says: Says, kept: Path) -> None:
     assert "--state does not go with --history" in says("ls", "--state", "Running", code=2)
 
 
+def test_on_a_narrow_terminal_no_line_is_too_long(says: Says, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "rank 2 on node 1 was killed, because it had used more memory than its limit permits: " + "more " * 30
+    again = event("incident", 2, 40, incident=INCIDENT | {"message": message})
+    keep(kept, 0, again, job=("digits-of-the-seventh-sweep-of-june", "8b59f1a0-2df5-4d0e-8d22-b5a4a7c5a9f0"))
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    shown = says("status", "digits-of-the-seventh-sweep-of-june")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert f"rank 2 on node 1: OOMKilled: rank 2 on node 1 was\n{'':<14}killed, because" in shown
+    listed = says("ls")
+    assert max(map(len, listed.splitlines())) <= 80
+    assert "digits-of-the-seventh-sweep-of-june" in listed
+    assert " 8b59f1a0" in listed
+
+
 def test_prune_removes_only_what_it_says(says: Says, kept: Path) -> None:
     keep(kept, 0, b"later\n", job=("digits", "b-uid"))
     (entry,) = (kept / "team/_jobs").glob("*a-uid*")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ SAID = "[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning:
 """A closing tag without an opening one, tags, the name of an emoji, and what would clear the terminal."""
 SHOWN = r"[/pytorch/third_party/gloo/pair.cc:534] [bold]peer[/bold] [red]:warning: lost[0] \x1b[2J\x07"
 
+COPIED = re.compile(r"Go on with: |\[/pytorch/")
 FAILURE = {"time": "2026-01-01T00:00:00Z", "attempt": 1, "node": 1, "pod": "digits-1-x", "cause": "PeerLost"}
 CONDITION = {"type": "Running", "status": "False", "reason": "Restarting", "lastTransitionTime": FAILURE["time"]}
 METADATA = {"name": "digits", "namespace": "team", "uid": "u", "creationTimestamp": FAILURE["time"]}
@@ -107,3 +109,16 @@ def test_what_a_rank_writes_keeps_its_colours(capsys: pytest.CaptureFixture[str]
     with Display(Screen(width=400), Lines(SAID)).following(lost=lambda: None):
         pass
     assert f"[rank 0] {SAID}".replace("\x07", "") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("show", [one_here, all_here, one_there, all_there, the_end])
+def test_on_a_terminal_lines_are_wrapped_at_spaces_beside_their_label(
+    show: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    show(tmp_path)
+    # What a reader copies, such as commands and paths, is one line.
+    lines = [line for line in capsys.readouterr().out.splitlines() if not COPIED.search(line)]
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("    ") for line in lines)

@@ -38,6 +38,15 @@ def test_on_a_narrow_terminal_only_the_last_column_gives_way(on_terminal: Callab
     assert len(first) <= 80
 
 
+def test_on_a_narrower_one_a_long_name_has_a_line_of_its_own(on_terminal: Callable[[int], list[str]]) -> None:
+    header, first, second, *_, last = on_terminal(60)
+    assert header == f"{'NAME':<31}   STATE     MESSAGE"
+    assert first == NAME
+    assert second.startswith(f"{'':<31}   Running   Rank 1 failed:")
+    assert max(map(len, (header, first, second))) <= 60
+    assert last.startswith(f"{'b':<31}   Failed")
+
+
 def test_on_a_terminal_the_states_have_colours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,8 +56,8 @@ def test_on_a_terminal_the_states_have_colours(
     tabulate(("NAME", "STATE", "AGE"), [("Failed", "Running", "1s"), ("b", "Failed", "Failed")])
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "NAME     STATE     AGE",
-        "Failed   \x1b[32mRunning   \x1b[0m1s",
-        "b        \x1b[31mFailed    \x1b[0mFailed",
+        "Failed   \x1b[32mRunning\x1b[0m   1s",
+        "b        \x1b[31mFailed\x1b[0m    Failed",
     ]
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
-from ddpjob_rank.console import complain
+from ddpjob_rank.console import complain, write_whole_lines
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
@@ -48,6 +48,7 @@ def become(program: Program) -> NoReturn:
 
     If the program raises an exception, or exits with a message, the failure report contains it.
     """
+    write_whole_lines()
     if not attaching.attach():
         stderr.redirect()
     faulthandler.enable(file=2)

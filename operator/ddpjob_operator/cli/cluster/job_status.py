@@ -147,7 +147,7 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
         # Kubernetes omits fields that are empty.
         kind, reason, said = (event.get(text, "") for text in ("type", "reason", "message"))
         message = "" if said in told else f": {said}"
-        screen.print(one_line(f"  {kind:<9}{since:<6}{reason}{message}"))
+        screen.entry(one_line(f"  {kind:<9}{since:<6}"), one_line(f"{reason}{message}"))
 
 
 def _made(document: Document) -> datetime:
