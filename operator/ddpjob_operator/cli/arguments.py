@@ -427,6 +427,7 @@ def _report(command: argparse.ArgumentParser) -> None:
     )
     _history(command)
     _machine(command)
+    _cluster(command, of_history=True)
 
 
 def _ls(command: argparse.ArgumentParser) -> None:
@@ -452,6 +453,7 @@ def _ls(command: argparse.ArgumentParser) -> None:
     )
     _history(command, "list the jobs of which something is kept in this directory, or at this URL")
     _machine(command)
+    _cluster(command, of_history=True)
 
 
 def _prune(command: argparse.ArgumentParser) -> None:
@@ -561,9 +563,13 @@ def _machine(command: argparse.ArgumentParser) -> None:
     flags.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
 
 
-def _cluster(command: argparse.ArgumentParser) -> None:
-    flags = command.add_argument_group("cluster")
-    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help="the namespace (default: the context's)")
+def _cluster(command: argparse.ArgumentParser, *, of_history: bool = False) -> None:
+    """Adds the flags that choose a cluster; with `of_history`, only to find a history on a volume claim."""
+    flags = command.add_argument_group("cluster of a history" if of_history else "cluster")
+    namespace = "the namespace (default: the context's)"
+    if of_history:
+        namespace = "with --history: the namespace (default: all; for pvc://CLAIM/PATH, the context's)"
+    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help=namespace)
     flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
     flags.add_argument(
         "--kubeconfig", type=_path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG or ~/.kube/config)"

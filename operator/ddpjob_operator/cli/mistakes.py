@@ -81,6 +81,9 @@ SIZED = frozenset({"run", "init"})
 OF_RUNS = frozenset({"rm", "stop"})
 """Commands for runs on this machine, which take several names."""
 
+READS_HISTORIES = frozenset({"ls", "report"})
+"""Commands for this machine that take flags of a cluster with --history, which may be on a volume claim."""
+
 PROGRAMS = frozenset({"accelerate", "bash", "python", "python3", "sh", "torchrun"})
 """Programs that a user may name where ddpjob expects a script."""
 
@@ -124,7 +127,8 @@ def elsewhere(words: Sequence[str]) -> str | None:
         if command in ON_THIS_MACHINE
         else ("this machine", "a cluster", CLUSTERS, ON_A_CLUSTER)
     )
-    if command not in counterparts:
+    of_history = command in READS_HISTORIES and any(word.partition("=")[0] == "--history" for word in rest)
+    if command not in counterparts or of_history:
         return None
     for word, following in pairwise([*takewhile(lambda word: word not in PROGRAMS, rest), ""]):
         if not (found := flags.fullmatch(word)):

@@ -154,21 +154,32 @@ def test_a_user_without_a_name_is_named_by_number(cluster: Cluster, monkeypatch:
     assert cluster.pod["metadata"]["name"].startswith(f"ddpjob-history-{os.getuid()}-")
 
 
-@pytest.mark.parametrize("namespace", ["team", None])
+@pytest.mark.parametrize(
+    ("words", "namespace"), [(["digits"], None), (["team/digits"], "team"), (["digits", "-n", "team"], "team")]
+)
 def test_the_jobs_own_namespace_image_and_pull_secrets_are_used(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, namespace: str | None
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, words: list[str], namespace: str | None
 ) -> None:
     template = {"spec": {"imagePullSecrets": [{"name": "key"}], "containers": [{"name": "trainer", "image": "mine"}]}}
     cluster.job = a_document(template=template)
     asked: list[Any] = []
     monkeypatch.setattr(claim_place, "connect", lambda *given: asked.append(given) or cluster)
-    words = ["logs", "team/digits" if namespace else "digits", "--history", "pvc://data/kept"]
-    monkeypatch.setattr("sys.argv", ["ddpjob", *words])
+    monkeypatch.setattr("sys.argv", ["ddpjob", "logs", *words, "--history", "pvc://data/kept"])
     with pytest.raises(SystemExit) as end:
         main()
     assert (end.value.code, asked) == (0, [(None, None, namespace)])
     assert cluster.pod["spec"]["containers"][0]["image"] == "mine"
     assert cluster.pod["spec"]["imagePullSecrets"] == [{"name": "key"}]
+
+
+@pytest.mark.parametrize("words", [("ls",), ("report", "digits", "--output", "page.html")])
+def test_the_claim_is_in_the_namespace_that_is_named(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(claim_place, "connect", lambda *given: asked.append(given) or cluster)
+    assert call(monkeypatch, *words, "-n", "team", "--context", "far") == 0
+    assert asked == [(None, "far", "team")]
 
 
 def test_the_pod_is_deleted_after_ctrl_c(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
