@@ -10,6 +10,7 @@ from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.history import (
     MOST_JOBS,
+    PlaceError,
     Retention,
     Stock,
     Unreadable,
@@ -28,9 +29,11 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 def prune(arguments: argparse.Namespace) -> int:
     """Removes the histories that the arguments do not keep, and prints what it has removed.
 
+    A job that cannot be removed is named, and the others are removed; the exit code is then 1.
+
     Raises:
         BadInputError: No limit is given, or the place is not one.
-        PlaceError: The place cannot be read, or something cannot be removed.
+        PlaceError: The place cannot be read.
     """
     size = None if arguments.max_size is None else amount_of(arguments.max_size)
     if arguments.max_size is not None and size is None:
@@ -49,9 +52,14 @@ def prune(arguments: argparse.Namespace) -> int:
     retention = Retention(arguments.keep, arguments.older_than, None if size is None else int(size))
     for sentence in left_out.values():
         _say(sentence)
-    stock, freed, number = Stock(place, jobs), 0, 0
+    stock, freed, number, failed = Stock(place, jobs), 0, 0, 0
     for job in stock.surplus(retention, time.time()):
-        taken = stock.size(job) if arguments.dry_run else stock.remove(job, _say)
+        try:
+            taken = stock.size(job) if arguments.dry_run else stock.remove(job, _say)
+        except PlaceError as error:
+            failed += 1
+            _say(f"{job.namespace}/{job.name} {job.uid} is not removed, or not all of it: {error}")
+            continue
         verb = "would remove" if arguments.dry_run else "removed"
         print(
             f"{verb} {job.namespace}/{job.name} {job.uid}, which began {job.moment}: {_in_units(taken)}", flush=True
@@ -62,7 +70,7 @@ def prune(arguments: argparse.Namespace) -> int:
     print(
         f"{counted(number, 'job')}, {_in_units(freed)}; {kept} {'remain' if len(jobs) - number != 1 else 'remains'}"
     )
-    return 0
+    return 1 if failed else 0
 
 
 def _say_unreadable(stock: Stock) -> None:

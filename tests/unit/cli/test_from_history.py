@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cli.main import main
+from ddpjob_operator.history import PlaceError
+from ddpjob_operator.history.places import DirectoryPlace
 from ddpjob_rank.recording.event import Event
 from ddpjob_supervisor.history.history import seen_by_operator
 from ddpjob_supervisor.history.journal import Journal
@@ -232,6 +234,30 @@ def test_prune_removes_only_what_it_says(says: Says, kept: Path) -> None:
     assert says("ls").count("\n") == 2
     assert "use --keep, --older-than or --max-size" in says("prune", code=2)
     assert "must be a quantity of bytes" in says("prune", "--max-size", "much", code=2)
+
+
+def test_prune_goes_on_after_a_job_that_it_cannot_remove(
+    says: Says, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "last"):
+        keep(kept, 0, b"done\n", job=(name, f"{name}-uid"))
+        (entry,) = (kept / "team/_jobs").glob(f"*_{name}-uid_*")
+        entry.with_name(f"{entry.name}_failed").touch()
+    for file in kept.rglob("*"):
+        os.utime(file, (1e9, 1e9))
+    real = DirectoryPlace.remove
+
+    def remove(place: DirectoryPlace, path: str) -> None:
+        if path.startswith("team/first/"):
+            raise PlaceError(f"cannot remove {path}: Permission denied")
+        real(place, path)
+
+    monkeypatch.setattr(DirectoryPlace, "remove", remove)
+    shown = says("prune", "--keep", "0", code=1)
+    assert "team/first first-uid is not removed, or not all of it: cannot remove team/first/" in shown
+    assert "removed team/last last-uid" in shown
+    assert (kept / "team/first/first-uid").exists()
+    assert not (kept / "team/last/last-uid").exists()
 
 
 def test_the_folder_of_a_job_is_no_list(
