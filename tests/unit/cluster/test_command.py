@@ -4,11 +4,14 @@ import asyncio
 import ssl
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from ddpjob_operator.cluster import command
+from ddpjob_operator.cluster.operator import StoppedError
 
 
 def test_a_tls_connection_keeps_a_buffer_of_16_kib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +36,20 @@ def test_a_tls_connection_keeps_a_buffer_of_16_kib(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(command, "set_up", nothing)
     command.main([])
     assert kept == [16 << 10]
+
+
+@pytest.mark.parametrize("why", [None, StoppedError("another one leads")], ids=["as asked", "it cannot go on"])
+def test_however_it_ends_its_connections_are_closed_and_one_line_says_why(
+    why: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection, operator = Mock(close=AsyncMock()), Mock(run=AsyncMock(side_effect=why))
+    monkeypatch.setattr(command, "Connection", Mock(return_value=connection))
+    monkeypatch.setattr(command, "Operator", Mock(return_value=operator))
+    for name in ("gc", "set_up", "raise_open_files_limit"):
+        monkeypatch.setattr(command, name, Mock())
+    monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
+    with pytest.raises(SystemExit, match="^1$") if why else nullcontext():
+        command.main(["--clock-settling-seconds", "7"])
+    command.Connection.assert_called_once_with(7.0)
+    connection.close.assert_awaited_once()
+    assert capsys.readouterr().err == (f"ddpjob-operator: {why}\n" if why else "")

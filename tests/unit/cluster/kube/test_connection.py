@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.cluster.kube import connection as connecting
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError
 from ddpjob_operator.cluster.kube.connection import Connection, NoClusterError
 
@@ -65,6 +67,33 @@ def test_a_file_that_is_no_yaml_is_no_kubeconfig(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     with pytest.raises(NoClusterError, match=r"\AThe kubeconfig cannot be used: .*\Z"):
         asyncio.run(connected())
+
+
+def test_beside_a_cluster_whose_service_account_it_has_not_it_takes_the_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(a_kubeconfig(tmp_path / "config")))
+    assert connecting.credentials().server == CLUSTER["server"]
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "REQUEST_SECONDS", 0.05)
+
+    async def asked() -> None:
+        connection = Connection()
+        try:
+            await ApiClient(connection, lambda: True).get(DDPJOBS, "team", "digits")
+        finally:
+            await connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        server = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        monkeypatch.setenv("KUBECONFIG", str(a_kubeconfig(tmp_path / "config", cluster={"server": server}, user={})))
+        with pytest.raises(ApiError) as error:
+            asyncio.run(asked())
+    assert error.value.passing
 
 
 @contextmanager
