@@ -126,7 +126,7 @@ def _none_of(value: Any, known: list[str]) -> str:
 def _did_you_mean(name: str, known: list[str]) -> str:
     """Suggests the known name that differs only in case, underscores or a few letters."""
     folded = {field.lower(): field for field in known}
-    close = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1)
+    close = difflib.get_close_matches(name.lower().replace("_", ""), folded)
     return f"; did you mean {folded[close[0]]}?" if close else ""
 
 

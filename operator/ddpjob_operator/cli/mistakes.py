@@ -102,7 +102,7 @@ def unknown_command(word: str, known: Collection[str], rest: Sequence[str]) -> s
         return f"there is no command {word}; to run it: {_line('run', word, *rest)}"
     if word.startswith("-"):
         return f"unrecognized arguments: {word}; see: {itself()} help"
-    close = [OF_OTHERS[word]] if word in OF_OTHERS else difflib.get_close_matches(word, known, n=1)
+    close = [OF_OTHERS[word]] if word in OF_OTHERS else difflib.get_close_matches(word, known)
     return f"there is no command {word}; " + (f"did you mean {close[0]}?" if close else f"see: {itself()} help")
 
 

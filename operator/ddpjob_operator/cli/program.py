@@ -273,7 +273,7 @@ def _hint(file: Path, words: list[str], called: str) -> str:
         return f"; put a command after --, as in: {_call(called, [str(file), *words])}"
     nearby = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: other for other in nearby for name in (other.name, other.stem)}
-    close = difflib.get_close_matches(file.name, names, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(file.name, names, cutoff=0.75)
     return f"; did you mean {names[close[0]]}?" if close else ""
 
 

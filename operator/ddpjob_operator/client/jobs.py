@@ -96,7 +96,7 @@ class Jobs:
             if not error.missing:
                 raise
         names = [job["metadata"]["name"] for job in self.all()]
-        close = difflib.get_close_matches(name, names, n=1)
+        close = difflib.get_close_matches(name, names)
         guess = f"did you mean {close[0]}?" if close else f"there is {', '.join(names[:20]) or 'none'}"
         raise BadInputError(f"no DDPJob {name} in namespace {self.cluster.namespace} of {self.cluster}; {guess}")
 

@@ -77,7 +77,7 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
     if chosen is None:
         raise BadInputError(f"the kubeconfig {files} has no current context; choose with --context: {_some(names)}")
     if context is not None and context not in names:
-        close = difflib.get_close_matches(context, names, n=1)
+        close = difflib.get_close_matches(context, names)
         guess = f"did you mean {close[0]}?" if close else f"there is {_some(names)}"
         raise BadInputError(f"no context named {context} in {files}; {guess}")
     return KubeConfigLoader(merger.config, chosen, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]

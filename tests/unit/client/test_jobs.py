@@ -1,5 +1,6 @@
 """What the client asks of an API server for this very job, and what it makes of the answers."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,14 @@ def test_whether_there_is_a_job_takes_one_question(name: str | None, answer: Any
     jobs, asked = jobs_of(answer)
     assert jobs.has(name) is has
     assert asked == [("GET", f"{JOBS}/digits" if name else JOBS, None, None if name else {"limit": "1"})]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda jobs: jobs.has("digits"), lambda jobs: jobs.find(a_job()), lambda jobs: jobs.get("digits")]
+)
+def test_who_may_not_see_a_job_is_told_so_and_not_that_there_is_none(ask: Callable[[Jobs], object]) -> None:
+    with pytest.raises(RefusedError):
+        ask(jobs_of(refused(403))[0])
 
 
 def test_only_this_very_job_is_deleted_and_what_belongs_to_it_follows() -> None:

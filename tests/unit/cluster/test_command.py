@@ -48,7 +48,7 @@ def test_however_it_ends_its_connections_are_closed_and_one_line_says_why(
     for name in ("gc", "set_up", "raise_open_files_limit"):
         monkeypatch.setattr(command, name, Mock())
     monkeypatch.setattr(SSLProtocol, "max_size", SSLProtocol.max_size)
-    with pytest.raises(SystemExit, match="^1$") if why else nullcontext():
+    with pytest.raises(SystemExit, match=r"^1$") if why else nullcontext():
         command.main(["--clock-settling-seconds", "7"])
     command.Connection.assert_called_once_with(7.0)
     connection.close.assert_awaited_once()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.cluster import store as store_module
-from ddpjob_operator.cluster.kube.objects import JobObject, Packed, PodObject
+from ddpjob_operator.cluster.kube.objects import JobObject, Packed, PodGroupObject, PodObject
 from ddpjob_operator.cluster.kube.objects import read as read_job
 from ddpjob_operator.cluster.store import (
     LATE_SECONDS,
@@ -20,8 +20,9 @@ from ddpjob_operator.cluster.store import (
     in_namespace,
     of_owner,
 )
+from ddpjob_operator.engine import POD_GROUP
 
-from .manifests import DIGITS, a_manifest, a_pod, name_of, nobody, read, trainer
+from .manifests import DIGITS, a_manifest, a_pod, name_of, nobody, owned, read, trainer
 
 RUNS = trainer(running={})
 
@@ -192,6 +193,15 @@ def test_an_object_made_anew_under_its_name_replaces_the_former_one() -> None:
     again["metadata"]["uid"] = "pod-anew"
     assert cache.update(read(again))
     assert [pod.uid for pod in cache.owned_by(DIGITS)] == ["pod-anew"]
+
+
+def test_a_group_that_is_another_jobs_by_now_is_no_more_the_former_ones() -> None:
+    other, groups = DIGITS._replace(uid="another"), Store(nobody).owned[POD_GROUP]
+    for version, job in enumerate((DIGITS, other), start=1):
+        metadata = {"name": "digits-bcdfg", "namespace": "team", "uid": "1", "resourceVersion": str(version)}
+        metadata["ownerReferences"] = [owned(uid=job.uid)]
+        groups.update(msgspec.convert({"metadata": metadata}, PodGroupObject))
+    assert (len(groups.owned_by(DIGITS)), len(groups.owned_by(other))) == (0, 1)
 
 
 def test_a_long_list_leaves_time_for_others_and_undoes_nothing_that_they_have_seen() -> None:

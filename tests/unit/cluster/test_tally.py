@@ -13,6 +13,7 @@ from ddpjob_operator.cluster.serve.job_metrics import (
     BUDGET_USED,
     COUNTERS,
     DIVERGED,
+    FINISHED,
     GAUGES,
     OF_CAUSES,
     OTHER,
@@ -173,6 +174,15 @@ def test_replicas_that_lead_one_after_the_other_count_everything_once() -> None:
         assert sum(one[name] for one in said) == happened.count(cause)
     assert sum(one["ddpjob_steps_total{namespace=team}"] for one in said) == 3 * len(happened)
     assert sum(one["ddpjob_repeated_steps_total{namespace=team}"] for one in said) == len(happened)
+
+
+def test_jobs_that_have_ended_are_counted_by_how_they_ended() -> None:
+    tally = a_tally()
+    for state in (State.SUCCEEDED, State.FAILED, State.SUCCEEDED):
+        tally.add("team", Counts(finished=state))
+    said = told(tally.metrics([a_job()], leads=True))
+    ended = {state: said[f"ddpjob_jobs_finished_total{{namespace=team,state={state}}}"] for state in FINISHED.values}
+    assert ended == {State.SUCCEEDED: 2, State.FAILED: 1}
 
 
 def test_a_cause_of_a_newer_version_and_one_that_a_rule_makes_free_are_other() -> None:

@@ -67,14 +67,14 @@ def test_the_shortest_time_that_a_process_was_given_counts(
 
 
 V1 = {
-    "/proc/self/cgroup": ["7:cpu,cpuacct:/other", "4:memory:/a/b", "0::/c"],
-    "/sys/fs/cgroup/memory/a/b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1", "oom_kill 3"],
+    "/proc/self/cgroup": ["7:cpu,cpuacct:/other", "4:memory:/a:b", "0::/c"],
+    "/sys/fs/cgroup/memory/a:b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1", "oom_kill 3"],
 }
 V2 = {
     "/proc/self/cgroup": ["0::/a/b"],
     "/sys/fs/cgroup/a/b/memory.events": ["low 1", "high 2", "max 4", "oom 5", "oom_kill 6", "oom_group_kill 7"],
 }
-OLD = {**V1, "/sys/fs/cgroup/memory/a/b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1"]}
+OLD = {**V1, "/sys/fs/cgroup/memory/a:b/memory.oom_control": ["oom_kill_disable 0", "under_oom 1"]}
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,21 @@ import errno
 import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobStatus
+from ddpjob_operator.api import DDPJob, DDPJobStatus, State
+from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.status import NetworkStatus
+from ddpjob_operator.engine import Action, DeletePod, Exit, Pod, RequestCheckpoint, StopPod
 from ddpjob_operator.local import ASIDE, RunDirectory
+from ddpjob_operator.local.process_spec import Machine
 from ddpjob_operator.local.runner import Runner, _seen
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
@@ -87,3 +93,154 @@ def test_where_nothing_can_be_written_it_tries_again_each_second_and_says_so_onc
         f"{why}; retrying until it can be written",
         f"{why}; the ranks are told to stop, and the next ddpjob run sees how they end",
     ]
+
+
+@dataclass
+class Gang:
+    """The pods of a run without processes: what becomes of each is `ends`, by its node and its incarnation."""
+
+    ends: Callable[[int, int], int | None]
+    pods: dict[str, Pod] = field(default_factory=dict)
+    places: list[tuple[int, Machine, Path]] = field(default_factory=list)
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def create(self, manifest: dict[str, Any], machine: Machine, logs: Path) -> list[str]:
+        labels, name = manifest["metadata"]["labels"], manifest["metadata"]["name"]
+        node, incarnation = int(labels[Label.NODE]), int(labels[Label.INCARNATION])
+        self.places.append((node, machine, logs))
+        code = self.ends(node, incarnation)
+        ended = None if code is None else Exit(code, "Error" if code else "Completed", "", datetime.now(UTC))
+        running = code is None
+        self.pods[name] = Pod(name, name, node, incarnation, running=running, exit=ended, node_name="here")
+        return ["a volume is a directory here"]
+
+    def observe(self) -> tuple[Pod, ...]:
+        return tuple(self.pods.values())
+
+    def one_of_gang(self, incarnation: int) -> Any:
+        there = any(pod.incarnation >= incarnation for pod in self.pods.values())
+        _, machine, logs = self.places[-1] if there else (0, None, None)
+        return machine and SimpleNamespace(ports=machine.ports, log=logs / "node-0.log")
+
+    def resume(self, *, starting: bool) -> None:
+        self.asked.append(("resume", str(starting)))
+
+    def stop(self, name: str) -> None:
+        self._end(name, "stop", stopped=True)
+
+    def delete(self, action: DeletePod) -> None:
+        self._end(action.name, "delete", deleting=True)
+
+    def kill(self) -> None:
+        for name in [*self.pods]:
+            self._end(name, "kill", deleting=True)
+
+    def request_checkpoint(self, name: str, request: str) -> None:
+        self.asked.append(("request", name, request))
+        self.pods[name] = replace(self.pods[name], checkpoint_request=request)
+
+    def status_port(self, name: str) -> int:
+        return next(machine.ports.status for _, machine, _ in self.places if name in self.pods)
+
+    def remove_gone(self, seen: tuple[Pod, ...]) -> None:
+        for pod in seen:
+            if pod.deleting and pod.exit:
+                self.pods.pop(pod.name, None)
+
+    def _end(self, name: str, how: str, **change: bool) -> None:
+        pod = self.pods[name]
+        self.asked.append((how, name))
+        self.pods[name] = replace(pod, exit=pod.exit or Exit(143, "Error", "", datetime.now(UTC)), **change)
+
+
+@pytest.fixture
+def gang_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Runner, Gang, list[str]]]:
+    """A runner of a job with so many nodes, its gang, and what it says."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(
+        ends: Callable[[int, int], int | None], gpus: list[str] | None = None, **spec: Any
+    ) -> tuple[Runner, Gang, list[str]]:
+        container = {"name": "trainer", "image": "any", "command": ["x"]}
+        spec = {"template": {"spec": {"containers": [container]}}, "nodes": 2, "backend": "Gloo", **spec}
+        run, told = RunDirectory(tmp_path / "digits"), list[str]()
+        run.create()
+        run.work_in(tmp_path)
+        job = DDPJob.from_dict({"metadata": {"name": "digits", "uid": "uid-1"}, "spec": spec})
+        made = Runner(run, job, gpus or [], lambda event: told.append(event.message))
+        gang = Gang(ends)
+        monkeypatch.setattr(made, "_pods", gang)
+        return made, gang, told
+
+    return made
+
+
+GangOf = Callable[..., tuple[Runner, Gang, list[str]]]
+
+
+def test_a_job_whose_pods_all_end_well_runs_once_and_is_kept_as_it_ended(gang_of: GangOf, tmp_path: Path) -> None:
+    runner, gang, told = gang_of(lambda *_: 0)
+    status = runner.run()
+    run = RunDirectory(tmp_path / "digits")
+    assert (status.state, status.restarts) == (State.SUCCEEDED, 0)
+    assert runner.job.status == status == getattr(run.load(), "status", None)
+    assert (run.service_file.exists(), run.made is not None) == (True, True)
+    (first, machine, logs), (second, *same) = gang.places
+    assert ([first, second], same) == ([0, 1], [machine, logs]), "a gang has its ports and its logs together"
+    assert (machine.work, logs, machine.visible_devices, machine.attached) == (tmp_path, run.logs_of(1), None, None)
+    assert told.count("a volume is a directory here") == 1, "what is the same for all is said once"
+    assert gang.asked[0] == ("resume", "True")
+
+
+def test_a_gang_that_fails_starts_again_with_ports_and_logs_of_its_own(gang_of: GangOf) -> None:
+    restart = {"backoffSeconds": 0, "gracePeriodSeconds": 0}
+    runner, gang, _ = gang_of(lambda node, incarnation: 3 if incarnation == node == 1 else 0, restart=restart)
+    status = runner.run()
+    assert (status.state, status.restarts) == (State.SUCCEEDED, 1)
+    assert [(node, logs.name) for node, _, logs in gang.places] == [
+        *((0, "attempt-1"), (1, "attempt-1")),
+        *((0, "attempt-2"), (1, "attempt-2")),
+    ]
+    assert gang.places[2][1].ports == gang.places[3][1].ports
+
+
+def test_each_node_has_its_share_of_the_gpus(gang_of: GangOf) -> None:
+    runner, gang, _ = gang_of(lambda *_: 0, ["a", "b", "c", "d"], backend="NCCL", procsPerNode=2)
+    runner.run()
+    assert [machine.visible_devices for _, machine, _ in gang.places] == ["a,b", "c,d"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_job_that_is_interrupted_is_suspended_and_killed_if_it_is_interrupted_again(
+    times: int, gang_of: GangOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, gang, told = gang_of(lambda *_: None)
+    create = gang.create
+
+    def interrupted(*given: Any) -> list[str]:
+        for _ in range(times if len(gang.places) == 1 else 0):
+            runner.interrupt()
+        return create(*given)
+
+    monkeypatch.setattr(gang, "create", interrupted)
+    status = runner.run()
+    assert (status.state, runner.job.spec.suspend, runner.interrupted) == (State.SUSPENDED, True, True)
+    assert ("kill" in {word for word, *_ in gang.asked}) is (times == 2)
+    assert told.count("stopping; interrupt again to stop immediately") == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "asked"),
+    [
+        (StopPod("digits-0", "uid"), ("stop", "digits-0")),
+        (DeletePod("digits-0", "uid", 5), ("delete", "digits-0")),
+        (RequestCheckpoint("digits-0", "uid", "soon"), ("request", "digits-0", "soon")),
+    ],
+)
+def test_what_the_engine_decides_about_a_pod_the_pod_is_asked(
+    action: Action, asked: tuple[str, ...], gang_of: GangOf
+) -> None:
+    runner, gang, _ = gang_of(lambda *_: None)
+    gang.pods["digits-0"] = Pod("digits-0", "uid", 0, 1, running=True)
+    runner._act(action)
+    assert gang.asked == [asked]

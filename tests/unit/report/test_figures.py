@@ -190,6 +190,11 @@ def test_the_parts_of_a_step_stand_beside_each_other_and_communication_counts_on
     assert texts == ["data 2 ms", "forward 4 ms", "backward 7 ms", "communication 3 ms"]
 
 
+def test_where_nobody_waited_for_others_a_backward_pass_counts_as_a_whole(run: Run) -> None:
+    axes: Any = figures.parts(run(line("timed", 1, 5, seconds={"backward": 0.010})))
+    assert [bar.get_width() for bar in axes.patches] == [10]
+
+
 @pytest.mark.parametrize(
     "figure",
     [
@@ -206,10 +211,10 @@ def test_of_what_nothing_is_known_there_is_no_figure(run: Run, figure: Callable[
 
 
 def test_a_long_curve_is_drawn_with_means_of_neighbours(run: Run) -> None:
-    count = 2 * figures.POINTS
+    count = 600
     axes: Any = figures.loss(run(*(line("progress", 1, step, loss=step % 2) for step in range(count))), [])
     points = curves(axes)["training"]
-    assert len(points) == figures.POINTS
+    assert len(points) == 300
     assert (points[0], points[-1]) == ((1, 0.5), (count - 1, 0.5))
 
 
@@ -239,6 +244,12 @@ def test_each_place_of_a_curve_tells_its_values_while_it_is_pointed_at(
     ]
     assert tips(str(throughput))[-1] == "4 seconds since the start samples/s: 4"
     assert tips(str(ranks)) == ["rank 0: 7 ms 90% of its steps: 7 to 7 ms"]
+
+
+def test_a_cause_is_written_as_it_is_and_never_read_as_a_formula(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    recorded = run(line("progress", 1, 10, at=600, samples_per_second=100))
+    assert ">KeyError: $a_$</text>" in str(figures.throughput(recorded, [incident(1, cause="KeyError: $a_$")], ZERO))
 
 
 def test_values_are_told_on_the_side_of_the_place_that_has_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,13 @@ def test_what_ranks_did_when_they_hung_is_shown_as_text_without_secrets(place: s
     assert "not-to-be-seen" not in page
 
 
+def test_of_many_long_stacks_a_part_is_shown(tmp_path: Path) -> None:
+    for rank in range(20):
+        write(tmp_path / "stalls" / "attempt-1" / f"rank-{rank}.txt", "x" * (32 << 10), "the rest")
+    page = a_page(tmp_path, ["python"])
+    assert (page.count("Attempt 1, rank "), page.count("x" * (32 << 10)), page.count("the rest")) == (16, 16, 0)
+
+
 def test_the_stacks_beside_metrics_alone_are_found(tmp_path: Path) -> None:
     write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0))
     write(tmp_path / "stalls" / "attempt-1" / "rank-0.txt", "in load_batch")
