@@ -70,6 +70,7 @@ def test_a_rank_more_or_less_is_no_reason_to_leave_any_out(height: int, *, fits:
     lines = shown(logged(*(f"progress rank={rank} step=1/2" for rank in range(8))), running(), height=height)
     assert len(lines) <= height
     assert any("between" in line for line in lines) is not fits
+    assert any(line.strip() == "…" for line in lines) is not fits
 
 
 def test_a_long_value_of_a_program_takes_no_room_from_what_every_program_reports() -> None:

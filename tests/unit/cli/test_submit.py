@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import submit
+from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.engine import Event
 
 from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
@@ -216,3 +218,17 @@ def test_while_a_job_lives_its_news_are_told_and_once_that_there_are_no_logs(
     notice = Event(warning=True, reason="Notice", message="no logs: forbidden")
     assert display.told == ["news 1", "news 2", notice, "news 3"][: rounds + (rounds > 1)]
     assert (living.settled, living.stopped) == (rounds == 3, 2)
+
+
+def test_who_does_not_wait_for_a_job_any_longer_is_told_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Mock()
+    shown.follow.side_effect = KeyboardInterrupt
+    monkeypatch.setattr(ShownJob, "on", lambda *_: shown)
+    assert submitted("job.yaml --wait", MADE)[0] == INTERRUPTED
+    shown.display.leave_if_blocked.assert_called_once_with(INTERRUPTED)
+    *_, goes_on, watch, stop = capsys.readouterr().out.splitlines()
+    assert goes_on == "digits goes on in the cluster"
+    assert watch.endswith(" logs digits -n team --follow")
+    assert stop.endswith(" delete digits -n team")

@@ -5,11 +5,12 @@ import os
 import random
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, secrecy
 from ddpjob_operator.history import ManyJobsError, find_history, open_place
-from ddpjob_operator.history.places import DirectoryPlace, StorePlace
+from ddpjob_operator.history.places import MEANINGS, DirectoryPlace, StorePlace
 from ddpjob_supervisor.history import secret_values, store_target
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
 from obstore.store import MemoryStore
@@ -302,3 +303,16 @@ def test_the_supervisor_masks_by_the_names_that_are_secret_to_the_operator() -> 
 def test_a_place_that_is_none_is_said(tmp_path: Path, address: str) -> None:
     with pytest.raises(BadInputError):
         open_place(address if ":" in address else str(tmp_path / address))
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        *((f"Response status code: {code} me:pa55", why) for code, why in MEANINGS.items()),
+        ("status code: 503", "the server answers 503"),
+        ("no host at http://me:pa55@x", "Exception"),
+    ],
+)
+def test_why_a_store_cannot_be_read_is_said_without_its_own_words(error: str, why: str) -> None:
+    said = StorePlace("s3://bucket", Mock())._error(Exception(error))
+    assert str(said) == f"cannot read s3://bucket: {why}"

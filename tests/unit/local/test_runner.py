@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobStatus, State
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.status import NetworkStatus
 from ddpjob_operator.engine import Action, DeletePod, Exit, Pod, RequestCheckpoint, StopPod
 from ddpjob_operator.local import ASIDE, RunDirectory
 from ddpjob_operator.local.process_spec import Machine
-from ddpjob_operator.local.runner import Runner, _seen
+from ddpjob_operator.local.runner import Runner, _seen, check_runs_here
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
 
@@ -95,6 +95,35 @@ def test_where_nothing_can_be_written_it_tries_again_each_second_and_says_so_onc
     ]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_the_directories_of_a_job_outside_its_run_are_made_before_it_starts(tmp_path: Path, *, there: bool) -> None:
+    run, data = RunDirectory(tmp_path / "digits"), tmp_path / "some" / "data"
+    if there:
+        data.mkdir(parents=True)
+    check_runs_here(run, a_job_with_a_volume(data))
+    assert data.is_dir()
+    assert not run.root.exists(), "nothing of the run is there before it starts"
+
+
+def test_a_directory_that_cannot_be_made_is_named_before_the_job_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    says = f"cannot make the directory {tmp_path}/file/data, which the job's volumes need: Not a directory"
+    with pytest.raises(BadInputError, match=says):
+        check_runs_here(RunDirectory(tmp_path / "digits"), a_job_with_a_volume(tmp_path / "file" / "data"))
+
+
+def a_job_with_a_volume(path: Path) -> DDPJob:
+    """A job that wants a directory of the machine, and one of its own."""
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("data", "own")]
+    volumes = [
+        {"name": "data", "hostPath": {"path": str(path), "type": "DirectoryOrCreate"}},
+        {"name": "own", "emptyDir": {}},
+    ]
+    container = {"name": "trainer", "image": "any", "command": ["x"], "volumeMounts": mounts}
+    template = {"spec": {"containers": [container], "volumes": volumes}}
+    return DDPJob.from_dict({"metadata": {"name": "digits", "uid": "uid-1"}, "spec": {"template": template}})
+
+
 @dataclass
 class Gang:
     """The pods of a run without processes: what becomes of each is `ends`, by its node and its incarnation."""
@@ -103,11 +132,13 @@ class Gang:
     pods: dict[str, Pod] = field(default_factory=dict)
     places: list[tuple[int, Machine, Path]] = field(default_factory=list)
     asked: list[tuple[str, ...]] = field(default_factory=list)
+    specs: list[dict[str, Any]] = field(default_factory=list)
 
     def create(self, manifest: dict[str, Any], machine: Machine, logs: Path) -> list[str]:
         labels, name = manifest["metadata"]["labels"], manifest["metadata"]["name"]
         node, incarnation = int(labels[Label.NODE]), int(labels[Label.INCARNATION])
         self.places.append((node, machine, logs))
+        self.specs.append(manifest["spec"])
         code = self.ends(node, incarnation)
         ended = None if code is None else Exit(code, "Error" if code else "Completed", "", datetime.now(UTC))
         running = code is None
@@ -188,6 +219,7 @@ def test_a_job_whose_pods_all_end_well_runs_once_and_is_kept_as_it_ended(gang_of
     (first, machine, logs), (second, *same) = gang.places
     assert ([first, second], same) == ([0, 1], [machine, logs]), "a gang has its ports and its logs together"
     assert (machine.work, logs, machine.visible_devices, machine.attached) == (tmp_path, run.logs_of(1), None, None)
+    assert "securityContext" not in gang.specs[0], "processes run as the user"
     assert told.count("a volume is a directory here") == 1, "what is the same for all is said once"
     assert gang.asked[0] == ("resume", "True")
 

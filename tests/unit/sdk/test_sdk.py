@@ -2,16 +2,18 @@
 
 import re
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import ddpjob
 import pytest
 from ddpjob_operator.client import Document, JobPod, RefusedError
 from ddpjob_operator.client.cluster import Query
-from ddpjob_operator.sdk import submitting
+from ddpjob_operator.sdk import handle, submitting
 from ddpjob_operator.sdk.handle import Job, LogLine
 from kubernetes.client.api_client import ApiClient
 
@@ -256,3 +258,48 @@ def test_a_job_that_was_made_anew_is_another_one() -> None:
 def test_a_job_has_a_whole_number_of_nodes(nodes: Any) -> None:
     with pytest.raises(ddpjob.BadInputError, match="must be a whole number above 0"):
         Job(jobs_of()[0], a_document()).scale(nodes)
+
+
+CHANGES: dict[str, tuple[Callable[[Job], None], tuple[str, str, Document]]] = {
+    "suspend": (Job.suspend, ("PATCH", JOBS, {"metadata": {"uid": "uid-1"}, "spec": {"suspend": True}})),
+    "resume": (Job.resume, ("PATCH", JOBS, {"metadata": {"uid": "uid-1"}, "spec": {"suspend": False}})),
+    "scale": (lambda job: job.scale(3), ("PATCH", f"{JOBS}/digits/scale", {"spec": {"replicas": 3}})),
+}
+
+
+@pytest.mark.parametrize(("change", "request_"), CHANGES.values(), ids=CHANGES)
+def test_a_job_is_changed_until_it_has_ended(
+    change: Callable[[Job], None], request_: tuple[str, str, Document]
+) -> None:
+    document = a_document_with(state="Running")
+    jobs, asked = jobs_of(document, {})
+    change(Job(jobs, document))
+    method, path, body, _ = asked[-1]
+    assert (method, path.removesuffix("/digits"), body) == request_
+    ended = a_document_with(FAILED, state="Failed")
+    jobs, asked = jobs_of(ended)
+    with pytest.raises(ddpjob.BadInputError, match="digits has failed and cannot be changed"):
+        change(Job(jobs, document))
+    assert len(asked) == 1
+
+
+def test_a_job_is_deleted_whether_it_has_ended_or_not() -> None:
+    jobs, asked = jobs_of({})
+    Job(jobs, a_document()).delete()
+    assert [(method, path, body["preconditions"]) for method, path, body, _ in asked] == [
+        ("DELETE", f"{JOBS}/digits", {"uid": "uid-1"})
+    ]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_who_does_not_wait_any_longer_is_told_how_to_go_on_unless_it_is_to_be_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, quiet: bool
+) -> None:
+    document = a_document_with(state="Running")
+    interrupted = Mock(side_effect=KeyboardInterrupt)
+    jobs: Any = SimpleNamespace(find=lambda _: document, watch=lambda _: iter([document]), cluster=a_cluster())
+    monkeypatch.setattr(handle, "ShownJob", SimpleNamespace(on=interrupted))
+    monkeypatch.setattr(handle.Life, "news", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Job(jobs, document).wait(quiet=quiet)
+    assert ("digits goes on in the cluster" in capsys.readouterr().out) is not quiet
