@@ -22,7 +22,7 @@ EXAMPLES = [
     and ".wait(" not in example  # The nodes of this cluster have no logs: the unit tests run these examples.
 ]
 FAILS = steered(exit_code="1")
-CHANGES = ("suspend", "resume", "scale", "delete")
+CHANGES = ("suspend", "resume", "scale", "cancel", "delete")
 PROGRAM = """
 import sys
 import time

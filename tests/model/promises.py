@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .world import World
 
 POD_GROUP = "PodGroup"
-ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED}
+ENDS_ALL = {Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED, Reason.RANK_ZERO_SUCCEEDED, Reason.CANCELLED}
 """Reasons for an end at which all pods stop, whatever cleanPodPolicy says."""
 
 AT_ONCE = 4

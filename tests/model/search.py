@@ -291,11 +291,13 @@ def _change_queue(change: Callable[[Kueue], Kueue]) -> Change:
     return to
 
 
-SUSPEND, NO_ERROR, DELETE_ALL = "suspended", "a rule against errors", "all deleted by hand"
+SUSPEND, CANCEL = "suspended", "cancelled"
+NO_ERROR, DELETE_ALL = "a rule against errors", "all deleted by hand"
 DELETE_GROUP = "its PodGroup deleted by hand"
 EVICT, DELETE_PLACE = "evicted", "its place in the queue deleted by hand"
 EDITS: dict[str, Change] = {
     SUSPEND: lambda then: then.world.ask(suspend=True),
+    CANCEL: lambda then: then.world.ask(cancel=True),
     NO_ERROR: lambda then: then.world.ask(restart={**then.world.spec["restart"], "rules": [FAIL_ON_ERROR]}),
     DELETE_ALL: lambda then: [then.world.delete(pod) for pod in [*then.world.pods.values()]],
     DELETE_GROUP: lambda then: [then.world.groups.delete(name) for name in then.world.groups.there],
@@ -324,7 +326,11 @@ def _is_over(world: World, pod: RealPod) -> bool:
     """Whether a pod is no longer wanted, whatever it does."""
     status = world.status
     former = pod.incarnation < status.bookkeeping.incarnations.default
-    return former or status.is_true(ConditionType.FAILURE_TARGET) or bool(world.spec.get("suspend"))
+    return (
+        former
+        or status.is_true(ConditionType.FAILURE_TARGET)
+        or bool({"suspend", "cancel"} & {field for field, value in world.spec.items() if value is True})
+    )
 
 
 def _to_pod(name: str, change: Callable[[World, RealPod], None]) -> Change:
@@ -371,7 +377,13 @@ def _beside(world: World) -> Any:
 
 
 def _asked(world: World) -> Any:
-    return world.generation, world.spec.get("suspend"), "rules" in world.spec["restart"], world.deleted
+    return (
+        world.generation,
+        world.spec.get("suspend"),
+        world.spec.get("cancel"),
+        "rules" in world.spec["restart"],
+        world.deleted,
+    )
 
 
 MARK = re.compile("<([0-9])>")

@@ -388,6 +388,10 @@ class Histories(RuleBasedStateMachine):
         self.operate(meanwhile)
         self.world.ask(suspend=False)
 
+    @happens(really=st.integers(0, 7))
+    def user_cancels(self, really: int) -> None:
+        self.world.ask(cancel=really == 0)
+
     @happens(nodes=st.integers(1, 3))
     def user_resizes(self, nodes: int) -> None:
         elastic = self.world.spec.get("elastic")

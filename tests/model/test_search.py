@@ -21,6 +21,7 @@ from .groups import Groups
 from .kueue import Kueue
 from .search import (
     ANY,
+    CANCEL,
     DELETE_ALL,
     DELETE_GROUP,
     DELETE_PLACE,
@@ -35,7 +36,7 @@ from .search import (
 )
 
 CRASH = frozenset({By.CRASH})
-COST_NOTHING = (SUSPEND, NO_ERROR, EVICT, DELETE_PLACE)
+COST_NOTHING = (SUSPEND, CANCEL, NO_ERROR, EVICT, DELETE_PLACE)
 IN_QUEUE = Kueue(Queue("training"), served=True)
 no_wait = {"backoffSeconds": 0}
 WELL = "AllRanksSucceeded"
@@ -78,6 +79,7 @@ CASES: dict[str, Case] = {
         2, ("exit 1",), 2, {WELL, "MaxRestartsExceeded"}, {"restart": {"maxRestarts": 1}}
     ),
     "two pods, suspended once": Case(2, (SUSPEND,), 1, {WELL}),
+    "one pod, cancelled, suspended before or after": Case(1, (CANCEL, SUSPEND), 2, {WELL, "Cancelled"}),
     "one pod, and a rule against errors, before or after": Case(1, ("exit 1", NO_ERROR), 2, {WELL, "Application"}),
     "two pods, all of them deleted by hand": Case(2, (DELETE_ALL,), 1, {WELL}),
     "two pods, of which rank 0 is enough": Case(

@@ -128,6 +128,8 @@ class Reason(StrEnum):
     """The job was active for activeDeadlineSeconds."""
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     """The job was active for startDeadlineSeconds without all its ranks ever having run at the same time."""
+    CANCELLED = "Cancelled"
+    """`cancel` was set."""
     MAX_RESTARTS_EXCEEDED = "MaxRestartsExceeded"
     """There was one more incident than restart.maxRestarts allows."""
     MAX_DISRUPTIONS_EXCEEDED = "MaxDisruptionsExceeded"
@@ -141,6 +143,8 @@ class Reason(StrEnum):
 
 
 DEADLINES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.START_DEADLINE_EXCEEDED})
+FROM_OUTSIDE = DEADLINES | {Reason.CANCELLED}
+"""Reasons for which a job fails although none of its ranks has failed."""
 
 PASSES: dict[str, bool] = {
     Reason.SERVICE_TAKEN: False,
@@ -252,6 +256,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "
     "later deadline; training continues from the checkpoint if the volume or the URL is the same.",
     Reason.START_DEADLINE_EXCEEDED: "Read the message: it says what the job was waiting for last.",
+    Reason.CANCELLED: "Nothing. `ddpjob logs NAME` still has the output. To train on, submit the job again: it "
+    "continues from the checkpoint if the volume or the URL is the same.",
     Reason.MAX_RESTARTS_EXCEEDED: READ_THE_LOG,
     Reason.MAX_DISRUPTIONS_EXCEEDED: "Find out who removes the pods: `status.incidents` lists times and causes.",
     Reason.CRASH_LOOP: "Fix what the message names. If the same step fails each time, look at its data and at the "

@@ -188,6 +188,10 @@ class DDPJobSpec(Model):
     suspend: bool = False
     """True: the pods are stopped, with their full grace period to save. False again: training continues from the
     checkpoint, and startTime and the clock of activeDeadlineSeconds start over."""
+    cancel: bool = False
+    """True: the job ends for good, whatever it is doing or waiting for. Its pods are stopped, with their full grace
+    period to save, and stay with their logs; the job stays too, as Failed with reason Cancelled. Setting it to false
+    again does not bring the job back."""
     managed_by: Annotated[str, Field(max_length=63, pattern=MANAGED_BY_PATTERN)] | None = None
     """The controller that manages the job: a name with a prefix, such as `example.com/other`. With any name but
     `ddpjob.dev/operator`, the operator leaves the job alone. It can never be changed."""

@@ -511,6 +511,11 @@ def _checkpoint(command: argparse.ArgumentParser) -> None:
     _either(command)
 
 
+def _cancel(command: argparse.ArgumentParser) -> None:
+    _each_named(command, "a job (can be repeated)", completion.jobs)
+    _either(command)
+
+
 def _delete(command: argparse.ArgumentParser) -> None:
     _each_named(command, "a job (can be repeated)", completion.jobs)
     _wait(command, "wait until the job and all that it owns are gone (default: true)")
@@ -593,6 +598,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "suspend": ("let a job on a cluster save and stop, without deleting it", _change),
     "resume": ("resume a suspended job on a cluster", _change),
     "scale": ("change the number of nodes of a job on a cluster", _scale),
+    "cancel": ("end jobs on a cluster for good, and keep them with their logs", _cancel),
     "delete": ("delete jobs on a cluster with all that they own, or local runs", _delete),
     "completion": ("print a script that makes a shell complete commands and names", _completion),
     "version": ("print the versions of this command and of a cluster's operator", _version),

@@ -8,12 +8,14 @@ from .invocation import itself
 STOP = "{ddpjob} stop {name}"
 GO_ON = "{ddpjob} {again}"
 RUNNING = {
+    "cancel": f"let it save and stop with: {STOP}",
     "suspend": f"let it save and stop with: {STOP}",
     "resume": "process {pid} is running it",
     "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
 """Advice by command, if a process is running the job."""
 IDLE = {
+    "cancel": "no ddpjob run is in charge of it now; remove it with: {ddpjob} rm {name}",
     "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
     "scale": "to change its size, {resize}",

@@ -12,7 +12,7 @@ OF_OTHERS = {
     **dict.fromkeys(("apply", "create"), "submit"),
     **dict.fromkeys(("get", "describe", "top"), "status"),
     "remove": "delete",
-    **dict.fromkeys(("cancel", "kill"), "stop"),
+    "kill": "stop",
     **dict.fromkeys(("launch", "start", "train"), "run"),
     "list": "ls",
 }

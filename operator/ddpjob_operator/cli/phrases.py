@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
-from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.api.reasons import DEADLINES, FROM_OUTSIDE, Reason
 
 Rest = Callable[[], int]
 """The second part of a command, called after the first part was done for every name; returns the exit code."""
 
 INTERRUPTED = 128 + 2
-"""The exit code that a shell reports after Ctrl-C."""
+"""The exit code that a shell reports after Ctrl-C. It is also that of a job that was cancelled."""
 TIMED_OUT = 124
 """The exit code of timeout(1) at its limit."""
 
@@ -41,9 +41,9 @@ def exit_code(status: DDPJobStatus) -> int:
     """The exit code for a job that has ended: 0, INTERRUPTED, TIMED_OUT, or that of the rank that failed first."""
     if status.state is State.SUCCEEDED:
         return 0
-    if status.state is State.SUSPENDED:
-        return INTERRUPTED
     failed = status.condition(ConditionType.FAILED)
+    if status.state is State.SUSPENDED or (failed is not None and failed.reason == Reason.CANCELLED):
+        return INTERRUPTED
     if failed is not None and failed.reason in DEADLINES:
         return TIMED_OUT
     incident = status.last_incident
@@ -98,7 +98,7 @@ def writer(procs_per_node: int | None) -> str:
 def restarts(status: DDPJobStatus) -> str:
     """The numbers of restarts and disruptions, and which rank failed first in the last incident."""
     incident, failed = status.last_incident, status.condition(ConditionType.FAILED)
-    is_why_it_failed = failed is not None and failed.reason not in DEADLINES
+    is_why_it_failed = failed is not None and failed.reason not in FROM_OUTSIDE
     last = (
         f" (last: {incident.who}, {incident.cause}: {incident.message})" if incident and not is_why_it_failed else ""
     )

@@ -21,7 +21,7 @@ from ddpjob_operator.text import visible
 
 from .invocation import called_by_kubectl
 
-CHANGES = frozenset({"suspend", "resume", "scale", "checkpoint", "delete"})
+CHANGES = frozenset({"suspend", "resume", "scale", "checkpoint", "cancel", "delete"})
 """Commands that, in a pod and without a kubeconfig, are for the pod's cluster if no run here has the given name."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 LOCAL_FLAGS = ("local", "run_dir")

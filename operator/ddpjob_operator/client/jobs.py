@@ -150,6 +150,16 @@ class Jobs:
         metadata = job["metadata"]
         self._change(job, self._path(metadata["name"]), {"metadata": {"uid": metadata["uid"]}}, suspend=suspended)
 
+    def cancel(self, job: Document) -> None:
+        """Ends exactly this job for good, and keeps it.
+
+        Raises:
+            BadInputError: the job no longer exists, or the API server finds the change invalid.
+            ClusterError: the job cannot be changed for another reason.
+        """
+        metadata = job["metadata"]
+        self._change(job, self._path(metadata["name"]), {"metadata": {"uid": metadata["uid"]}}, cancel=True)
+
     def scale(self, job: Document, nodes: int) -> None:
         """Changes a job's number of nodes as `kubectl scale` does, which needs only the right to scale.
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, RestartAction, State
-from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.api.reasons import FROM_OUTSIDE
 
 from .incidents.judgement import DEFAULTS
 from .incidents.price import restored_at
@@ -207,7 +207,9 @@ def _waits_since(status: DDPJobStatus, created: datetime | None) -> datetime | N
 
 def _failed_diverged(status: DDPJobStatus) -> bool:
     failed, last = status.condition(ConditionType.FAILED), status.last_incident
-    return failed is not None and failed.reason not in DEADLINES and last is not None and last.cause == Cause.DIVERGED
+    return (
+        failed is not None and failed.reason not in FROM_OUTSIDE and last is not None and last.cause == Cause.DIVERGED
+    )
 
 
 def _steps(snapshot: Snapshot, after: DDPJobStatus) -> tuple[int, int]:

@@ -3,11 +3,12 @@
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Self
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
-from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.api.reasons import FROM_OUTSIDE
 from ddpjob_operator.api.status import Progress
 from ddpjob_operator.cli.cluster.job_logs import followed_lines, lines_of, past_pods
 from ddpjob_operator.cli.cluster.life import Life
@@ -71,13 +72,21 @@ class JobEvent:
     """What happened, in a sentence."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Job:
     """A job on a cluster, as `submit` and `connect` return it.
 
         job = ddpjob.connect("resnet")
         job.wait(timeout="2h")
         print(job.name, job.status().state)
+
+    In a `with` statement, the job is cancelled if the block is left by an exception, also by Ctrl-C. If the block
+    ends normally, nothing happens to the job.
+
+        with ddpjob.connect("resnet") as job:
+            for progress in job.progress():
+                if progress.loss is not None and progress.loss > 10:
+                    raise ValueError("the loss is too high")
 
     All methods use the rights of the kubeconfig's user. A job that was deleted and made anew under the same name is
     another job: then they raise BadInputError.
@@ -86,6 +95,8 @@ class Job:
     _jobs: Jobs
     _document: Document
     """The job as it was when this was made. Only its metadata is used, which says which job it is."""
+    _in_with: bool = field(default=False, init=False)
+    """Whether an exception will cancel the job."""
 
     @property
     def name(self) -> str:
@@ -99,6 +110,21 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<DDPJob {self.name} in namespace {self.namespace} of {self._jobs.cluster}>"
+
+    def __enter__(self) -> Self:
+        self._in_with = True
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._in_with = False
+        if error is None:
+            return
+        try:
+            self.cancel()
+        except (BadInputError, ClusterError) as problem:  # The user's own error is worth more.
+            error.add_note(f"{self.name} could not be cancelled, and goes on: {problem}")
+        else:
+            error.add_note(f"{self.name} was cancelled because of this")
 
     def status(self) -> DDPJobStatus:
         """What the job is doing now, with the names of the type's status in snake case.
@@ -117,8 +143,8 @@ class Job:
             if job.wait("2h").succeeded:
                 print("trained")
 
-        Ctrl-C ends only this call: the job goes on, and a message says how to come back. Each call shows the logs
-        from their beginning.
+        Ctrl-C ends only this call: the job goes on, and a message says how to come back. In a `with` statement,
+        Ctrl-C also cancels the job, unless the block handles it. Each call shows the logs from their beginning.
 
         Args:
             timeout: The longest time to wait: seconds, or a duration such as `90s` or `2h`.
@@ -248,7 +274,7 @@ class Job:
             job.suspend()
 
         Raises:
-            BadInputError: The job no longer exists, or has ended.
+            BadInputError: The job no longer exists, has ended, or was cancelled.
             ClusterError: The cluster cannot be reached, or refuses.
         """
         self._jobs.suspend(self._unfinished())
@@ -259,7 +285,7 @@ class Job:
             job.resume()
 
         Raises:
-            BadInputError: The job no longer exists, or has ended.
+            BadInputError: The job no longer exists, has ended, or was cancelled.
             ClusterError: The cluster cannot be reached, or refuses.
         """
         self._jobs.suspend(self._unfinished(), suspended=False)
@@ -273,12 +299,32 @@ class Job:
             nodes: The new number of nodes, at least 1.
 
         Raises:
-            BadInputError: The job no longer exists, has ended, or may not have that many nodes.
+            BadInputError: The job no longer exists, has ended, was cancelled, or may not have that many nodes.
             ClusterError: The cluster cannot be reached, or refuses.
         """
         if type(nodes) is not int or nodes < 1:
             raise BadInputError(f"scale({nodes!r}): the number of nodes must be a whole number above 0")
         self._jobs.scale(self._unfinished(), nodes)
+
+    def cancel(self) -> None:
+        """Ends the job for good, and keeps it as Failed, with reason `Cancelled`. Its pods save, and keep their logs.
+
+            job.cancel()
+
+        Does nothing if the job has ended, or no longer exists.
+
+        Raises:
+            BadInputError: The DDPJob in the cluster is of an older release, which cannot cancel jobs.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        document = self._jobs.find(self._document)
+        if document is None or as_job(document).status.finished:
+            return
+        try:
+            self._jobs.cancel(document)
+        except BadInputError:
+            if self._jobs.find(document) is not None:
+                raise
 
     def delete(self) -> None:
         """Ends the job, and deletes it with everything that belongs to it. Does nothing if it no longer exists.
@@ -298,9 +344,11 @@ class Job:
 
     def _unfinished(self) -> Document:
         document = self._present()
-        status = as_job(document).status
-        if status.finished:
-            raise BadInputError(f"{self.name} has {status.state.lower()} and cannot be changed")
+        job = as_job(document)
+        if job.status.finished:
+            raise BadInputError(f"{self.name} has {job.status.state.lower()} and cannot be changed")
+        if job.spec.cancel:
+            raise BadInputError(f"{self.name} was cancelled and cannot be changed")
         return document
 
     def _ended(self, timeout: float | str | None, *, quiet: bool) -> DDPJob:
@@ -317,7 +365,7 @@ class Job:
                 for _ in life.news(POLL_SECONDS):
                     pass
         except KeyboardInterrupt:
-            if not quiet:
+            if not (quiet or self._in_with):
                 screen.print(f"\n{self.name} goes on in the cluster")
                 say_how_to_go_on(screen, self.name, self._jobs.cluster)
             raise
@@ -331,7 +379,7 @@ class Job:
     def _failure(self, job: DDPJob) -> JobFailed:
         incident = job.status.last_incident
         hint = "\n".join(advice(job, f" -n {self.namespace}"))
-        if incident is None or job.status.reason in DEADLINES:
+        if incident is None or job.status.reason in FROM_OUTSIDE:
             return failure(self.name, job.status, hint)
         try:
             pods = [pod for pod in self._jobs.pods(self._document) if pod.name == incident.pod and pod.has_log]

@@ -200,6 +200,7 @@ FIELDS: dict[str, Field] = {
     # the number of nodes, and whether the job runs
     "nodes": _always(Follows(attempt=2, ready="1/1"), None, Follows(attempt=2, ready="1/1")),
     "suspend": _always(GOES_ON, Follows("Suspended"), GOES_ON, job={"suspend": False}),
+    "cancel": _always(GOES_ON, _fails("Cancelled"), GOES_ON, job={"cancel": False}),
     "elastic.minNodes": _always(
         GOES_ON, None, GOES_ON, job=IN_ELASTIC, refused={Change.GREATEST: "is less than elastic.minNodes"}
     ),

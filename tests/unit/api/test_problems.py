@@ -12,7 +12,7 @@ from .documents import HEAD, TEMPLATE, a_file, complaint, complaints
 
 TRAINER = "spec.template.spec.containers[0]"
 KNOWN = (
-    "nodes, procsPerNode, backend, network, suspend, "
+    "nodes, procsPerNode, backend, network, suspend, cancel, "
     "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
     "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, disruption, "
     "stallTimeoutSeconds, firstStepTimeoutSeconds, preflight, checkpoint, history, template"

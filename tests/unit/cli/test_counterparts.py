@@ -9,6 +9,7 @@ from ddpjob_operator.cli.counterparts import refuse
 from ddpjob_operator.local import RunDirectory, Runs
 
 RUNNING = {
+    "cancel": "let it save and stop with: ddpjob stop mine",
     "suspend": "let it save and stop with: ddpjob stop mine",
     "resume": "process {pid} is running it",
     "scale": (
@@ -16,6 +17,7 @@ RUNNING = {
     ),
 }
 IDLE = {
+    "cancel": "no ddpjob run is in charge of it now; remove it with: ddpjob rm mine",
     "suspend": "no ddpjob run is in charge of it now; let it go on with: ddpjob run --resume mine",
     "resume": "let it go on with: ddpjob run --resume mine",
     "scale": "to change its size, edit nodes in a.yaml, and run: ddpjob run a.yaml",

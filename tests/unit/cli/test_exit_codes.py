@@ -30,6 +30,7 @@ RUNS: Document = {**a_job(), "spec": SPEC}
 CONDITION = {"type": "Complete", "status": "True", "reason": "Finished", "message": "", "observedGeneration": 1}
 ENDED = {"state": "Succeeded", "conditions": [{**CONDITION, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 SUCCEEDED: Document = {**RUNS, "status": ENDED}
+CANCELLED: Document = {**RUNS, "spec": {**SPEC, "cancel": True}}
 SUSPENDING = [RUNS, RUNS, RUNS, {}, {}]
 """Answers to `--replace` until the job is to save and stop."""
 
@@ -46,6 +47,13 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     "stacks of all namespaces": ("status -A --stacks", [], 2, "-A --stacks: --stacks means one job; give its"),
     "a name in all namespaces": ("status -A digits", [], 2, "-A digits: a name means one job; give its namespace"),
     "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),
+    "it has ended, and is not to be cancelled": (
+        "cancel -n team digits",
+        [SUCCEEDED],
+        2,
+        "digits has succeeded and cannot be changed",
+    ),
+    "it was cancelled": ("resume -n team digits", [CANCELLED], 2, "digits was cancelled and cannot be changed"),
     "it has ended": ("resume -n team digits", [SUCCEEDED], 2, "digits has succeeded and cannot be changed"),
     "no right to submit": ("submit train.py", [FORBIDDEN], 1, REFUSES),
     "no right to send code": (

@@ -42,7 +42,10 @@ def test_without_a_run_of_that_name_it_is_the_cluster_of_the_kubeconfig(kubeconf
     assert asked("logs", "digits") is True
 
 
-NAMED = [(command, "digits") for command in ("status", "logs -f", "suspend", "resume", "scale --nodes 3", "delete")]
+NAMED = [
+    (command, "digits")
+    for command in ("status", "logs -f", "suspend", "resume", "scale --nodes 3", "cancel", "delete")
+]
 
 
 @pytest.mark.parametrize(("command", "name"), [*NAMED, ("status", None), ("logs -f", None)])

@@ -64,11 +64,13 @@ def test_to_be_forbidden_to_delete_is_an_error() -> None:
         jobs_of(refused(403))[0].delete(a_job())
 
 
-def test_this_very_job_is_suspended() -> None:
-    jobs, asked = jobs_of({}, {})
+def test_this_very_job_is_suspended_or_cancelled() -> None:
+    jobs, asked = jobs_of({}, {}, {})
     jobs.suspend(a_job())
     jobs.suspend(a_job(), suspended=False)
-    bodies = [{"metadata": {"uid": "uid-1"}, "spec": {"suspend": suspended}} for suspended in (True, False)]
+    jobs.cancel(a_job())
+    specs = ({"suspend": True}, {"suspend": False}, {"cancel": True})
+    bodies = [{"metadata": {"uid": "uid-1"}, "spec": spec} for spec in specs]
     assert asked == [("PATCH", f"{JOBS}/digits", body, {"fieldValidation": "Strict"}) for body in bodies]
 
 

@@ -32,9 +32,13 @@ BOTH_SPEAK: dict[str, tuple[str, str, Moment]] = {
         *("ending", "succeeded"),
         timed.running().after(60).decided().succeeds(0, 1),
     ),
-    "what was done when suspension was asked for has succeeded": (
-        *("succeeded", "suspended"),
-        two.succeeds(0, 1).asks(suspend=True),
+    "what was done when it was cancelled has succeeded": (
+        *("succeeded", "cancelled"),
+        two.succeeds(0, 1).asks(cancel=True),
+    ),
+    "a suspended job that is cancelled has ended": (
+        *("cancelled", "suspended"),
+        two.suspended().asks(cancel=True),
     ),
     "a job that is suspended as its deadline passes saves": (
         *("suspended", "past_deadlines"),

@@ -102,6 +102,12 @@ TABLE: Table = {
         "Suspended",
         "Nothing runs until the job is resumed",
     ),
+    "one that is cancelled has failed, and its queue knows": (
+        entered.asks(cancel=True),
+        "queue:Finished",
+        "Failed",
+        "The job was cancelled (spec.cancel)",
+    ),
     # admitted
     "once it is admitted, it starts": (admitted, "service +1.0 +1.1", "Pending", "Creating 2 pods"),
     "an elastic one with as many nodes as there is quota for": (

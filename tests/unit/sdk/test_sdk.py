@@ -303,3 +303,68 @@ def test_who_does_not_wait_any_longer_is_told_how_to_go_on_unless_it_is_to_be_qu
     with pytest.raises(KeyboardInterrupt):
         Job(jobs, document).wait(quiet=quiet)
     assert ("digits goes on in the cluster" in capsys.readouterr().out) is not quiet
+
+
+class Cancelling:
+    """The jobs of a cluster with one job, which remembers whether it was cancelled."""
+
+    def __init__(self, document: Document | None, error: Exception | None = None) -> None:
+        self.document, self.error, self.cancelled = document, error, False
+
+    def find(self, _: Document) -> Document | None:
+        return self.document
+
+    def cancel(self, _: Document) -> None:
+        if self.error is not None:
+            raise self.error
+        self.cancelled = True
+
+
+def a_cancellable(document: Document | None, error: Exception | None = None) -> tuple[Job, Cancelling]:
+    jobs = Cancelling(document, error)
+    return Job(jobs, a_document_with(state="Running")), jobs  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+def test_a_job_is_cancelled_if_its_block_is_left_by_an_exception(error: BaseException) -> None:
+    job, jobs = a_cancellable(a_document_with(state="Running"))
+    with pytest.raises(type(error)) as raised, job:
+        raise error
+    assert jobs.cancelled
+    assert raised.value.__notes__ == ["digits was cancelled because of this"]
+
+
+def test_a_job_goes_on_if_its_block_ends() -> None:
+    job, jobs = a_cancellable(a_document_with(state="Running"))
+    with job as same:
+        assert same is job
+    assert not jobs.cancelled
+
+
+def test_the_error_of_a_block_is_worth_more_than_that_of_the_cluster() -> None:
+    job, _ = a_cancellable(a_document_with(state="Running"), RefusedError("the cluster refuses: no", 403, {}))
+    with pytest.raises(ValueError, match="mine") as raised, job:
+        raise ValueError("mine")
+    assert raised.value.__notes__ == ["digits could not be cancelled, and goes on: the cluster refuses: no"]
+
+
+@pytest.mark.parametrize("document", [None, a_document_with(FAILED, state="Failed")], ids=["gone", "ended"])
+def test_there_is_nothing_to_cancel_of_a_job_that_has_ended(document: Document | None) -> None:
+    job, jobs = a_cancellable(document)
+    job.cancel()
+    assert not jobs.cancelled
+
+
+def test_an_operator_that_cannot_cancel_is_an_error() -> None:
+    job, _ = a_cancellable(a_document_with(state="Running"), ddpjob.BadInputError("unknown field spec.cancel"))
+    with pytest.raises(ddpjob.BadInputError, match="unknown field"):
+        job.cancel()
+
+
+def test_a_cancelled_job_cannot_be_resumed_and_no_rank_has_failed() -> None:
+    document = a_document_with(state="Running", spec={"cancel": True})
+    with pytest.raises(ddpjob.BadInputError, match="digits was cancelled and cannot be changed"):
+        Job(jobs_of(document)[0], document).resume()
+    with pytest.raises(ddpjob.JobFailed) as raised:
+        a_failed_job(reason="Cancelled").result()
+    assert not isinstance(raised.value, ddpjob.RankFailed)

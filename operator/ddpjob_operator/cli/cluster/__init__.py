@@ -14,7 +14,7 @@ from ddpjob_operator.cli.phrases import Rest
 from ddpjob_operator.client import Cluster, ClusterError, Jobs, NoNamespaceError, RefusedError, connect
 from ddpjob_operator.text import visible
 
-from .change import resume, scale, suspend
+from .change import cancel, resume, scale, suspend
 from .cluster_version import version
 from .delete import delete
 from .job_checkpoint import checkpoint
@@ -106,6 +106,7 @@ COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "suspend": lambda cluster, given: suspend(Jobs(cluster), given.name),
     "resume": lambda cluster, given: resume(Jobs(cluster), given.name),
     "scale": lambda cluster, given: scale(Jobs(cluster), given.name, given.nodes),
+    "cancel": lambda cluster, given: cancel(Jobs(cluster), given.name),
     "checkpoint": lambda cluster, given: checkpoint(Jobs(cluster), given.name, wait=given.wait == "true"),
     "delete": lambda cluster, given: delete(Jobs(cluster), given.name, wait=given.wait == "true"),
 }

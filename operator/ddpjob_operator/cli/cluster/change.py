@@ -1,4 +1,4 @@
-"""`ddpjob suspend`, `resume` and `scale` on a cluster: each changes the spec, and the operator acts on the change."""
+"""`ddpjob suspend`, `resume`, `scale` and `cancel` on a cluster: each changes the spec, which the operator heeds."""
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.gitops import keeper
@@ -65,6 +65,24 @@ def scale(jobs: Jobs, name: str, nodes: int) -> int:
     return 0
 
 
+def cancel(jobs: Jobs, name: str) -> int:
+    """Ends a job for good; the job and the logs of its pods stay.
+
+    Raises:
+        BadInputError: there is no such job, or it has ended without having been cancelled.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
+    """
+    document = jobs.get(name)
+    job = as_job(document)
+    if job.spec.cancel:
+        print(f"{name}: cancelled already")
+        return 0
+    _check_unfinished(job)
+    jobs.cancel(document)
+    print(f"{name}: cancelled; its pods save and stop, and stay with their logs")
+    return 0
+
+
 def _tell_keeper(document: Document, field: str) -> None:
     """If a GitOps tool syncs the job from a repository, warns that it will undo the change of a field."""
     metadata = document["metadata"]
@@ -89,13 +107,22 @@ def unfinished(jobs: Jobs, name: str) -> tuple[Document, DDPJob]:
     """Returns a job if it can still be changed.
 
     Raises:
-        BadInputError: there is no such job, or it has finished.
+        BadInputError: there is no such job, it has finished, or it was cancelled.
     """
     document = jobs.get(name)
     job = as_job(document)
-    if job.status.finished:
-        command = f"{itself()} delete {name} -n {job.metadata.namespace}"
-        raise BadInputError(
-            f"{name} has {job.status.state.lower()} and cannot be changed. To run it again, first: {command}"
-        )
+    _check_unfinished(job)
     return document, job
+
+
+def _check_unfinished(job: DDPJob) -> None:
+    """Checks that a job has not finished, and was not cancelled.
+
+    Raises:
+        BadInputError: it has, or was.
+    """
+    name = job.metadata.name
+    if job.status.finished or job.spec.cancel:
+        end = f"has {job.status.state.lower()}" if job.status.finished else "was cancelled"
+        command = f"{itself()} delete {name} -n {job.metadata.namespace}"
+        raise BadInputError(f"{name} {end} and cannot be changed. To run it again, first: {command}")

@@ -5,7 +5,7 @@ reports the times at which its answer may change merely because time has passed.
 """
 
 from .avoidance import returned_due
-from .end import deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
+from .end import cancelled, deadlines_due, ending, finished, finished_due, past_deadlines, succeeded
 from .in_place import restarted_in_place
 from .incident import corrected, incident, incident_due
 from .lifting import lifted, lifting_due
@@ -35,6 +35,9 @@ CHAIN: tuple[Policy, ...] = (
         ends_due,
     ),
     Policy(succeeded, "A job that finished in time has succeeded, even if it is suspended or past its deadline now."),
+    Policy(
+        cancelled, "A job that is suspended or waits in its queue can be cancelled too, and fails for that reason."
+    ),
     Policy(
         suspended,
         "A pod that ends because it was told to stop is not an incident, and no deadline counts down.",

@@ -1,6 +1,7 @@
 """Policies for the end of a job, and for the pods that it leaves behind."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Unpack
 
@@ -15,10 +16,10 @@ from ddpjob_operator.api import (
     State,
     SuccessPolicy,
 )
-from ddpjob_operator.api.reasons import DEADLINES, Reason
+from ddpjob_operator.api.reasons import FROM_OUTSIDE, Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine.changes import StatusChanges
-from ddpjob_operator.engine.conditions import Say, updated
+from ddpjob_operator.engine.conditions import Say, updated, with_conditions
 from ddpjob_operator.engine.decision import Action, DeleteJob
 from ddpjob_operator.engine.incidents.facts import Facts, incident_sentence
 from ddpjob_operator.engine.incidents.ledger import Entry, culprit, excused
@@ -31,7 +32,7 @@ from .obstacles import awaited
 from .steps import budget, delete, restarting, short_grace, start_again, stop, stops_due, wait_after
 from .verdict import Times, Verdict
 
-GENTLE = DEADLINES | {Reason.RANK_ZERO_SUCCEEDED}
+GENTLE = FROM_OUTSIDE | {Reason.RANK_ZERO_SUCCEEDED}
 """Reasons for ending a job whose pods may have something to save, so that they get their own grace period."""
 
 AT_ONCE = 1
@@ -115,6 +116,16 @@ def _rank_zero_finished(view: View) -> bool:
     ended_at = first.exit.finished_at if first is not None and first.exit is not None else None
     others = (pod for node, pod in view.current.items() if node not in view.finished)
     return 0 in view.finished and not any(pod.was_told_before(ended_at) for pod in others)
+
+
+def cancelled(view: View) -> Verdict | None:
+    """A job that somebody cancels fails, also while it is suspended or waits in its queue."""
+    if not view.spec.cancel:
+        return None
+    message = "The job was cancelled (spec.cancel)"
+    verdict = fail(view, Reason.CANCELLED, message)
+    resting = Say(ConditionType.SUSPENDED, value=False, reason=Reason.CANCELLED, message=message)
+    return replace(verdict, status=with_conditions(view, verdict.status, resting))
 
 
 def past_deadlines(view: View) -> Verdict | None:
@@ -208,14 +219,14 @@ def _goes_on(view: View, pod: Pod, reason: str) -> bool:
 
 
 def _stopping(view: View, pods: tuple[Pod, ...], reason: str, first: str) -> tuple[Action, ...]:
-    """Stops pods. At a deadline all running pods are kept with their logs, because nothing else shows what they did.
+    """Stops pods. If no rank has failed, all running pods are kept with their logs: nothing else shows what they did.
 
     After a failure only `first`, the pod that failed first, is kept. A gang that has started over is deleted
     immediately, because it must not save any more.
     """
     if reason == Cause.STARTED_OVER:
         return delete(view, pods, grace=AT_ONCE)
-    if reason in DEADLINES:
+    if reason in FROM_OUTSIDE:
         return stop(view, pods, {pod.name for pod in pods}, grace=None)
     return delete(view, pods, grace=None) if reason in GENTLE else stop(view, pods, {first}, grace=short_grace(view))
 
