@@ -4,7 +4,7 @@ Of our packages it imports only `api`.
 """
 
 from .cluster import Cluster, Document
-from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError
+from .errors import ClosedError, ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
 from .pods import JobPod, of_attempt, present, previous_attempt
@@ -12,6 +12,7 @@ from .reader_pod import Claimed, reading
 
 __all__ = [
     "Claimed",
+    "ClosedError",
     "Cluster",
     "ClusterError",
     "Document",

@@ -3,17 +3,18 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import Any
+from typing import Any, Self
 
 import urllib3
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
 from . import port_forward
-from .errors import UnreachableError, refusal
+from .connections import Connections
+from .errors import ClosedError, UnreachableError, refusal
 
 Document = dict[str, Any]
 """A Kubernetes object in the form of JSON."""
@@ -42,6 +43,23 @@ class Cluster:
     context: str
     """The context's name in the kubeconfig."""
     namespace: str
+    connections: Connections | None = field(default=None, kw_only=True)
+    """The connections that `close` ends; None if they are shared."""
+
+    def apart(self) -> Self:
+        """The same cluster over connections of its own, which another thread can `close`."""
+        api = ApiClient(self.api.configuration)
+        return replace(self, api=api, connections=Connections(api))
+
+    def close(self) -> None:
+        """Ends the requests of all threads, which get ClosedError. Does nothing if the connections are shared."""
+        if self.connections is not None:
+            self.connections.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.connections is not None and self.connections.closed
 
     def call(self, method: str, path: str, body: Document | None = None, query: Query | None = None) -> Document:
         """Sends one request, and returns the answer.
@@ -67,6 +85,7 @@ class Cluster:
         """Yields lines until the server ends its answer. `silence_seconds` is the longest pause between two lines.
 
         Raises:
+            ClosedError: another thread has closed the cluster.
             UnreachableError: the connection broke, or was never made.
             RefusedError: the API server refuses the request.
         """
@@ -122,6 +141,8 @@ class Cluster:
         request = self.api.param_serialize(
             method, path, None, list((query or {}).items()), headers, body, auth_settings=["BearerToken"]
         )
+        if self.closed:
+            raise ClosedError(f"the connections to {self} were closed")
         try:
             response = self.api.call_api(*request, _request_timeout=timeout).response
             try:
@@ -134,6 +155,8 @@ class Cluster:
             urllib3.exceptions.HTTPError,
             ApiException,
         ) as error:  # ApiException: raised here only for TLS errors.
+            if self.closed:
+                raise ClosedError(f"the connections to {self} were closed") from None
             raise UnreachableError(self._unreachable(error)) from None
 
     def _read(self, response: urllib3.HTTPResponse) -> Document:

@@ -15,6 +15,10 @@ class UnreachableError(ClusterError):
     """The cluster did not answer, or it asked the client to try again later."""
 
 
+class ClosedError(ClusterError):
+    """Another thread has closed the connections that the request used."""
+
+
 class RefusedError(ClusterError):
     """The API server refused the request."""
 

@@ -4,9 +4,9 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -37,6 +37,10 @@ class Jobs:
     """The DDPJobs of a cluster's namespace."""
 
     cluster: Cluster
+
+    def apart(self) -> Self:
+        """The same jobs over connections of their own, which another thread can close with `cluster.close()`."""
+        return replace(self, cluster=self.cluster.apart())
 
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         """Creates a job. With `dry_run` the API server only checks the job, and answers as if it had created it.

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+from functools import cache, lru_cache
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,7 @@ from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from ddpjob_operator.api import BadInputError
 
-from .cluster import Cluster
+from .cluster import Cluster, Document
 
 IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 CONNECTIONS = 128
@@ -38,29 +39,60 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     """
     if kubeconfig is not None and not kubeconfig.is_file():
         raise BadInputError(f"no kubeconfig {kubeconfig}; name a file that exists")
-    files = [kubeconfig] if kubeconfig else kubeconfigs()
-    configuration = Configuration()
-    configuration.retries = False
-    configuration.keep_alive = True
-    configuration.connection_pool_maxsize = CONNECTIONS
+    files = (kubeconfig,) if kubeconfig else (*kubeconfigs(),)
     if not files:
-        return _from_within(configuration, namespace)
+        own = IN_CLUSTER_NAMESPACE.read_text(encoding="utf-8").strip() if IN_CLUSTER_NAMESPACE.exists() else "default"
+        return Cluster(_from_within(), "in-cluster", namespace or own)
     joined = os.pathsep.join(map(str, files))
     try:
-        loader = _loader(joined, context)
-        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        written = tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in map(Path.stat, files))
+        api, chosen = _of_files(files, written, context)
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
         raise BadInputError(f"cannot use the kubeconfig {joined}: {reason}") from None
     except (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadInputError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
-    chosen = loader.current_context
     named = namespace or chosen["context"].get("namespace") or "default"
     if not isinstance(named, str):
         raise BadInputError(
             f"the namespace {named!r} of context {chosen['name']} in {joined} must be a string: put it in quotes"
         )
-    return Cluster(ApiClient(configuration), chosen["name"], named)
+    return Cluster(api, chosen["name"], named)
+
+
+# A program that submits a thousand jobs uses the same few connections for all of them.
+
+
+@lru_cache(maxsize=8)
+def _of_files(
+    files: tuple[Path, ...], _written: tuple[tuple[int, ...], ...], context: str | None
+) -> tuple[ApiClient, Document]:
+    """An API client for a context, and the context. They are made anew when one of the files was written."""
+    configuration, loader = _configuration(), _loader(os.pathsep.join(map(str, files)), context)
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    return ApiClient(configuration), loader.current_context
+
+
+@cache
+def _from_within() -> ApiClient:
+    """An API client for the cluster that runs this pod."""
+    configuration = _configuration()
+    try:
+        load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        named = os.environ.get("KUBECONFIG")
+        where = f" at {named} (KUBECONFIG)" if named else ""
+        message = f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give --kubeconfig"
+        raise BadInputError(message) from None
+    return ApiClient(configuration)
+
+
+def _configuration() -> Configuration:
+    configuration = Configuration()
+    configuration.retries = False
+    configuration.keep_alive = True
+    configuration.connection_pool_maxsize = CONNECTIONS
+    return configuration
 
 
 def _loader(files: str, context: str | None) -> KubeConfigLoader:
@@ -81,18 +113,6 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
         guess = f"did you mean {close[0]}?" if close else f"there is {_some(names)}"
         raise BadInputError(f"no context named {context} in {files}; {guess}")
     return KubeConfigLoader(merger.config, chosen, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]
-
-
-def _from_within(configuration: Configuration, namespace: str | None) -> Cluster:
-    try:
-        load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-    except ConfigException:
-        named = os.environ.get("KUBECONFIG")
-        where = f" at {named} (KUBECONFIG)" if named else ""
-        message = f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give --kubeconfig"
-        raise BadInputError(message) from None
-    own = IN_CLUSTER_NAMESPACE.read_text(encoding="utf-8").strip() if IN_CLUSTER_NAMESPACE.exists() else "default"
-    return Cluster(ApiClient(configuration), "in-cluster", namespace or own)
 
 
 def _some(names: list[str]) -> str:

@@ -22,6 +22,9 @@ class Nothing(Jobs):
     def __init__(self) -> None:
         """It is nowhere."""
 
+    def apart(self) -> "Nothing":
+        return self
+
     def watch(self, *_: Any) -> Iterator[Document]:
         return iter(())
 

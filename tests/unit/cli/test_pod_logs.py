@@ -21,6 +21,8 @@ from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
+from tests.unit.client.api import jobs_with
+
 Capture = pytest.CaptureFixture[str]
 NO_HISTORY = "No history is kept: it has neither a history.path nor a checkpoint"
 FAILURE = {
@@ -329,7 +331,7 @@ def test_who_follows_gets_the_last_lines_of_what_runs_and_all_of_what_begins_lat
         read[pod.node] = part["tail"]
         return [("2026-01-01T12:00:00Z", "a line")]
 
-    jobs: Any = SimpleNamespace(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins, former], log=log)
+    jobs = jobs_with(watch_pods=lambda _: iter([]), pods=lambda _: [runs, begins, former], log=log)
     stream = PodLogs(jobs, {}, range(3), which=Which(tail=5, timestamps=True))
     stream.follow(skipped=[former], begun=[runs])
     stream.settle()
@@ -347,9 +349,7 @@ def test_who_follows_loses_no_line_where_the_connection_breaks() -> None:
             raise UnreachableError
         yield "2026-01-01T12:00:01Z", "the last one"
 
-    jobs: Any = SimpleNamespace(
-        watch_pods=lambda _: iter([]), pods=lambda _: [a_pod(0)], pod=lambda pod: pod, log=log
-    )
+    jobs = jobs_with(watch_pods=lambda _: iter([]), pods=lambda _: [a_pod(0)], pod=lambda pod: pod, log=log)
     stream = PodLogs(jobs, {}, (0,))
     stream.follow()
     stream.settle()
@@ -359,7 +359,8 @@ def test_who_follows_loses_no_line_where_the_connection_breaks() -> None:
 
 def test_who_can_follow_no_longer_knows_why() -> None:
     error = UnreachableError("no answer")
-    jobs: Any = Mock(**{"watch_pods.side_effect": error, "pods.side_effect": error})
+    refuses = Mock(side_effect=error)
+    jobs = jobs_with(watch_pods=refuses, pods=refuses)
     for reads in (PodLogs._watch, PodLogs.settle):
         stream = PodLogs(jobs, {}, (0,))
         reads(stream)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from ddpjob_operator.client import Cluster, Document, JobPod, Jobs
@@ -50,6 +51,13 @@ def jobs_of(*answers: Any) -> tuple[Jobs, list[tuple[Any, ...]]]:
     """The jobs on a cluster with these answers, and what it will have been asked."""
     cluster = a_cluster(*answers)
     return Jobs(cluster), cluster.asked
+
+
+def jobs_with(**calls: Any) -> Any:
+    """Jobs of which only these methods can be called."""
+    jobs = SimpleNamespace(**{"cluster": a_cluster(), **calls})
+    jobs.apart = lambda: jobs
+    return jobs
 
 
 def a_job(name: str = "digits", uid: str = "uid-1") -> Document:

@@ -95,3 +95,11 @@ def test_a_file_that_cannot_be_read_is_named(home: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(kubeconfig.KubeConfigLoader, "load_and_set", no_room)
     with pytest.raises(BadInputError, match=r"No space left on device; set TMPDIR to a directory of yours"):
         connect(file)
+
+
+def test_many_submits_share_the_connections_until_the_file_is_written_again(home: Path) -> None:
+    file = config(home / "kube", "a", "a")
+    first = connect(file)
+    assert connect(file, namespace="other").api is first.api
+    assert connect(config(file, "b", "b")).api is not first.api
+    assert connect(file).context == "b"

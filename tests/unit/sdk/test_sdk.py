@@ -5,7 +5,6 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,7 +17,7 @@ from ddpjob_operator.sdk.handle import Job, LogLine
 from kubernetes.client.api_client import ApiClient
 
 from docs.generator.library import public_names
-from tests.unit.client.api import JOBS, Scripted, a_cluster, jobs_of, refused
+from tests.unit.client.api import JOBS, Scripted, jobs_of, jobs_with, refused
 from tests.unit.client.api import a_job as a_document
 
 OF_SDK = [name for name in public_names() if ddpjob.HOMES.get(name.name, "").startswith(ddpjob.SDK)]
@@ -51,8 +50,7 @@ def a_failed_job(**more: Any) -> Job:
         FAILED, **({"state": "Failed", "reason": FAILED["reason"], "incidents": [INCIDENT]} | more)
     )
     logs = {"digits-0-x": ["epoch 1"], "digits-1-x": CRASH}
-    jobs: Any = SimpleNamespace(
-        cluster=a_cluster(),
+    jobs = jobs_with(
         find=lambda _: document,
         watch=lambda _: iter([document]),
         pods=lambda _: [a_pod(0), a_pod(1)],
@@ -176,7 +174,7 @@ def test_a_deadline_is_no_failure_of_a_rank() -> None:
 
 def test_waiting_has_an_end() -> None:
     document = a_document_with(state="Running")
-    jobs: Any = SimpleNamespace(find=lambda _: document, watch=lambda _: iter([document]), cluster=a_cluster())
+    jobs = jobs_with(find=lambda _: document, watch=lambda _: iter([document]))
     with pytest.raises(TimeoutError, match="digits has not ended yet, and goes on"):
         Job(jobs, document).wait("10ms", quiet=True)
     with pytest.raises(ddpjob.BadInputError, match="soon is not a duration"):
@@ -211,7 +209,7 @@ def test_the_lines_of_a_log_say_when_and_who(which: dict[str, Any], lines: list[
 )
 def test_a_log_of_nobody_is_an_error(which: dict[str, Any], spec: dict[str, Any], says: str) -> None:
     document = a_document_with(spec=spec)
-    jobs: Any = SimpleNamespace(find=lambda _: document)
+    jobs = jobs_with(find=lambda _: document)
     with pytest.raises(ddpjob.BadInputError, match=says):
         next(Job(jobs, document).logs(**which))
 
@@ -225,8 +223,7 @@ def test_the_examples_that_show_logs_run(
 ) -> None:
     document = a_failed_job()._document
     document["spec"]["nodes"] = document["status"]["nodes"] = 4
-    jobs: Any = SimpleNamespace(
-        cluster=a_cluster(),
+    jobs = jobs_with(
         find=lambda _: document,
         watch=lambda _: iter([document]),
         pods=lambda _: [a_pod(3)],
@@ -241,7 +238,7 @@ def test_the_examples_that_show_logs_run(
 def test_progress_is_told_when_it_changes_until_the_job_has_ended() -> None:
     running = [a_document_with(state="Running", progress={"step": step}) for step in (1, 1, 2)]
     ended = a_document_with(FAILED, state="Failed", progress={"step": 3})
-    jobs: Any = SimpleNamespace(find=lambda _: running[0], watch=lambda _: iter([*running, ended, a_document()]))
+    jobs = jobs_with(find=lambda _: running[0], watch=lambda _: iter([*running, ended, a_document()]))
     assert [progress.step for progress in Job(jobs, running[0]).progress()] == [1, 2, 3]
 
 

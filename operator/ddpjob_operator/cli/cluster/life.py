@@ -33,8 +33,8 @@ class Life:
         self._seen: queue.SimpleQueue[Document | ClusterError | None] = queue.SimpleQueue()
         self._since = time.monotonic()
         self._told = ""
-        self._stopped = False
-        threading.Thread(target=self._watch, args=(jobs, document), daemon=True, name="job").start()
+        self._jobs = jobs.apart()
+        threading.Thread(target=self._watch, args=(document,), daemon=True, name="job").start()
 
     @property
     def over(self) -> bool:
@@ -42,8 +42,8 @@ class Life:
         return self.job.status.finished
 
     def stop(self) -> None:
-        """Ends the watch: at the job's next change, or when the server ends the request."""
-        self._stopped = True
+        """Ends the watch, and its thread."""
+        self._jobs.cluster.close()
 
     def news(self, seconds: float) -> Iterator[Event]:
         """The events since the last call; waits up to `seconds` for a change of the job.
@@ -77,11 +77,11 @@ class Life:
             self._told = message
             yield Event(warning=False, reason="Notice", message=message)
 
-    def _watch(self, jobs: Jobs, document: Document) -> None:
+    def _watch(self, document: Document) -> None:
         try:
-            for seen in jobs.watch(document):
+            for seen in self._jobs.watch(document):
                 self._seen.put(seen)
-                if self._stopped or seen is None or as_job(seen).status.finished:
+                if seen is None or as_job(seen).status.finished:
                     return
         except ClusterError as error:
             self._seen.put(error)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.run_logs import Line, shown_last
-from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
+from ddpjob_operator.client import ClosedError, ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64
 """How many nodes are followed if no node is chosen. There is a limit because each log needs a connection."""
@@ -30,7 +30,7 @@ class PodLogs:
     ) -> None:
         self.problem: ClusterError | None = None
         """The error after which no more lines arrive; None if there was none."""
-        self._jobs = jobs
+        self._jobs = jobs.apart()
         self._document = document
         self._nodes = nodes
         self._writer = writer
@@ -40,7 +40,7 @@ class PodLogs:
         self._taken = 0
         self._readers: dict[str, threading.Thread] = {}
         self._starting = threading.Lock()
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def follow(self, skipped: Collection[JobPod] = (), begun: Collection[JobPod] = ()) -> None:
         """Starts to read the logs of all pods except `skipped`.
@@ -53,8 +53,9 @@ class PodLogs:
         threading.Thread(target=self._watch, daemon=True, name="pods").start()
 
     def stop(self) -> None:
-        """Ends the search for new pods and the reading of their logs, each when something arrives."""
-        self._stopped = True
+        """Ends the search for new pods and the reading of their logs, with all threads."""
+        self._stopped.set()
+        self._jobs.cluster.close()
 
     def skip(self) -> None:
         """Skips the lines that have been read so far."""
@@ -89,16 +90,17 @@ class PodLogs:
     def _watch(self) -> None:
         try:
             for pods in self._jobs.watch_pods(self._document):
-                if self._stopped:
-                    return
                 self._read_new(pods)
+        except ClosedError:
+            return
         except ClusterError as error:
             self.problem = error
 
     def _read_new(self, pods: list[JobPod]) -> None:
         with self._starting:
             for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.node)):
-                if pod.started and pod.node in self._nodes and pod.uid not in self._readers:
+                wanted = pod.started and pod.node in self._nodes and pod.uid not in self._readers
+                if wanted and not self._stopped.is_set():
                     reader = threading.Thread(target=self._read, args=(pod,), daemon=True, name=pod.name)
                     self._readers[pod.uid] = reader
                     reader.start()
@@ -110,13 +112,11 @@ class PodLogs:
         """
         now: JobPod | None = pod
         after, which = "", self._which if pod.uid in self._begun else EVERYTHING
-        while now is not None and not self._stopped:
+        while now is not None and not self._stopped.is_set():
             whole, before = now.ended, after
             try:
                 log = self._jobs.log(pod, after, tail=which.tail, since_seconds=which.since_seconds)
                 for moment, text in log:
-                    if self._stopped:
-                        return
                     after = moment
                     if (shown := shown_last(text)) is not None:
                         line = self._which.shown(moment, shown)
@@ -124,9 +124,11 @@ class PodLogs:
                 if whole:
                     return
                 now = self._jobs.pod(pod)
-                time.sleep(0.0 if now is None or now.ended else RETRY_SECONDS)
+                self._stopped.wait(0.0 if now is None or now.ended else RETRY_SECONDS)
+            except ClosedError:
+                return
             except UnreachableError:  # After new lines, retry without a pause: failed pods are deleted soon.
-                time.sleep(RETRY_SECONDS if after == before else 0.0)
+                self._stopped.wait(RETRY_SECONDS if after == before else 0.0)
             except RefusedError as error:
                 self.problem = None if error.missing else error
                 return
