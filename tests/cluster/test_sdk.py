@@ -1,17 +1,20 @@
 """`ddpjob.submit` and the job that it returns, in a program of somebody else, with a real API server and operator."""
 
+import gc
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import ddpjob
+import psutil
 import pytest
 
 from docs.generator.library import public_names
 from tests.plant import Plant
 from tests.support.helm import named, render
 from tests.support.jobs import FOR_LONG, Team, a_job, steered
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 
 EXAMPLES = [
     example
@@ -80,3 +83,39 @@ def test_the_examples_of_the_reference_run(mine: Team, capsys: pytest.CaptureFix
         exec(example, {"ddpjob": ddpjob, "job": ddpjob.connect(name)})
     printed = capsys.readouterr().out
     assert "0 None" in printed, printed
+
+
+def test_a_job_whose_block_is_left_by_an_exception_ends_and_keeps_its_pods(mine: Team) -> None:
+    mine.apply(a_job("runs", nodes=2, annotations=FOR_LONG))
+    mine.wait("Running", "runs")
+    with pytest.raises(KeyboardInterrupt) as raised, ddpjob.connect("runs") as job:
+        raise KeyboardInterrupt
+    assert raised.value.__notes__ == ["runs was cancelled because of this"]
+    status = job.wait(patience(60), quiet=True)
+    assert (status.state, status.reason, status.incidents) == ("Failed", "Cancelled", ())
+    assert len(mine.pods("runs")) == 2
+    with pytest.raises(ddpjob.JobFailed, match="runs has failed: The job was cancelled"):
+        job.result()
+    mine.kubectl("patch", "ddp/runs", "--type=merge", "--patch", '{"spec": {"cancel": false, "suspend": false}}')
+    assert mine.wait("Failed", "runs")["reason"] == "Cancelled"
+
+
+@pytest.mark.full("tests/unit/client/test_connections.py waits as often for one job of a cluster that is made up")
+def test_a_thousand_jobs_are_submitted_and_waited_for_by_one_process(api: Plant, tmp_path: Path) -> None:
+    namespace, script = api.new_namespace(), tmp_path / "train.py"
+    script.write_text("print(1)\n", encoding="utf-8")
+    for number in range(1001):
+        job = ddpjob.submit(
+            script, name=f"j{number}", image="any", namespace=namespace, kubeconfig=api.kubeconfig, quiet=True
+        )
+        with pytest.raises(TimeoutError):
+            job.wait(0.02, quiet=True)
+        if number == 0:
+            before = _left()
+    wait_for("all threads and connections to end", lambda: _left() <= before)
+
+
+def _left() -> tuple[int, int]:
+    """How many threads of waits run, and how many files are open."""
+    gc.collect()
+    return sum(thread.name == "job" for thread in threading.enumerate()), psutil.Process().num_fds()
