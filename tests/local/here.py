@@ -66,6 +66,11 @@ class Here:
         """The same, in a Python that has run some code before."""
         return self._start(sys.executable, "-c", f"{code}\n{ITSELF}", *arguments)
 
+    def python(self, program: str, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        """Starts a program that is written into a file here."""
+        (self.directory / "program.py").write_text(program, encoding="utf-8")
+        return self._start(sys.executable, "program.py", *arguments, **env)
+
     def _start(self, *command: str | Path, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             command,

@@ -19,6 +19,7 @@ from ddpjob_rank.errors import (
 )
 from ddpjob_rank.reporting.report import activity, report
 from ddpjob_rank.reporting.request import stop_requested
+from ddpjob_rank.reporting.result import set_result
 from ddpjob_rank.reporting.save_request import on_save_request
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ddpjob_operator.sdk.connecting import connect
     from ddpjob_operator.sdk.failures import JobFailed, RankFailed
     from ddpjob_operator.sdk.handle import Job, JobEvent, LogLine
+    from ddpjob_operator.sdk.running import run
     from ddpjob_operator.sdk.submitting import submit
 
     from .training.checkpoints import Checkpoints
@@ -59,6 +61,8 @@ __all__ = [
     "newest",
     "on_save_request",
     "report",
+    "run",
+    "set_result",
     "stop_requested",
     "submit",
 ]
@@ -77,6 +81,7 @@ HOMES = {
     "LogLine": f"{SDK}.sdk.handle",
     "RankFailed": f"{SDK}.sdk.failures",
     "connect": f"{SDK}.sdk.connecting",
+    "run": f"{SDK}.sdk.running",
     "submit": f"{SDK}.sdk.submitting",
 }
 """The modules of those names that need more than Python: the library needs PyTorch, the SDK a Kubernetes client."""

@@ -30,6 +30,7 @@ from .node.directory import private_directory
 from .node.starters import Starter
 from .node.strays import Strays
 from .page.curve import directory_of, recording
+from .page.kept_result import kept_result
 from .page.server import Page
 from .page.status import Status
 from .preflight.findings import log, verdict
@@ -104,10 +105,12 @@ async def take_part(
         if service is None:
             return await follower.follow(port)
         code = await _lead(settings, service, follower, port)
+        attempt = service.coordinator.attempt
+        result = await kept_result(heartbeats.path(0), attempt, history) if code == ExitCode.DONE else {}
         history.end(code, stopped=follower.told_to_stop)
         status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:
-            write_final_status(status.document(), report_path(env))
+            write_final_status(status.document(), report_path(env), result)
         return code
 
 

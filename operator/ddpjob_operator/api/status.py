@@ -31,6 +31,11 @@ MAX_INCIDENTS = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
+MAX_RESULT = 2048
+"""The largest result, in bytes."""
+MAX_PLACE = 1024
+PLACE = "^[a-z0-9][-a-z0-9._]*(/[a-z0-9][-a-z0-9._]*)*$"
+"""The pattern of a file below a history: no part of it leads upwards."""
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
 """The length of the longest list of nodes. It contains two of every three nodes of the largest job, because three in
 a row are written as a range, which is shorter."""
@@ -561,6 +566,11 @@ class DDPJobStatus(_Said):
     """The last checkpoint that is complete."""
     requested_checkpoint: RequestedCheckpoint | None = None
     """The last request for a checkpoint, by `ddpjob checkpoint` or by the annotation that it sets."""
+    result: Annotated[str, Field(max_length=MAX_RESULT)] | None = None
+    """The result that rank 0 returned or set, as JSON, if it is not larger than 2 KiB. Set when the job has
+    succeeded."""
+    result_place: Annotated[str, Field(max_length=MAX_PLACE, pattern=PLACE)] | None = None
+    """Where a larger result is: a file below `spec.history.path`."""
     stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("node"))] = ()
     """Nodes that are slow, the slowest first."""
     restarts: int = 0

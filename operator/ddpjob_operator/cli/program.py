@@ -96,8 +96,10 @@ def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: s
             raise BadInputError(f"--{flag} {why}")
 
 
-def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any] | None) -> dict[str, Any]:
-    """The DDPJob that the arguments describe.
+def document(
+    arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any] | None, found: Entrypoint | None = None
+) -> dict[str, Any]:
+    """The DDPJob that the arguments describe. `found` is its program, if the arguments do not name it.
 
     Raises:
         BadInputError: there is no such program, it cannot run here, or an option is wrong.
@@ -112,7 +114,7 @@ def document(arguments: argparse.Namespace, gpus: int, checkpoint: dict[str, Any
         checkpoint=checkpoint,
         history=_history_in(arguments.history),
     )
-    return document_of(entrypoint(arguments), options)
+    return document_of(found or entrypoint(arguments), options)
 
 
 def checkpoint_in(address: str | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
 from .mistakes import AS_STARTED
+from .packed import PackedProgram
 from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
 from .progress import LoggedProgress
 from .run_logs import RunLogs
@@ -65,6 +67,8 @@ class Wanted:
     """Whether to start a new run instead of continuing a run of the same name."""
     numbered: bool = False
     """Whether to add a number to the name if the name is taken."""
+    packed: PackedProgram | None = None
+    """The program, if it exists only in memory."""
     trace: dict[str, str] = field(default_factory=dict)
     """Annotations with the trace context of this process; empty if it has none."""
 
@@ -90,6 +94,16 @@ class Wanted:
         return replace(self, job=self.job.model_copy(update={"metadata": metadata}), document=document)
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a run has ended."""
+
+    code: int
+    """The exit code of the command."""
+    job: DDPJob
+    directory: RunDirectory
+
+
 def run(arguments: argparse.Namespace, runs: Runs) -> int:
     """Runs the job that the arguments describe, and returns the job's exit code.
 
@@ -97,8 +111,22 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
         BadInputError: the program, file or run does not exist, the job is invalid or already running, or the run
             directory cannot be written.
     """
+    ended = run_to_its_end(arguments, runs)
+    return ended if isinstance(ended, int) else ended.code
+
+
+def run_to_its_end(
+    arguments: argparse.Namespace, runs: Runs, packed: PackedProgram | None = None, *, quiet: bool = False
+) -> Ended | int:
+    """As `run`; returns how the run has ended, or only an exit code if this process has not run the job.
+
+    `packed` is the program, if the arguments do not name it; with `quiet`, nothing is printed.
+
+    Raises:
+        BadInputError: as `run`.
+    """
     gpus = visible_gpus()
-    wanted = _wanted(arguments, runs, gpus)
+    wanted = _wanted(arguments, runs, gpus, packed)
     if arguments.attach is not None:
         check_attach(arguments.attach, wanted.job)
     trace = trace_context_here()
@@ -110,30 +138,34 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
     if isinstance(leave, int):
         return leave
     try:
-        return _run(wanted, runs.directory, gpus, leave, fresh=arguments.fresh, terminal=terminal)
+        screen = Screen(force_terminal=False if leave else None, quiet=quiet)
+        return _run(wanted, runs.directory, gpus, leave, screen, fresh=arguments.fresh, terminal=terminal)
     except OSError as error:
         if is_of_output(error):
             raise  # Writing the output failed, and nothing was started yet. The caller handles this.
         raise BadInputError(f"{error.strerror}: {error.filename}; nothing was started or stopped") from None
 
 
-def _wanted(arguments: argparse.Namespace, runs: Runs, gpus: list[str]) -> Wanted:
+def _wanted(arguments: argparse.Namespace, runs: Runs, gpus: list[str], packed: PackedProgram | None) -> Wanted:
     if arguments.output and not arguments.dry_run:
         raise BadInputError(f"-o {arguments.output} works only with --dry-run; add it")
     if arguments.attach is not None and arguments.detach:
         raise BadInputError("--attach needs this terminal, but --detach leaves it: use only one of them")
     if arguments.resume is not None:
         return _former(arguments, runs)
-    if not program.is_program(arguments):
+    if packed is None and not program.is_program(arguments):
         return _in_file(arguments)
-    document = program.document(arguments, len(gpus), program.checkpoint_in(arguments.checkpoint))
+    found = None if packed is None else packed.entrypoint(arguments.start_method)
+    document = program.document(arguments, len(gpus), program.checkpoint_in(arguments.checkpoint), found)
     program.check_can_run(document)
+    document = document if packed is None else packed.here(document)
     return Wanted(
         DDPJob.from_dict(document),
         document,
-        program=program.named(arguments),
+        program=program.named(arguments) if packed is None else packed.name,
         new=not arguments.fresh,
         numbered=not (arguments.name or arguments.fresh),
+        packed=packed,
     )
 
 
@@ -199,8 +231,15 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
 
 
 def _run(
-    wanted: Wanted, runs: Path, gpus: list[str], leave: Leave | None, *, fresh: bool, terminal: Attached | None
-) -> int:
+    wanted: Wanted,
+    runs: Path,
+    gpus: list[str],
+    leave: Leave | None,
+    screen: Screen,
+    *,
+    fresh: bool,
+    terminal: Attached | None,
+) -> Ended:
     if wanted.directory:
         wanted, directory, lock = _found(wanted, runs)
     backend, reason = choose_backend(wanted.job.spec, gpus)
@@ -214,7 +253,6 @@ def _run(
         wanted, directory, lock = _begun(wanted, runs) if wanted.new else _found(wanted, runs)
     with _undone_if_it_fails(directory, lock):
         register(directory)
-        screen = Screen(force_terminal=False if leave else None)
         run_logs = RunLogs(directory.logs, writer=writer(wanted.job.spec.resolved_procs_per_node()))
         display = Display(screen, run_logs)
         display.catch_up()
@@ -230,8 +268,10 @@ def _run(
             display.forget()
         if job.status.succeeded:
             lock.release()
-            return _succeeded_already(screen, job, before, wanted.again)
+            return Ended(_succeeded_already(screen, job, before, wanted.again), job, directory)
         directory.attach(terminal.rank if terminal else None)
+        if wanted.packed:
+            directory.write_code(wanted.packed.files)
         _say_what_starts(screen, job, f"{backend.lower()} ({reason})", directory)
         if leave:
             _say_how_to_look(screen, wanted.name, directory)
@@ -245,7 +285,7 @@ def _run(
     with ignoring_closed_output():
         _say_what_came_of_it(screen, runner.job, display.progress, directory, seconds, terminal=terminal)
     lock.release()
-    return code
+    return Ended(code, runner.job, directory)
 
 
 @contextlib.contextmanager
@@ -360,14 +400,8 @@ def _kept_by_fresh(job: DDPJob) -> str:
 def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None) -> bool:
     """Runs the job until it ends or is stopped; returns True if it was stopped before its end."""
     tell = terminal.tell if terminal else display.tell
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
-        signal.signal(number, lambda *_: runner.interrupt())
-    signal.signal(REQUEST_SIGNAL, lambda *_: runner.look())
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), tell))
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave it ignored.
-        # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
-        signal.signal(signal.SIGHUP, lambda *_: runner.stop())
+    if threading.current_thread() is threading.main_thread():
+        _listen_to_signals(runner, tell)
     if terminal:
         with terminal.following(runner.stop, lambda: runner.interrupted, _greeting(runner.job, terminal.rank)):
             status = runner.run()
@@ -377,6 +411,17 @@ def _carry_on(runner: Runner, display: Display, terminal: Attached | None = None
         with display.following(lost, lambda: runner.job.status, lambda: runner.interrupted):
             status = runner.run()
     return runner.interrupted and not status.finished
+
+
+def _listen_to_signals(runner: Runner, tell: Callable[[Event], None]) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, lambda *_: runner.interrupt())
+    signal.signal(REQUEST_SIGNAL, lambda *_: runner.look())
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda received, _: _say_whose(signal.Signals(received), tell))
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP: leave it ignored.
+        # A closing terminal may send SIGHUP several times, and a second call of interrupt() would kill the ranks.
+        signal.signal(signal.SIGHUP, lambda *_: runner.stop())
 
 
 def _stop_unread(runner: Runner) -> None:

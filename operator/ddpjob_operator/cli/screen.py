@@ -33,7 +33,8 @@ class Screen(Console):
     """A terminal or pipe that prints text literally, neither as rich's markup nor as control sequences."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, **options)
+        # In a notebook, rich would make an HTML element of each piece of text.
+        super().__init__(highlight=False, markup=False, emoji=False, soft_wrap=True, force_jupyter=False, **options)
 
     def render_str(self, text: str, *arguments: Any, **options: Any) -> Text:
         """Makes control characters visible; rich calls this for all printed text, including the cells of a table."""

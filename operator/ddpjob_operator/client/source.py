@@ -79,7 +79,7 @@ def read_file(path: Path, include: Collection[Path] = ()) -> Source:
     """
     file = _read(path, path.name)
     if path.resolve() not in {included.resolve() for included in include}:
-        _check_holds_no_secret({path: file})
+        check_holds_no_secret({path: file})
     return Source([file])
 
 
@@ -106,7 +106,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
     if sum(sizes.values()) > MOST_UNPACKED:
         raise too_large(sizes, "unpacked")
     files = {name: _read(path, name) for name, path in found.items()}
-    _check_holds_no_secret({folder / name: file for name, file in files.items() if name not in included})
+    check_holds_no_secret({folder / name: file for name, file in files.items() if name not in included})
     source.files.extend(files.values())
     if not source.files:
         raise BadInputError(
@@ -128,7 +128,7 @@ def _included(path: Path, folder: Path) -> str:
     return name
 
 
-def _check_holds_no_secret(files: dict[Path, File]) -> None:
+def check_holds_no_secret(files: dict[Path, File]) -> None:
     """Raises an error that names each line that seems to hold a secret, but does not quote the secret.
 
     Files with secrets are not silently left out, because the program may need them.

@@ -55,6 +55,8 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     """The fields of a `DDPJobStatus` that policies may set and read again in later rounds."""
 
     completed_indexes: str
+    result: str | None
+    result_place: str | None
     attempt: int
     selector: str
     nodes: int | None

@@ -4,7 +4,9 @@ Values that this version does not understand are ignored, and never cause an err
 """
 
 import hashlib
+import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +16,7 @@ from typing import Any
 from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
+from ddpjob_operator.api.status import MAX_PLACE, MAX_RESULT, PLACE
 
 from .foreign import attempt_of, count_of, text_of, words_of
 from .incidents.facts import Facts
@@ -37,6 +40,8 @@ ANSWERS = (RequestState.SAVED, RequestState.NOT_SAVED)
 ACTIVITIES = frozenset({"Evaluating", "Saving"})
 BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
 """The values by which a program reports how it chose its first step."""
+
+PLACES = re.compile(PLACE)
 
 CLAIMABLE = frozenset(
     {
@@ -185,12 +190,39 @@ def incident_of(report: Mapping[str, Any], at: datetime) -> Facts | None:
     return _incident(report.get("incident"), _Clock(at))
 
 
-def last_words_of(document: Any, at: datetime) -> tuple[Progress | None, CheckpointSeen | None]:
-    """Returns the progress and the last checkpoint from the final report of rank 0's supervisor, written at `at`."""
+@dataclass(frozen=True, slots=True)
+class FinalReport:
+    """The final report of rank 0's supervisor."""
+
+    progress: Progress | None = None
+    checkpoint: CheckpointSeen | None = None
+    result: str | None = None
+    """The job's result as JSON; None if there is none, or if it is kept elsewhere."""
+    result_place: str | None = None
+
+
+def last_words_of(document: Any, at: datetime) -> FinalReport:
+    """Returns what the final report of rank 0's supervisor says, which was written at `at`."""
     if not isinstance(document, Mapping):
-        return None, None
-    clock = _Clock(at)
-    return _progress(document.get("progress"), clock), _checkpoint(document.get("checkpoint"), clock)
+        return FinalReport()
+    clock, place = _Clock(at), document.get("resultPlace")
+    return FinalReport(
+        _progress(document.get("progress"), clock),
+        _checkpoint(document.get("checkpoint"), clock),
+        _result(document),
+        place if isinstance(place, str) and len(place) <= MAX_PLACE and PLACES.fullmatch(place) else None,
+    )
+
+
+def _result(document: Mapping[str, Any]) -> str | None:
+    """Returns the job's result as JSON; None if there is none that a status can hold."""
+    if "result" not in document:
+        return None
+    try:
+        text = json.dumps(document["result"], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text if len(text.encode()) <= MAX_RESULT else None
+    except (ValueError, RecursionError):  # NaN, a number that is too long, or half of a surrogate pair.
+        return None
 
 
 def rank_of(value: Any, node: int, *, placed: bool = False) -> int | None:

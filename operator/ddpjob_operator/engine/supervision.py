@@ -10,7 +10,7 @@ from .conditions import Say, with_conditions
 from .foreign import document_of
 from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
-from .reports import Phase, Stall, SupervisorReport, last_words_of
+from .reports import FinalReport, Phase, Stall, SupervisorReport, last_words_of
 from .snapshot import Pod
 from .starting_over import remembered, start_over_message
 from .view import View
@@ -28,6 +28,9 @@ COMING_UP = frozenset({Phase.GATHERING, Phase.PREFLIGHT, Phase.STOPPING})
 
 STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
 """The fields of the progress that hold only while the gang runs, with their values at other times."""
+
+NO_RESULT: StatusChanges = {"result": None, "result_place": None}
+"""A gang that starts again will have another result."""
 
 
 def comes_up(view: View) -> bool:
@@ -241,7 +244,7 @@ def _steps(view: View) -> Steps:
     known, progress = view.status.bookkeeping.steps, progress_of(view)
     if progress is None or progress is view.status.progress:
         return known
-    saved, report = _last_words(view)[1], view.report
+    saved, report = _last_words(view).checkpoint, view.report
     time = report.at if report and progress != view.status.progress else known.time
     seen = saved or (report.checkpoint if report else None)
     return remembered(known, progress, seen.step if seen else None, time)
@@ -279,7 +282,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
     """Returns the fields of the status that hold the supervisors' reports, unchanged if there is no new report."""
     report, runs = view.report, status.is_true(ConditionType.RUNNING)
     same_gang = status.attempt == view.status.attempt
-    progress, (_, last_checkpoint) = _remembering(view), _last_words(view)
+    progress, last = _remembering(view), _last_words(view)
     ahead = _is_ahead(view, status)
     progress = view.status.progress if ahead else progress
     stragglers = status.stragglers if runs else ()
@@ -290,22 +293,29 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
         "supervised": status.bookkeeping.supervised or (same_gang and report is not None),
         "progress": progress if runs or progress is None else progress.model_copy(update=STOPPED),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
-        "checkpoint": _checkpoint(view, status, last_checkpoint),
+        "checkpoint": _checkpoint(view, status, last.checkpoint),
+        **(_result(view, last) if same_gang else NO_RESULT),
         "stragglers": stragglers,
     }
 
 
+def _result(view: View, last: FinalReport) -> StatusChanges:
+    """Returns the result of rank 0's pod, or what the status says, if that pod has not ended or is gone."""
+    if last.result is None and last.result_place is None:
+        return {"result": view.status.result, "result_place": view.status.result_place}
+    return {"result": last.result, "result_place": last.result_place}
+
+
 def progress_of(view: View) -> Progress | None:
     """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status."""
-    last, _ = _last_words(view)
-    return last or (view.report and view.report.progress) or view.status.progress
+    return _last_words(view).progress or (view.report and view.report.progress) or view.status.progress
 
 
-def _last_words(view: View) -> tuple[Progress | None, CheckpointSeen | None]:
+def _last_words(view: View) -> FinalReport:
     """Returns rank 0's final report, which may be seconds newer than the last report from its status page."""
     first = view.current.get(0)
     if first is None or first.exit is None:
-        return None, None
+        return FinalReport()
     return last_words_of(document_of(first.exit.message), first.exit.finished_at or view.now)
 
 

@@ -3,7 +3,15 @@
 Whoever can write there may have written anything, so all that is read is bounded, and is only shown. Imports api.
 """
 
-from .job_history import JobHistory, JobIdentity, KeptLine, ManyJobsError, find_history, is_of_one_job
+from .job_history import (
+    JobHistory,
+    JobIdentity,
+    KeptLine,
+    ManyJobsError,
+    find_history,
+    is_of_one_job,
+    is_written_by,
+)
 from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, namespaces_of
 from .places import HistoryPlace, PlaceError, open_place
 from .pruning import Retention, Stock
@@ -22,6 +30,7 @@ __all__ = [
     "Unreadable",
     "find_history",
     "is_of_one_job",
+    "is_written_by",
     "kept_jobs",
     "namespaces_of",
     "open_place",

@@ -7,9 +7,9 @@ OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Matches the names and uids of Kubernetes' objects."""
 NODE = re.compile(r"node-(\d{5,9})", re.ASCII)
 WRITER = re.compile(r"(\d{13,15})-(\d{5,9})-[0-9a-f]{8}", re.ASCII)
-SEGMENT = re.compile(r"(log|events)-(\d{6,9})-(\d{5,9})-(\d{13,15})\.jsonl", re.ASCII)
+SEGMENT = re.compile(r"(log|events|result)-(\d{6,9})-(\d{5,9})-(\d{13,15})\.jsonl", re.ASCII)
 
-LOG, EVENTS = "log", "events"
+LOG, EVENTS, RESULT = "log", "events", "result"
 
 
 @dataclass(frozen=True, slots=True, order=True)

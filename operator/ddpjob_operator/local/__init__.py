@@ -17,11 +17,12 @@ from .registry import (
     registered,
     unregister,
 )
-from .run_directory import REQUEST_SIGNAL, RUNS, RunDirectory
+from .run_directory import CODE, REQUEST_SIGNAL, RUNS, RunDirectory
 from .runner import ASIDE, Runner, check_runs_here
 
 __all__ = [
     "ASIDE",
+    "CODE",
     "REQUEST_SIGNAL",
     "RUNS",
     "Lock",

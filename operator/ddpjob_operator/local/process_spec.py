@@ -88,7 +88,8 @@ def translate(pod: Manifest, run: RunDirectory, pod_directory: Path, machine: Ma
             "whose entrypoint could be used"
         )
     words = [*container["command"], *container.get("args", [])]
-    declared = {variable["name"]: env[variable["name"]] for variable in container["env"]}
+    names = (*(variable["name"] for variable in container["env"]), Env.RUN_DIR)
+    declared = {name: env[name] for name in names}
     argv = [paths.rewritten(_expanded(word, declared.get), "argument") for word in words]
     return ProcessSpec(argv, env, directory, paths.needed, [*_unused(pod["spec"]), *paths.notices])
 

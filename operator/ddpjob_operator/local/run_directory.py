@@ -3,8 +3,10 @@
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from ddpjob_operator.api.contract import SECRET_KEY
 from .files import Lock, read_json, write_json
 
 RUNS = "ddpjob-runs"
+CODE = "code"
 REQUEST_SIGNAL = signal.SIGURG
 """Makes `ddpjob run` look for a request. A process that does not handle this signal ignores it."""
 
@@ -33,6 +36,7 @@ class RunDirectory:
     pods/<pod>/         a directory for each pod that was not removed
     logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n; restarts in place append to it
     metrics/            progress, recorded by the supervisor of rank 0
+    code/               the files of a program that was given to `ddpjob.run` as a function
     secrets/            the secret with which the job's supervisors recognize each other
     output.log          the output of `ddpjob run --detach`
     volumes/            directories that pods share, or that outlive the pods
@@ -141,6 +145,19 @@ class RunDirectory:
         raise BadInputError(f"{self.root / name} is damaged. Remove the run with: ddpjob rm {self.root.name}")
 
     @property
+    def code(self) -> Path:
+        """Directory of the files of a program that exists only there."""
+        return self.root / CODE
+
+    def write_code(self, files: Mapping[str, bytes]) -> None:
+        """Writes the files of a program; `files` are their contents by their relative paths."""
+        self.code.mkdir(mode=0o700, exist_ok=True)
+        for name, content in files.items():
+            file = self.code / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+    @property
     def secrets(self) -> Path:
         """Directory of the job's secret."""
         return self.root / "secrets"
@@ -235,6 +252,7 @@ class RunDirectory:
         """Removes the directory if it has no job, logs or volumes, because its job was not started after all."""
         if self.job_file.exists():
             return
+        shutil.rmtree(self.code, ignore_errors=True)
         with contextlib.suppress(OSError):  # A directory that is not empty stays, and so does everything after it.
             for directory in (self.volumes, self.logs, self.pods, self.metrics):
                 directory.rmdir()

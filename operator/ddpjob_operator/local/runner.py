@@ -136,6 +136,12 @@ class Runner:
 
     def run(self) -> DDPJobStatus:
         """Runs the job until it has finished or is suspended, and none of its processes is left."""
+        try:
+            return self._to_its_end()
+        finally:
+            self._held.clear()  # This process may run another job afterwards.
+
+    def _to_its_end(self) -> DDPJobStatus:
         self._run.save(self._job)
         self._pods.resume(starting=not self._job.spec.suspend)
         while True:

@@ -9,6 +9,7 @@ from ddpjob_operator.client import ClusterError
 from .connecting import connect
 from .failures import JobFailed, RankFailed
 from .handle import Job, JobEvent, LogLine
+from .running import run
 from .submitting import submit
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "LogLine",
     "RankFailed",
     "connect",
+    "run",
     "submit",
 ]

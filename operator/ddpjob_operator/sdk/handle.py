@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
 from ddpjob_operator.api.reasons import FROM_OUTSIDE
@@ -23,6 +23,7 @@ from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present
 from ddpjob_operator.engine import called, domain_key
 
 from .failures import JobFailed, failure, failure_of_rank
+from .results import result_of
 from .tracebacks import last_traceback
 
 POLL_SECONDS = 0.2
@@ -158,13 +159,16 @@ class Job:
         """
         return self._ended(timeout, quiet=quiet).status
 
-    def result(self, timeout: float | str | None = None) -> None:
-        """Waits until the job has ended, without showing anything; returns None if it has succeeded.
+    def result(self, timeout: float | str | None = None) -> Any:
+        """Waits until the job has ended, without showing anything; returns its result.
 
             try:
-                job.result(timeout="2h")
+                print(job.result(timeout="2h"))
             except ddpjob.RankFailed as failed:
                 print(failed.rank, failed.step, failed.cause, failed.remote_traceback)
+
+        The result is what rank 0's function has returned, or what a script has set with `ddpjob.set_result`; None if
+        there is none. It can be had for as long as the job exists and, if it is larger than 2 KiB, its history.
 
         Args:
             timeout: The longest time to wait: seconds, or a duration such as `90s` or `2h`.
@@ -173,12 +177,14 @@ class Job:
             RankFailed: A rank has failed.
             JobFailed: The job has failed for another reason, such as a deadline.
             TimeoutError: The job has not ended yet. It goes on.
-            BadInputError: The job no longer exists, or `timeout` is no duration.
+            BadInputError: The job no longer exists, `timeout` is no duration, or the history with the result cannot
+                be read.
             ClusterError: The cluster cannot be reached any more, or the job was deleted.
         """
         job = self._ended(timeout, quiet=True)
         if not job.status.succeeded:
             raise self._failure(job)
+        return result_of(job, self._jobs.cluster)
 
     def logs(
         self,

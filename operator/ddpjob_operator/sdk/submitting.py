@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.cluster.submit import parcel_of, size_of, warn_of_losses
@@ -11,13 +12,15 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import ExistsError, Jobs, connect
 from ddpjob_operator.client.submission import send
 
+from .functions import Function, program_of
 from .handle import Job
 
 FilePath = str | os.PathLike[str]
 
 
 def submit(
-    target: FilePath | None = None,
+    target: FilePath | Function | None = None,
+    arguments: Mapping[str, Any] | None = None,
     *,
     args: Sequence[object] = (),
     module: str | None = None,
@@ -46,15 +49,26 @@ def submit(
     kubeconfig: FilePath | None = None,
     quiet: bool = False,
 ) -> Job:
-    """Sends a script, a module, a command or a DDPJob to a cluster, as the command `ddpjob submit` does.
+    """Sends a function, a script, a module, a command or a DDPJob to a cluster, as `ddpjob submit` does.
 
         job = ddpjob.submit("train.py", args=["--lr", 0.1], nodes=2, gpus_per_node=8)
 
     Only the script is sent, unless `source` names its folder. The arguments are the options of [`ddpjob
-    submit`](command-line.md#ddpjob-submit).
+    submit`](command-line.md#ddpjob-submit). Each rank calls a function, and `Job.result` returns what rank 0 returns:
+
+        def train(lr):
+            return {"accuracy": fit(lr)}
+
+        result = ddpjob.submit(train, {"lr": 0.1}, nodes=2).result()
+
+    A function is sent with its file and the files below its folder that these import. [From
+    Python](../how-to/run-from-python.md) tells what is sent of a notebook.
 
     Args:
-        target: A script, or a YAML file with one DDPJob, which takes none of the options that describe a program.
+        target: A function, a script, or a YAML file with one DDPJob, which takes none of the options that describe a
+            program.
+        arguments: The function's arguments by name: numbers, strings, lists and dicts of them, and what becomes these
+            (scalars of NumPy, paths, dates), up to 1 MiB. Everyone who may see the job's ConfigMap can read them.
         args: The arguments of the script or module or, without both, a command and its arguments.
         module: A Python module of the image, or of `source`, to run instead of a script.
         nodes: How many nodes; 1 if it is left out.
@@ -84,17 +98,20 @@ def submit(
         quiet: Whether not to print what is sent, and where.
 
     Raises:
-        BadInputError: There is no such program, an argument is wrong, or a job of this name exists already.
+        BadInputError: There is no such program, ranks cannot call the function, an argument is wrong, or a job of
+            this name exists already.
         ClusterError: The cluster cannot be reached, or refuses.
     """
     lists = {"args": args, "env_from": env_from, "include": include, "pip": pip}
     for option, value in (lists | {"volumes": volumes, "image_volumes": image_volumes}).items():
         if isinstance(value, str):  # Its letters would be taken one by one.
             raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
+    folder = None if source is None else Path(source)
+    packed, path = program_of(target, arguments, args, source=folder)
     file = Path(kubeconfig) if kubeconfig is not None else None
     given = Namespace(
         command="submit",
-        target=None if target is None else os.fspath(target),
+        target=path,
         file_too=None,
         program=[str(argument) for argument in args] or None,
         module=module,
@@ -104,7 +121,7 @@ def submit(
         name=name,
         env=[f"{key}={value}" for key, value in (env or {}).items()],
         env_from=[*env_from],
-        source=None if source is None else Path(source),
+        source=folder,
         include=[Path(each) for each in include],
         pip=[*pip],
         requirements=None if requirements is None else Path(requirements),
@@ -121,7 +138,7 @@ def submit(
         namespace=namespace,
         dry_run=False,
     )
-    cluster, parcel = parcel_of(connect(file, context, namespace), given)
+    cluster, parcel = parcel_of(connect(file, context, namespace), given, packed)
     job, jobs = DDPJob.from_dict(parcel.document), Jobs(cluster)
     screen = Screen(quiet=quiet)
     for line in parcel.told:

@@ -202,8 +202,8 @@ def test_the_environment_names_the_file(tmp_path: Path) -> None:
 def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failure(tmp_path: Path) -> None:
     left = {"version": 2, "progress": {"step": 400}, "checkpoint": None}
     status = {**left, "phase": "Done"}
-    write_final_status(status, tmp_path / "empty")
+    write_final_status(status, tmp_path / "empty", {})
     assert json.loads((tmp_path / "empty").read_text()) == left
     write_report(OWN, tmp_path / "failed")
-    write_final_status(status, tmp_path / "failed")
+    write_final_status(status, tmp_path / "failed", {})
     assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"

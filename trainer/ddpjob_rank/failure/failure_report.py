@@ -148,10 +148,15 @@ def write_report(report: Report, path: Path | None) -> None:
     _write(path, report.to_json().encode(errors="replace"))
 
 
-def write_final_status(status: Mapping[str, Any], path: Path | None) -> None:
-    """Writes the final progress, because the operator may have read the status page some seconds before the end."""
+def write_final_status(status: Mapping[str, Any], path: Path | None, result: Mapping[str, Any]) -> None:
+    """Writes the final progress, because the operator may have read the status page some seconds before the end.
+
+    `result` is what there is to say about the job's result.
+    """
     if path is not None and not (path.exists() and path.read_bytes()):
-        _write(path, json.dumps({name: status[name] for name in ("version", "progress", "checkpoint")}).encode())
+        content = {name: status[name] for name in ("version", "progress", "checkpoint")} | dict(result)
+        # Without spaces and escapes, because the result alone may take half of the 4 KiB.
+        _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def _tells_of_a_first_failure(path: Path) -> bool:

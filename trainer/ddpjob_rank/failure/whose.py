@@ -2,7 +2,9 @@
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
 OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/", "/ddpjob_preflight/")
-STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/")
+CALL = "ddpjob_call.py"
+"""The script that DDPJob sends with a function, and that calls it."""
+STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/", CALL)
 
 
 def is_of_a_library(file: str) -> bool:

@@ -65,6 +65,16 @@ class NodeHistory:
             self.note("ended", self._journal.attempt, result=result, exitCode=code)
             self._journal.end(result)
 
+    def keep_result(self, result: Any, attempt: int) -> str:
+        """Saves the job's result, and returns its place in the history; empty if no history is kept.
+
+        Unlike the other methods, this waits.
+
+        Raises:
+            ERRORS: It cannot be saved.
+        """
+        return "" if self._journal is None else self._journal.keep_result(result, attempt)
+
     def explain(self, lines: str) -> None:
         """Takes the lines by which this process will explain its end, when its output is no longer heard."""
         self._last_words = f"{lines}\n".encode(errors="backslashreplace")

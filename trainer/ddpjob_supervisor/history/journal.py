@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.machine.storage import shown
@@ -18,7 +19,7 @@ from .secret_values import SecretValues
 from .segments import FAILED, FOLDER, STOPPED, SUCCEEDED, HistoryWriter, Series, line_of
 from .targets import ERRORS, Target
 
-LOG, EVENTS = "log", "events"
+LOG, EVENTS, RESULT = "log", "events", "result"
 LOG_BYTES, EVENT_BYTES = 32 << 20, 8 << 20
 """How much of each kind a process keeps."""
 WAITING_BYTES = 4 << 20
@@ -100,6 +101,19 @@ class Journal:
             self._hurried = self._hurried or hurry
             if hurry or len(self._queue) == 1:
                 self._changed.notify()
+
+    def keep_result(self, result: Any, attempt: int) -> str:
+        """Saves the job's result as a segment of its own, and returns its path in the history. This waits.
+
+        Raises:
+            ERRORS: It cannot be saved now.
+        """
+        series = Series(RESULT, self._writer, 0)
+        now = time.time()
+        series.add(attempt, now, {"t": round(now, 3), "result": result})
+        (segment,) = series.unsaved
+        self._make().save(self._folder, segment)  # A target of its own: the thread uses the other one.
+        return f"{self._writer.node_folder}/{self._folder}/{segment.name}"
 
     def end(self, result: str) -> None:
         """Takes the result of the job, as far as this process knows. `close` writes it into the index."""

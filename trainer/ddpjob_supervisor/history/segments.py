@@ -31,7 +31,7 @@ NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 """Matches the names and uids of Kubernetes' objects, which become names of folders."""
 FOLDER = re.compile(r"\d{13}-(\d{5,9})-[0-9a-f]{8}", re.ASCII)
 """Matches the names of processes' folders."""
-SEGMENT = re.compile(r"(?:log|events)-\d{6,9}-(\d{5,9})-\d{13,15}\.jsonl", re.ASCII)
+SEGMENT = re.compile(r"(?:log|events|result)-\d{6,9}-(\d{5,9})-\d{13,15}\.jsonl", re.ASCII)
 
 
 JOBS = "_jobs"

@@ -73,15 +73,35 @@ def opened_claim(arguments: Namespace, namespace: str | None, name: str | None) 
         BadInputError: The address is wrong, or no image is known.
         PlaceError: The claim cannot be read.
     """
-    found = ADDRESS.fullmatch(arguments.history)
+    cluster = connect(getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None), namespace)
+    with reading_claim(cluster, arguments.history, name, arguments.reader_image) as place:
+        yield place
+
+
+@contextmanager
+def reading_claim(
+    cluster: Cluster, address: str, name: str | None, image: str | None = None
+) -> Iterator[HistoryPlace]:
+    """Opens a claim by its address, for as long as the block runs.
+
+    Args:
+        cluster: The cluster, with the claim's namespace.
+        address: `pvc://CLAIM/PATH`.
+        name: The name of a job that has an image.
+        image: The image of the pod that reads the claim; None: that of the job.
+
+    Raises:
+        BadInputError: The address is wrong, or no image is known.
+        PlaceError: The claim cannot be read.
+    """
+    found = ADDRESS.fullmatch(address)
     if found is None or ".." in PurePosixPath(found["path"] or "/").parts:
         raise BadInputError("--history must be pvc://CLAIM/PATH, or pvc://USER@CLAIM/PATH with the number of a user")
-    cluster = connect(getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None), namespace)
-    image, secrets = (arguments.reader_image, ()) if arguments.reader_image else _image_of(Jobs(cluster), name)
+    image, secrets = (image, ()) if image else _image_of(Jobs(cluster), name)
     where = Claimed(found["claim"], (found["path"] or "").strip("/"), image, int(found["user"] or USER), secrets)
     try:
         with reading(cluster, where, _say) as pod:
-            yield ClaimPlace(cluster, pod, arguments.history.rstrip("/"))
+            yield ClaimPlace(cluster, pod, address.rstrip("/"))
     except ClusterError as error:
         raise PlaceError(str(error)) from None
 

@@ -2,7 +2,7 @@
 
 import argparse
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
+from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.client import Document
-from ddpjob_operator.client.archive import pack, readable
+from ddpjob_operator.client.archive import File, pack, readable
 from ddpjob_operator.client.code import DIGEST, config_map
-from ddpjob_operator.client.source import SUSPECT, Source, read_file, read_folder
+from ddpjob_operator.client.source import SUSPECT, Source, check_holds_no_secret, read_file, read_folder
 
 from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
@@ -39,17 +40,19 @@ class Parcel:
     """The YAML file that the job was read from; None for a program."""
 
 
-def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
-    """Builds the job that the arguments describe, for a namespace.
+def parcel(given: argparse.Namespace, namespace: str, packed: PackedProgram | None = None) -> Parcel:
+    """Builds the job that the arguments describe, for a namespace. `packed` is its program, if they do not name it.
 
     Raises:
         BadInputError: there is no such program, it is too large to send, or an option is wrong.
     """
-    if given.include and given.source is None and given.target is None:
+    if given.include and given.source is None and given.target is None and packed is None:
         raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
     folder = read_folder(given.source, given.include) if given.source is not None else None
-    entrypoint = _entrypoint(given)
+    entrypoint = _entrypoint(given) if packed is None else packed.entrypoint(given.start_method)
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
+    if packed is not None:
+        program_here = _of_packed(packed, folder, given.include)
     source, packages = with_packages(given, program_here)
     gpus = given.gpus_per_node or 0
     # A launcher needs the number of processes on its command line. For other programs procsPerNode stays unset, so
@@ -82,8 +85,21 @@ def parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     digest = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
     document["metadata"] |= {"namespace": namespace, **digest}
     told = (*_packed(source, whole=given.dry_run), *_beside(given)) if source else ()
-    told += tuple(_readable(given.env))
+    told += (*(packed.told if packed else ()), *_readable(given.env))
     return Parcel(document, code, told)
+
+
+def _of_packed(packed: PackedProgram, folder: Source | None, include: Collection[Path]) -> Source:
+    """The files of a program that exists only in memory, besides those of its folder.
+
+    Raises:
+        BadInputError: one of them seems to hold a secret.
+    """
+    files = [File(name, content) for name, content in packed.files.items()]
+    included = {path.resolve() for path in include}
+    places = {packed.origin / file.name: file for file in files}
+    check_holds_no_secret({place: file for place, file in places.items() if place.resolve() not in included})
+    return Source([*(folder.files if folder else ()), *files], folder.left_out if folder else {})
 
 
 def _entrypoint(given: argparse.Namespace) -> Entrypoint:

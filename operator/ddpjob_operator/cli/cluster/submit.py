@@ -13,6 +13,7 @@ from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.invocation import itself
+from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
 from ddpjob_operator.cli.screen import Screen, drop_output, ignoring_closed_output
 from ddpjob_operator.cli.summary import advise, summarise
@@ -85,17 +86,23 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     return 0
 
 
-def parcel_of(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
+def parcel_of(
+    cluster: Cluster, given: argparse.Namespace, packed: PackedProgram | None = None
+) -> tuple[Cluster, Parcel]:
     """The parcel to send, with this process's trace context, and the cluster with the namespace to which it is sent.
+
+    `packed` is the program, if the arguments do not name it.
 
     Raises:
         BadInputError: the file, the program or an option is wrong.
     """
-    cluster, parcel = _parcel(cluster, given)
+    cluster, parcel = _parcel(cluster, given, packed)
     return cluster, dataclasses.replace(parcel, document=with_trace(parcel.document, trace_context_here()))
 
 
-def _parcel(cluster: Cluster, given: argparse.Namespace) -> tuple[Cluster, Parcel]:
+def _parcel(cluster: Cluster, given: argparse.Namespace, packed: PackedProgram | None) -> tuple[Cluster, Parcel]:
+    if packed is not None:
+        return cluster, parcel(given, cluster.namespace, packed)
     if given.file_too is None and given.target != "-" and program.is_program(given):
         return cluster, parcel(given, cluster.namespace)
     file = Path(given.file_too or given.target)

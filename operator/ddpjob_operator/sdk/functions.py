@@ -1,0 +1,201 @@
+"""Packs a function with the code that it needs, and with its arguments, as a program that ranks run."""
+
+import inspect
+import linecache
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.packed import PackedProgram
+
+from .json_values import json_of
+from .modules import ModuleFile, check_import_is_harmless, files_with_imports, module_of
+
+Function = Callable[..., Any]
+
+SCRIPT = "ddpjob_call.py"
+"""The script that calls the function. Its frames are left out of tracebacks."""
+ARGUMENTS = "ddpjob_arguments.json"
+MOST_BYTES = 1 << 20
+
+CALL = '''\
+"""DDPJob has made this file. It calls {name} with the arguments in {arguments}."""
+
+from ddpjob_rank.running.function_call import call
+
+if __name__ == "__main__":
+{imports}
+    call(function)
+'''
+IMPORT = "    from {module} import {name} as function"
+IMPORT_BY_NAME = """\
+    from importlib import import_module
+
+    function = import_module({module!r}).{name}"""
+
+
+def program_of(
+    target: str | os.PathLike[str] | Function | None,
+    arguments: Mapping[str, Any] | None,
+    args: Sequence[object],
+    *,
+    source: Path | None = None,
+    here: bool = False,
+) -> tuple[PackedProgram | None, str | None]:
+    """The program that a target is, if it is a function, else the path of its file; None for neither.
+
+    Raises:
+        BadInputError: Ranks cannot call the function, or it is given the arguments of a script, or vice versa.
+    """
+    if target is None or isinstance(target, str | os.PathLike):
+        if arguments is not None:
+            raise BadInputError(f"arguments={arguments!r:.64} are for a function; a script gets a list: args=[…]")
+        return None, None if target is None else os.fspath(target)
+    if args:
+        raise BadInputError(f"args={args!r:.64} are for a script; a function gets a mapping after it: {{'lr': 0.1}}")
+    return packed_function(target, arguments, source=source, here=here), None
+
+
+def packed_function(
+    function: Function, arguments: Mapping[str, Any] | None, *, source: Path | None = None, here: bool = False
+) -> PackedProgram:
+    """Packs a function.
+
+    Args:
+        function: The function.
+        arguments: Its arguments by name.
+        source: The folder that is sent with it, and so need not be packed.
+        here: Whether it runs on this machine, where its modules are already.
+
+    Raises:
+        BadInputError: Ranks cannot call it, or not with these arguments.
+    """
+    plain = checked(function)
+    given = {} if arguments is None else arguments
+    check_arguments(plain, given)
+    data = json_of(given, "arguments", MOST_BYTES)
+    file = file_of(plain)
+    module = module_of(plain, file)
+    _check_is_found(plain)
+    check_import_is_harmless(module, plain.__qualname__)
+    script = _script(plain, module)
+    folder = _within(module.root, source)
+    files = {f"{folder}{SCRIPT}": script, f"{folder}{ARGUMENTS}": data}
+    env: dict[str, str] = {}
+    if here:
+        env = {"PYTHONPATH": os.pathsep.join([str(module.root), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    elif source is None:
+        files |= {name: path.read_bytes() for name, path in files_with_imports(module).items()}
+    return PackedProgram(files, f"{folder}{SCRIPT}", plain.__name__, env=env, origin=module.root)
+
+
+def checked(function: Function) -> FunctionType:
+    """The function, if it is one that ranks can import and call.
+
+    Raises:
+        BadInputError: It is none; the message says what would be right.
+    """
+    name = getattr(function, "__qualname__", repr(function)[:64])
+    if isinstance(function, partial):
+        raise BadInputError("a partial cannot be sent: pass the function, and its arguments as a mapping")
+    if inspect.ismethod(function) or (isinstance(function, FunctionType) and _is_in_class(function)):
+        raise BadInputError(
+            f"{name} is a method; write a function outside the class that makes the object and calls it"
+        )
+    if not isinstance(function, FunctionType):
+        kind = "a class" if isinstance(function, type) else f"of type {type(function).__qualname__}"
+        raise BadInputError(f"{name} is {kind}, not a Python function; write a function that calls it")
+    if function.__name__ == "<lambda>":
+        raise BadInputError(
+            "a lambda cannot be sent, because it has no name to import; write it as a function: def …"
+        )
+    if "<locals>" in function.__qualname__:
+        raise BadInputError(
+            f"{function.__name__} is defined inside another function, and may use its variables; move it out of it,"
+            " and pass what it needs as arguments"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadInputError(f"{name} is a generator function; return one value instead of using yield")
+    if inspect.iscoroutinefunction(function):
+        raise BadInputError(f"{name} is an async function; write a function that calls asyncio.run({name}(…))")
+    return function
+
+
+def check_arguments(function: FunctionType, arguments: Mapping[str, Any]) -> None:
+    """Checks the arguments by the function's signature.
+
+    Raises:
+        BadInputError: They are no mapping, or the function does not take them.
+    """
+    name = function.__name__
+    if not isinstance(arguments, Mapping):
+        raise BadInputError(
+            f"arguments={arguments!r:.64}: must be one mapping, of the names of {name}'s parameters to their values"
+        )
+    signature = inspect.signature(function)
+    if wrong := next((key for key in arguments if not isinstance(key, str)), None):
+        raise BadInputError(f"arguments has the key {wrong!r:.64}, but the names of parameters are strings")
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise BadInputError(f"{name}{signature}: {error}") from None
+
+
+def file_of(function: FunctionType) -> Path:
+    """The file in which a function is defined.
+
+    Raises:
+        BadInputError: It is in none.
+    """
+    name = inspect.unwrap(function).__code__.co_filename
+    if not is_typed(name) and Path(name).is_file():
+        return Path(name)
+    raise BadInputError(
+        f"the source of {function.__name__} is not kept ({name}); write the function into a file, and import it"
+    )
+
+
+def _check_is_found(function: FunctionType) -> None:
+    name = function.__name__
+    found = getattr(sys.modules.get(function.__module__), name, None)
+    if found is not function:
+        raise BadInputError(
+            f"{function.__module__}.{name} is not the function that was passed, so a rank would import another one;"
+            f" give the function a name of its own in its module"
+        )
+
+
+def is_typed(name: str) -> bool:
+    """Whether the name of a code's file is one of a cell, whose source only this process has."""
+    entry = linecache.cache.get(name)
+    return entry is not None and len(entry) > 1 and entry[1] is None
+
+
+def _is_in_class(function: FunctionType) -> bool:
+    return "." in function.__qualname__.rpartition("<locals>.")[2]
+
+
+def _script(function: FunctionType, module: ModuleFile) -> bytes:
+    parts = module.name.split(".")
+    form = IMPORT if all(part.isidentifier() for part in parts) else IMPORT_BY_NAME
+    imports = form.format(module=module.name, name=function.__name__)
+    return CALL.format(name=function.__name__, arguments=ARGUMENTS, imports=imports).encode()
+
+
+def _within(root: Path, source: Path | None) -> str:
+    """The folder from which the module is imported, in the folder that is sent; with a slash at its end."""
+    if source is None:
+        return ""
+    try:
+        folder = root.relative_to(source.resolve()).as_posix()
+    except ValueError:
+        raise BadInputError(
+            f"source={str(source)!r} does not contain {root}, from which the function is imported; name a folder that"
+            " contains it"
+        ) from None
+    return "" if folder == "." else f"{folder}/"

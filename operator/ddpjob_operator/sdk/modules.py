@@ -1,0 +1,186 @@
+"""Finds the file of a function, and the files beside it that it imports: by their syntax trees, without an import."""
+
+import ast
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from types import FunctionType
+
+from ddpjob_operator.api import BadInputError
+
+MAIN = "__main__"
+INIT = "__init__.py"
+MOST_FILES = 5000
+INSTALLED = ("site-packages", "dist-packages")
+"""Names of the folders into which packages are installed."""
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """A module in a file."""
+
+    root: Path
+    """The folder from which the module is imported: that of the file or, for `package.module`, the one above."""
+    name: str
+    """Its full name, such as `package.module`; of a script, the name of its file."""
+    file: Path
+
+    @property
+    def package(self) -> str:
+        """The package to which its relative imports are relative; empty if it is in none."""
+        return self.name if self.file.name == INIT else self.name.rpartition(".")[0]
+
+
+def module_of(function: FunctionType, file: Path) -> ModuleFile:
+    """The module of a function that was defined in a file.
+
+    Raises:
+        BadInputError: It is part of Python or of an installed package.
+    """
+    file = file.resolve()
+    if _is_installed(file):
+        raise BadInputError(
+            f"{function.__qualname__} is in an installed package ({file}), which is not sent; write a function of"
+            " your own that calls it"
+        )
+    name = function.__module__
+    if name == MAIN:
+        spec = getattr(sys.modules[MAIN], "__spec__", None)
+        name = file.stem if spec is None else spec.name
+    depth = name.count(".") + (file.name == INIT)
+    module = ModuleFile(file.parents[depth] if depth < len(file.parents) else file.parent, name, file)
+    # Some programs import a file under a name that does not lead to it.
+    return module if file in _files_of(module.root, name) else ModuleFile(file.parent, file.stem, file)
+
+
+def files_with_imports(module: ModuleFile) -> dict[str, Path]:
+    """The module's file and the files below its root that it imports, also indirectly, by their names below it.
+
+    Raises:
+        BadInputError: One of them is not Python, or there are too many.
+    """
+    found: dict[Path, None] = {}
+    waiting = [ModuleFile(module.root, module.name, file) for file in _files_of(module.root, module.name)]
+    while waiting:
+        here = waiting.pop()
+        if here.file in found:
+            continue
+        found[here.file] = None
+        if len(found) > MOST_FILES:
+            raise BadInputError(f"{module.file} imports more than {MOST_FILES} files of {module.root}")
+        own = _name_of(here.file, module.root)
+        package = ModuleFile(module.root, own, here.file).package
+        for name in _imported(parsed(here.file), package):
+            waiting += [ModuleFile(module.root, name, file) for file in _files_of(module.root, name)]
+    return {file.relative_to(module.root).as_posix(): file for file in sorted(found)}
+
+
+def parsed(file: Path) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        BadInputError: It cannot be read, or is not Python.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Python prints these when the module is imported.
+            return ast.parse(file.read_bytes(), str(file))
+    except OSError as error:
+        raise BadInputError(f"cannot read {file}: {error.strerror}") from None
+    except (SyntaxError, ValueError) as error:
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise BadInputError(f"{file} is not Python: {line}") from None
+    except (RecursionError, MemoryError):
+        raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None
+
+
+def check_import_is_harmless(module: ModuleFile, function: str) -> None:
+    """Checks that an import of the module, by which ranks get the function, neither submits a job nor trains.
+
+    Raises:
+        BadInputError: It does; the message names the line.
+    """
+    running = _running_line(module.file)
+    for statement in parsed(module.file).body:
+        if _is_guard(statement):
+            continue
+        ends = statement.end_lineno or statement.lineno
+        if running is not None and statement.lineno <= running <= ends:
+            why = "runs again in each rank, which imports the file"
+        elif _trains(statement, function):
+            why = "trains when a rank imports the file"
+        else:
+            continue
+        raise BadInputError(
+            f"{module.file}, line {statement.lineno}: {why} to get {function}; put it under: if __name__ =="
+            ' "__main__":'
+        )
+
+
+def _running_line(file: Path) -> int | None:
+    """The line outside functions that this thread is running in a file; None if it runs none."""
+    frame = sys._getframe()  # noqa: SLF001  (the documented way to the caller's frames)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and Path(frame.f_code.co_filename).resolve() == file:
+            return frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":` or the like."""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+    )
+
+
+def _trains(statement: ast.stmt, function: str) -> bool:
+    """Whether a statement outside functions calls the function, or computes gradients."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    names = {callee.id for callee in called if isinstance(callee, ast.Name)}
+    return function in names or any(
+        isinstance(callee, ast.Attribute) and callee.attr == "backward" for callee in called
+    )
+
+
+def _is_installed(file: Path) -> bool:
+    paths = sysconfig.get_paths()
+    return any(part in INSTALLED for part in file.parts) or file.is_relative_to(Path(paths["stdlib"]).resolve())
+
+
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    """The full names of what a file imports. The last part of a name may be none of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _files_of(root: Path, name: str) -> list[Path]:
+    """The files below a root that an import of this name runs: those of its packages, and its own."""
+    files = []
+    for path in accumulate(name.split("."), lambda folder, part: folder / part, initial=root):
+        module = path.with_name(f"{path.name}.py")
+        files += [file for file in (path / INIT, module) if path != root and _is_below(file, root)]
+    return files
+
+
+def _is_below(file: Path, root: Path) -> bool:
+    """Whether a path is a file below the root, and no link that leads out of it."""
+    return file.is_file() and file.resolve().is_relative_to(root) and not _is_installed(file)
+
+
+def _name_of(file: Path, root: Path) -> str:
+    """The full name under which a file below the root is imported."""
+    path = file.relative_to(root)
+    parts = path.parent.parts if file.name == INIT else path.with_suffix("").parts
+    return ".".join(parts)

@@ -1,0 +1,57 @@
+"""Reads the result of a job that has succeeded: from its status or, if it is large, from its history."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.cli.cluster.claim_place import claim_of, reading_claim
+from ddpjob_operator.client import Cluster
+from ddpjob_operator.history import HistoryPlace, is_written_by, open_place
+
+MOST_BYTES = (1 << 20) + (1 << 16)
+"""The largest file with a result: the result itself, and a line about its writer."""
+
+
+def result_of(job: DDPJob, cluster: Cluster | None = None) -> Any:
+    """A job's result; None if it has set none. `cluster` is where the job has run; None for this machine.
+
+    Raises:
+        BadInputError: It is in a history that cannot be read.
+        ClusterError: It is on a volume claim, and the cluster cannot be reached, or refuses.
+    """
+    status = job.status
+    if status.result is not None:
+        return _parsed(job, status.result, "its status")
+    if status.result_place is None or job.spec.history is None:
+        return None
+    with _history(job, job.spec.history.path, cluster) as place:
+        content = place.read(status.result_place, MOST_BYTES)
+    where = f"{place}/{status.result_place}"
+    if content is None:
+        raise BadInputError(f"the result of {job.metadata.name} is no longer in {where}")
+    head, _, record = content.partition(b"\n")
+    if not is_written_by(_parsed(job, head, where), {"uid": job.metadata.uid}):
+        raise BadInputError(f"{where} is not the result of {job.metadata.name}")
+    kept = _parsed(job, record, where)
+    return kept.get("result") if isinstance(kept, dict) else None
+
+
+@contextmanager
+def _history(job: DDPJob, address: str, cluster: Cluster | None) -> Iterator[HistoryPlace]:
+    """The place with the job's history."""
+    claim = None if cluster is None or is_url(address) else claim_of(job.spec, address)
+    if cluster is None or claim is None:
+        yield open_place(address)
+        return
+    with reading_claim(cluster, claim, job.metadata.name) as place:
+        yield place
+
+
+def _parsed(job: DDPJob, content: str | bytes, where: str) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadInputError(f"{where} holds no result of {job.metadata.name} that can be read") from None

@@ -1,0 +1,143 @@
+"""Runs a job on this machine, as `ddpjob run` does, and returns its result."""
+
+import os
+import signal
+import threading
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.cli.run import Ended, run_to_its_end
+from ddpjob_operator.cli.summary import advice
+from ddpjob_operator.cli.target import runs_of
+from ddpjob_operator.local import REQUEST_SIGNAL, RunDirectory, tail
+
+from .failures import JobFailed, failure, failure_of_rank
+from .functions import Function, program_of
+from .results import result_of
+from .tracebacks import last_traceback
+
+FilePath = str | os.PathLike[str]
+
+HANDLED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2, REQUEST_SIGNAL),
+)
+"""The signals that a run handles."""
+LOG_BYTES = 1 << 16
+"""How much of the end of a log is searched for a traceback."""
+
+
+def run(
+    target: FilePath | Function | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    args: Sequence[object] = (),
+    module: str | None = None,
+    nodes: int | None = None,
+    procs_per_node: int | None = None,
+    name: str | None = None,
+    env: Mapping[str, object] | None = None,
+    checkpoint: str | None = None,
+    history: str | None = None,
+    max_restarts: int | None = None,
+    start_method: str | None = None,
+    run_dir: FilePath | None = None,
+    quiet: bool = False,
+) -> Any:
+    """Runs a function or a script on this machine, as the command `ddpjob run` does, and returns its result.
+
+        def train(lr):
+            return {"accuracy": fit(lr)}
+
+        result = ddpjob.run(train, {"lr": 0.1}, procs_per_node=2)
+
+    Each rank calls the function, and what rank 0 returns is the result. A script sets its result with `set_result`.
+    The run is that of the command: `ddpjob status` and `ddpjob logs` find it, and failures are restarted. Ctrl-C
+    lets it save and stop.
+
+    Args:
+        target: A function, a script, or a YAML file with one DDPJob.
+        arguments: The function's arguments by name. They are sent as JSON.
+        args: The arguments of the script or module or, without both, a command and its arguments.
+        module: A Python module to run instead of a script.
+        nodes: How many nodes to simulate on this machine; 1 if it is left out.
+        procs_per_node: Processes per node; one per GPU, else 1, if it is left out.
+        name: The run's name. If it is left out, it is made from the name of the function or script.
+        env: Variables for the ranks.
+        checkpoint: A directory or URL where checkpoints are saved.
+        history: A directory or URL where logs, incidents and progress are kept.
+        max_restarts: Restarts before the run fails; 6 if it is left out.
+        start_method: `warm` or `cold`, as for the command.
+        run_dir: Where runs are kept; `ddpjob-runs` if it is left out.
+        quiet: Whether to print nothing.
+
+    Raises:
+        BadInputError: There is no such program, ranks cannot call the function, or an argument is wrong.
+        RankFailed: A rank has failed.
+        JobFailed: The run has failed for another reason.
+        KeyboardInterrupt: The run was stopped. `ddpjob run --resume` goes on with it.
+    """
+    for option, value in {"args": args}.items():
+        if isinstance(value, str):  # Its letters would be taken one by one.
+            raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
+    packed, path = program_of(target, arguments, args, here=True)
+    variables = {**(env or {}), **(packed.env if packed else {})}
+    given = Namespace(
+        command="run",
+        target=path,
+        program=[str(argument) for argument in args] or None,
+        module=module,
+        nodes=nodes,
+        procs_per_node=procs_per_node,
+        name=name,
+        env=[f"{key}={value}" for key, value in variables.items()],
+        checkpoint=checkpoint,
+        history=history,
+        max_restarts=max_restarts,
+        start_method=start_method,
+        run_dir=None if run_dir is None else Path(run_dir),
+        resume=None,
+        fresh=False,
+        detach=False,
+        attach=None,
+        dry_run=False,
+        output=None,
+    )
+    with _signals_as_before():
+        ended = run_to_its_end(given, runs_of(given), packed, quiet=quiet)
+    assert isinstance(ended, Ended), "it was not detached"
+    status = ended.job.status
+    if status.succeeded:
+        return result_of(ended.job)
+    if not status.finished:
+        raise KeyboardInterrupt
+    raise _failure(ended.job, ended.directory)
+
+
+@contextmanager
+def _signals_as_before() -> Iterator[None]:
+    """Restores the handlers of signals: a run sets its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _failure(job: DDPJob, directory: RunDirectory) -> JobFailed:
+    incident = job.status.last_incident
+    hint = "\n".join(advice(job))
+    if incident is None or job.status.reason in DEADLINES:
+        return failure(job.metadata.name, job.status, hint)
+    gang = max((gang for gang in directory.gangs() if gang <= incident.attempt), default=1)
+    log = tail(directory.logs_of(gang) / f"node-{incident.node}.log", LOG_BYTES)
+    return failure_of_rank(job.metadata.name, job.status, incident, last_traceback(log.splitlines()), hint)

@@ -1,0 +1,41 @@
+"""Tells of a job's result: itself if it is small, and otherwise the place in the history where it is kept."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from ddpjob_rank.errors import StorageUnavailableError
+from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, result_file
+
+from ddpjob_supervisor.history.history import NodeHistory
+from ddpjob_supervisor.history.targets import ERRORS
+from ddpjob_supervisor.watch.threads import in_thread
+
+SECONDS = 60.0
+"""How long saving a result in the history may take. Pods get no more time to end when they are told to stop."""
+
+
+async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> dict[str, Any]:
+    """The fields about a result for the final status; none if the attempt has set no result.
+
+    `heartbeat` is the heartbeat file of rank 0.
+
+    Raises:
+        StorageUnavailableError: The history does not take it. Then the job may not end as if it had been kept.
+    """
+    try:
+        with result_file(heartbeat, attempt).open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        result = json.loads(content)  # Another program may have written the file.
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if len(content) <= STATUS_BYTES:
+        return {"result": result}
+    try:
+        async with asyncio.timeout(SECONDS):
+            place = await in_thread(history.keep_result, result, attempt)
+    except (*ERRORS, TimeoutError) as error:
+        reason = str(error) or f"it took more than {SECONDS:.0f} s"
+        raise StorageUnavailableError(f"cannot keep the job's result in the history: {reason}") from error
+    return {"resultPlace": place} if place else {}
