@@ -116,11 +116,11 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
 
 
 def run_to_its_end(
-    arguments: argparse.Namespace, runs: Runs, packed: PackedProgram | None = None, *, quiet: bool = False
+    arguments: argparse.Namespace, runs: Runs, packed: PackedProgram | None = None, screen: Screen | None = None
 ) -> Ended | int:
     """As `run`; returns how the run has ended, or only an exit code if this process has not run the job.
 
-    `packed` is the program, if the arguments do not name it; with `quiet`, nothing is printed.
+    `packed` is the program, if the arguments do not name it; `screen` is where to print, if not on stdout.
 
     Raises:
         BadInputError: as `run`.
@@ -138,7 +138,7 @@ def run_to_its_end(
     if isinstance(leave, int):
         return leave
     try:
-        screen = Screen(force_terminal=False if leave else None, quiet=quiet)
+        screen = screen or Screen(force_terminal=False if leave else None)
         return _run(wanted, runs.directory, gpus, leave, screen, fresh=arguments.fresh, terminal=terminal)
     except OSError as error:
         if is_of_output(error):

@@ -4,7 +4,8 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -13,8 +14,10 @@ from typing import Any
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.packed import PackedProgram
 
+from .cells import MODULE as NOTEBOOK_MODULE
+from .cells import parts_of
 from .json_values import json_of
-from .modules import ModuleFile, check_import_is_harmless, files_with_imports, module_of
+from .modules import check_import_is_harmless, files_of_imports, module_of
 
 Function = Callable[..., Any]
 
@@ -79,19 +82,44 @@ def packed_function(
     given = {} if arguments is None else arguments
     check_arguments(plain, given)
     data = json_of(given, "arguments", MOST_BYTES)
-    file = file_of(plain)
-    module = module_of(plain, file)
-    _check_is_found(plain)
-    check_import_is_harmless(module, plain.__qualname__)
-    script = _script(plain, module)
-    folder = _within(module.root, source)
-    files = {f"{folder}{SCRIPT}": script, f"{folder}{ARGUMENTS}": data}
+    code = _in_cell(plain, here=here) if is_typed(_file_name(plain)) else _in_file(plain)
+    folder = _within(code.root, source)
+    files = {f"{folder}{SCRIPT}": code.script, f"{folder}{ARGUMENTS}": data}
+    files |= {f"{folder}{name}": content for name, content in code.made.items()}
     env: dict[str, str] = {}
     if here:
-        env = {"PYTHONPATH": os.pathsep.join([str(module.root), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        env = {"PYTHONPATH": os.pathsep.join([str(code.root), *filter(None, [os.environ.get("PYTHONPATH")])])}
     elif source is None:
-        files |= {name: path.read_bytes() for name, path in files_with_imports(module).items()}
-    return PackedProgram(files, f"{folder}{SCRIPT}", plain.__name__, env=env, origin=module.root)
+        files |= {name: path.read_bytes() for name, path in files_of_imports(code.root, code.imports).items()}
+    return PackedProgram(files, f"{folder}{SCRIPT}", plain.__name__, code.told, env, code.root)
+
+
+@dataclass(frozen=True)
+class _Code:
+    """Where a function's code is."""
+
+    root: Path
+    """The folder from which it, and what it imports, is imported."""
+    imports: Iterable[str]
+    """The full names of what has to be imported."""
+    script: bytes
+    """The script that calls the function."""
+    made: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that do not exist in the folder."""
+    told: tuple[str, ...] = ()
+
+
+def _in_file(function: FunctionType) -> _Code:
+    module = module_of(function, file_of(function))
+    _check_is_found(function)
+    check_import_is_harmless(module, function.__qualname__)
+    return _Code(module.root, [module.name], _script(function, module.name))
+
+
+def _in_cell(function: FunctionType, *, here: bool) -> _Code:
+    parts = parts_of(function, here=here)
+    script = _script(function, NOTEBOOK_MODULE)
+    return _Code(Path.cwd(), parts.imported(), script, parts.files(), () if here else (*parts.told(),))
 
 
 def checked(function: Function) -> FunctionType:
@@ -152,8 +180,8 @@ def file_of(function: FunctionType) -> Path:
     Raises:
         BadInputError: It is in none.
     """
-    name = inspect.unwrap(function).__code__.co_filename
-    if not is_typed(name) and Path(name).is_file():
+    name = _file_name(function)
+    if Path(name).is_file():
         return Path(name)
     raise BadInputError(
         f"the source of {function.__name__} is not kept ({name}); write the function into a file, and import it"
@@ -176,14 +204,18 @@ def is_typed(name: str) -> bool:
     return entry is not None and len(entry) > 1 and entry[1] is None
 
 
+def _file_name(function: FunctionType) -> str:
+    name: str = inspect.unwrap(function).__code__.co_filename
+    return name
+
+
 def _is_in_class(function: FunctionType) -> bool:
     return "." in function.__qualname__.rpartition("<locals>.")[2]
 
 
-def _script(function: FunctionType, module: ModuleFile) -> bytes:
-    parts = module.name.split(".")
-    form = IMPORT if all(part.isidentifier() for part in parts) else IMPORT_BY_NAME
-    imports = form.format(module=module.name, name=function.__name__)
+def _script(function: FunctionType, module: str) -> bytes:
+    form = IMPORT if all(part.isidentifier() for part in module.split(".")) else IMPORT_BY_NAME
+    imports = form.format(module=module, name=function.__name__)
     return CALL.format(name=function.__name__, arguments=ARGUMENTS, imports=imports).encode()
 
 

@@ -4,7 +4,7 @@ import ast
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -29,11 +29,6 @@ class ModuleFile:
     """Its full name, such as `package.module`; of a script, the name of its file."""
     file: Path
 
-    @property
-    def package(self) -> str:
-        """The package to which its relative imports are relative; empty if it is in none."""
-        return self.name if self.file.name == INIT else self.name.rpartition(".")[0]
-
 
 def module_of(function: FunctionType, file: Path) -> ModuleFile:
     """The module of a function that was defined in a file.
@@ -57,26 +52,25 @@ def module_of(function: FunctionType, file: Path) -> ModuleFile:
     return module if file in _files_of(module.root, name) else ModuleFile(file.parent, file.stem, file)
 
 
-def files_with_imports(module: ModuleFile) -> dict[str, Path]:
-    """The module's file and the files below its root that it imports, also indirectly, by their names below it.
+def files_of_imports(root: Path, names: Iterable[str]) -> dict[str, Path]:
+    """The files below a root that imports of these names run, also indirectly, by their names below it.
 
     Raises:
         BadInputError: One of them is not Python, or there are too many.
     """
     found: dict[Path, None] = {}
-    waiting = [ModuleFile(module.root, module.name, file) for file in _files_of(module.root, module.name)]
+    waiting = [file for name in names for file in _files_of(root, name)]
     while waiting:
-        here = waiting.pop()
-        if here.file in found:
+        file = waiting.pop()
+        if file in found:
             continue
-        found[here.file] = None
+        found[file] = None
         if len(found) > MOST_FILES:
-            raise BadInputError(f"{module.file} imports more than {MOST_FILES} files of {module.root}")
-        own = _name_of(here.file, module.root)
-        package = ModuleFile(module.root, own, here.file).package
-        for name in _imported(parsed(here.file), package):
-            waiting += [ModuleFile(module.root, name, file) for file in _files_of(module.root, name)]
-    return {file.relative_to(module.root).as_posix(): file for file in sorted(found)}
+            raise BadInputError(f"the function imports more than {MOST_FILES} files of {root}")
+        own = _name_of(file, root)
+        package = own if file.name == INIT else own.rpartition(".")[0]
+        waiting += [other for name in imported_names(parsed(file), package) for other in _files_of(root, name)]
+    return {file.relative_to(root).as_posix(): file for file in sorted(found)}
 
 
 def parsed(file: Path) -> ast.Module:
@@ -120,6 +114,18 @@ def check_import_is_harmless(module: ModuleFile, function: str) -> None:
         )
 
 
+def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    """The full names of what a file imports. The last part of a name may be none of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
 def _running_line(file: Path) -> int | None:
     """The line outside functions that this thread is running in a file; None if it runs none."""
     frame = sys._getframe()  # noqa: SLF001  (the documented way to the caller's frames)
@@ -151,18 +157,6 @@ def _trains(statement: ast.stmt, function: str) -> bool:
 def _is_installed(file: Path) -> bool:
     paths = sysconfig.get_paths()
     return any(part in INSTALLED for part in file.parts) or file.is_relative_to(Path(paths["stdlib"]).resolve())
-
-
-def _imported(tree: ast.Module, package: str) -> Iterator[str]:
-    """The full names of what a file imports. The last part of a name may be none of a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
 def _files_of(root: Path, name: str) -> list[Path]:

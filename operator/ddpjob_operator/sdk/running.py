@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.reasons import DEADLINES
 from ddpjob_operator.cli.run import Ended, run_to_its_end
+from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.cli.target import runs_of
 from ddpjob_operator.local import REQUEST_SIGNAL, RunDirectory, tail
@@ -108,8 +110,10 @@ def run(
         dry_run=False,
         output=None,
     )
+    # In a notebook, stdout claims to be a terminal, but cannot overwrite what it shows.
+    screen = Screen(quiet=quiet, force_terminal=None if sys.stdout is sys.__stdout__ else False)
     with _signals_as_before():
-        ended = run_to_its_end(given, runs_of(given), packed, quiet=quiet)
+        ended = run_to_its_end(given, runs_of(given), packed, screen)
     assert isinstance(ended, Ended), "it was not detached"
     status = ended.job.status
     if status.succeeded:

@@ -6,6 +6,8 @@ from itertools import takewhile
 
 BEGIN = re.compile(r"(\[rank\d{1,6}\]: ?|)Traceback \(most recent call last\):")
 """The first line of a traceback, with what torch.distributed puts before each of its lines."""
+CELL = re.compile(r'  File "(?:[^"]*/)?ddpjob_cells/([^"/]{1,64})\.py", line ')
+"""The beginning of a frame's line, if the frame is in a cell of a notebook. The rest is the same in both forms."""
 MOST_LINES = 40
 """How many lines of an exception's message are taken."""
 
@@ -23,7 +25,8 @@ def last_traceback(lines: Sequence[str]) -> str:
     own = [line.removeprefix(prefix) for line in lines[begin:] if line.startswith(prefix.rstrip())]
     frames = 1 + sum(1 for _ in takewhile(_continues, own[1:]))
     message = own[frames + 1 : frames + MOST_LINES]
-    return "\n".join([*own[: frames + 1], *(message if prefix else takewhile(_continues, message))])
+    trace = [*own[: frames + 1], *(message if prefix else takewhile(_continues, message))]
+    return "\n".join(CELL.sub(r"  Cell \1, line ", line) for line in trace)
 
 
 def _continues(line: str) -> bool:
