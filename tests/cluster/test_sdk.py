@@ -1,9 +1,14 @@
 """`ddpjob.submit` and the job that it returns, in a program of somebody else, with a real API server and operator."""
 
+import base64
 import gc
+import importlib
+import io
+import json
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import ddpjob
@@ -22,6 +27,7 @@ EXAMPLES = [
     if ddpjob.HOMES.get(name.name, "").startswith(ddpjob.SDK)
     for example in name.examples
     if ".logs(" not in example
+    and "ddpjob.run(" not in example  # tests/local/test_functions.py runs it.
     and ".wait(" not in example  # The nodes of this cluster have no logs: the unit tests run these examples.
 ]
 FAILS = steered(exit_code="1")
@@ -55,7 +61,10 @@ def mine(fake: Plant, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, value in fake.environment(kubeconfig).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mymodel", raising=False)
     Path("train.py").write_text("print(1)\n", encoding="utf-8")
+    Path("mymodel.py").write_text("def train(lr):\n    return lr\n", encoding="utf-8")
     return team
 
 
@@ -119,3 +128,24 @@ def _left() -> tuple[int, int]:
     """How many threads of waits run, and how many files are open."""
     gc.collect()
     return sum(thread.name == "job" for thread in threading.enumerate()), psutil.Process().num_fds()
+
+
+def test_the_result_of_a_function_outlives_the_pods_that_gave_it(mine: Team) -> None:
+    """The nodes of this cluster run no program, so they are told what rank 0's supervisor leaves."""
+    left = {"version": 2, "progress": None, "checkpoint": None, "result": {"accuracy": 0.93, "of": "größe"}}
+    mine.apply(a_job("gives", annotations=steered(message=json.dumps(left, ensure_ascii=False))))
+    assert ddpjob.connect("gives").result("60s") == left["result"]
+    mine.kubectl("delete", "pods", "--all", "--wait=true")
+    assert ddpjob.connect("gives").result() == left["result"]
+    status = ddpjob.connect("gives").status()
+    assert (status.result, status.result_place) == ('{"accuracy":0.93,"of":"größe"}', None)
+
+
+def test_a_function_becomes_a_job_with_the_rights_of_its_user(mine: Team) -> None:
+    train = importlib.import_module("mymodel").train
+    job = ddpjob.submit(train, {"lr": 0.1}, nodes=2, image="nothing", name="function", quiet=True)
+    assert job.result("60s") is None, "no program has run here"
+    found = json.loads(mine.kubectl("get", "configmaps", "--selector", "ddpjob.dev/code", "--output", "json"))
+    (code,) = found["items"]
+    packed = zipfile.ZipFile(io.BytesIO(base64.b64decode(code["binaryData"]["code.zip"])))
+    assert {*packed.namelist()} == {"ddpjob_call.py", "ddpjob_arguments.json", "mymodel.py"}

@@ -53,8 +53,7 @@ def run(
 ) -> Any:
     """Runs a function or a script on this machine, as the command `ddpjob run` does, and returns its result.
 
-        def train(lr):
-            return {"accuracy": fit(lr)}
+        from mymodel import train
 
         result = ddpjob.run(train, {"lr": 0.1}, procs_per_node=2)
 

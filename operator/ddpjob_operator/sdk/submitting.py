@@ -56,8 +56,7 @@ def submit(
     Only the script is sent, unless `source` names its folder. The arguments are the options of [`ddpjob
     submit`](command-line.md#ddpjob-submit). Each rank calls a function, and `Job.result` returns what rank 0 returns:
 
-        def train(lr):
-            return {"accuracy": fit(lr)}
+        from mymodel import train
 
         result = ddpjob.submit(train, {"lr": 0.1}, nodes=2).result()
 

@@ -24,14 +24,18 @@ FORMS = "numbers, strings, booleans, None, and lists and dicts of them"
 def set_result(value: Any) -> None:
     """Sets the job's result: a value that `Job.result()` and `ddpjob.run()` return when the job has succeeded.
 
-        accuracy = evaluate(model, test_loader)
-        ddpjob.set_result({"accuracy": accuracy, "epochs": 20})
+        for x, y in loader:
+            loss = train_one_step(x, y)
+        ddpjob.set_result({"loss": loss, "steps": len(loader)})
 
     Only rank 0's result counts, and of several calls the last one of the attempt that succeeds. The value is kept as
     JSON, and nothing is pickled: scalars of NumPy and tensors with one number become numbers, tuples become lists,
     and paths, dates and times become strings. A result of up to 2 KiB is kept in the job's status, where everybody
     who may view the job can read it; a larger one, of up to 1 MiB, in the job's history. Without a supervisor,
     such as under torchrun, the function only checks the value.
+
+    Args:
+        value: The result.
 
     Raises:
         ConfigError: The value cannot be JSON, or is too large; the message names the part. The job fails, because

@@ -1,0 +1,117 @@
+"""A result that the status cannot hold is kept in the history, and read from there when the pods are gone."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.engine.reports import PLACES
+from ddpjob_operator.history import Retention, Stock, kept_jobs, open_place
+from ddpjob_operator.sdk.results import result_of
+from ddpjob_rank.errors import StorageUnavailableError
+from ddpjob_rank.reporting.result import LARGEST_BYTES, result_file
+from ddpjob_supervisor.history.history import NodeHistory
+from ddpjob_supervisor.history.journal import Journal
+from ddpjob_supervisor.history.secret_values import SecretValues
+from ddpjob_supervisor.history.segments import HistoryWriter
+from ddpjob_supervisor.history.targets import DirectoryTarget
+from ddpjob_supervisor.page import kept_result as module
+from ddpjob_supervisor.page.kept_result import kept_result
+
+UID = "0a1b2c3d"
+LARGE = {"curve": ["größer"] * 1000, "ends": None}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Leaves a result as rank 0, and gives what the supervisor says of it at the end."""
+
+    def keep(content: bytes | None, *, history: bool = True) -> dict[str, Any]:
+        heartbeat, place = tmp_path / "beat", tmp_path / "history"
+        if content is not None:
+            result_file(heartbeat, 2).write_bytes(content)
+        writer = HistoryWriter("team", "train", UID, 0, 1, 1)
+        journal = Journal(str(place), writer, SecretValues({}), 2, lambda: DirectoryTarget(place, writer))
+        try:
+            return asyncio.run(kept_result(heartbeat, 2, NodeHistory(journal if history else None)))
+        finally:
+            journal.end("succeeded")
+            journal.close(30)
+
+    return keep
+
+
+def a_job(history: Path, status: dict[str, Any], uid: str = UID) -> DDPJob:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
+    return DDPJob.from_dict(
+        {
+            "apiVersion": "ddpjob.dev/v1alpha2",
+            "kind": "DDPJob",
+            "metadata": {"name": "train", "namespace": "team", "uid": uid},
+            "spec": {"history": {"path": str(history)}, "template": template},
+            "status": status,
+        }
+    )
+
+
+def test_a_small_result_goes_into_the_status(kept: Any, tmp_path: Path) -> None:
+    assert kept(b'{"a":1}') == {"result": {"a": 1}}
+    assert not [*tmp_path.rglob("result-*.jsonl")]
+    assert result_of(a_job(tmp_path, {"result": '{"a":1}'})) == {"a": 1}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[" * 100_000])
+def test_what_is_no_result_is_none(content: bytes | None, kept: Any) -> None:
+    assert kept(content) == {}
+
+
+def test_a_larger_one_goes_into_the_history_and_is_read_from_there(kept: Any, tmp_path: Path) -> None:
+    said = kept(json.dumps(LARGE).encode())
+    assert said.keys() == {"resultPlace"}
+    assert PLACES.fullmatch(said["resultPlace"])
+    assert result_of(a_job(tmp_path / "history", said)) == LARGE
+
+
+def test_the_largest_is_read_whole(kept: Any, tmp_path: Path) -> None:
+    said = kept(json.dumps("x" * (LARGEST_BYTES - 2)).encode())
+    assert len(result_of(a_job(tmp_path / "history", said))) == LARGEST_BYTES - 2
+
+
+def test_pruning_removes_it_with_its_job(kept: Any, tmp_path: Path) -> None:
+    kept(json.dumps(LARGE).encode())
+    place = open_place(str(tmp_path / "history"))
+    stock = Stock(place, [*kept_jobs(place, ["team"])])
+    (job,) = stock.surplus(Retention(count=0), now=4e9)
+    stock.remove(job, print)
+    assert not [*tmp_path.rglob("result-*.jsonl")]
+
+
+def test_a_result_of_another_job_or_none_is_an_error_that_says_so(kept: Any, tmp_path: Path) -> None:
+    said = kept(json.dumps(LARGE).encode())
+    with pytest.raises(BadInputError, match="is not the result of train"):
+        result_of(a_job(tmp_path / "history", said, uid="other"))
+    (tmp_path / "history" / said["resultPlace"]).write_bytes(b'{"v":1,"uid":"0a1b2c3d"}\n{"res')
+    with pytest.raises(BadInputError, match="holds no result of train that can be read"):
+        result_of(a_job(tmp_path / "history", said))
+    (tmp_path / "history" / said["resultPlace"]).unlink()
+    with pytest.raises(BadInputError, match="the result of train is no longer in"):
+        result_of(a_job(tmp_path / "history", said))
+    assert result_of(a_job(tmp_path / "history", {})) is None
+
+
+def test_a_job_does_not_succeed_while_its_result_cannot_be_kept(
+    kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "history").write_text("a file")
+    with pytest.raises(StorageUnavailableError, match="cannot keep the job's result in the history"):
+        kept(json.dumps(LARGE).encode())
+    waits = threading.Event()
+    monkeypatch.setattr(NodeHistory, "keep_result", lambda *_: waits.wait(30))
+    monkeypatch.setattr(module, "SECONDS", 0.01)
+    with pytest.raises(StorageUnavailableError, match="it took more than"):
+        kept(json.dumps(LARGE).encode())
+    waits.set()
