@@ -33,7 +33,7 @@ MAX_EXCEPTIONS = 64
 MAX_STRAGGLERS = 8
 MAX_RESULT = 2048
 """The largest result, in bytes."""
-MAX_PLACE = 1024
+MAX_RESULT_PLACE = 1024
 PLACE = "^[a-z0-9][-a-z0-9._]*(/[a-z0-9][-a-z0-9._]*)*$"
 """The pattern of a file below a history: no part of it leads upwards."""
 MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
@@ -569,8 +569,8 @@ class DDPJobStatus(_Said):
     result: Annotated[str, Field(max_length=MAX_RESULT)] | None = None
     """The result that rank 0 returned or set, as JSON, if it is not larger than 2 KiB. Set when the job has
     succeeded."""
-    result_place: Annotated[str, Field(max_length=MAX_PLACE, pattern=PLACE)] | None = None
-    """Where a larger result is: a file below `spec.history.path`."""
+    result_place: Annotated[str, Field(max_length=MAX_RESULT_PLACE, pattern=PLACE)] | None = None
+    """Where a larger result is: a file below `status.historyPath`."""
     stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("node"))] = ()
     """Nodes that are slow, the slowest first."""
     restarts: int = 0

@@ -16,7 +16,7 @@ from typing import Any
 from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
-from ddpjob_operator.api.status import MAX_PLACE, MAX_RESULT, PLACE
+from ddpjob_operator.api.status import MAX_RESULT, MAX_RESULT_PLACE, PLACE
 
 from .foreign import attempt_of, count_of, text_of, words_of
 from .incidents.facts import Facts
@@ -210,7 +210,7 @@ def last_words_of(document: Any, at: datetime) -> FinalReport:
         _progress(document.get("progress"), clock),
         _checkpoint(document.get("checkpoint"), clock),
         _result(document),
-        place if isinstance(place, str) and len(place) <= MAX_PLACE and PLACES.fullmatch(place) else None,
+        place if isinstance(place, str) and len(place) <= MAX_RESULT_PLACE and PLACES.fullmatch(place) else None,
     )
 
 

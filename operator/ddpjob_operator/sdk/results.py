@@ -9,6 +9,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.cli.cluster.claim_place import claim_of, reading_claim
 from ddpjob_operator.client import Cluster
+from ddpjob_operator.engine import history_of
 from ddpjob_operator.history import HistoryPlace, is_written_by, open_place
 
 MOST_BYTES = (1 << 20) + (1 << 16)
@@ -25,9 +26,10 @@ def result_of(job: DDPJob, cluster: Cluster | None = None) -> Any:
     status = job.status
     if status.result is not None:
         return _parsed(job, status.result, "its status")
-    if status.result_place is None or job.spec.history is None:
+    address = history_of(job)
+    if status.result_place is None or address is None:
         return None
-    with _history(job, job.spec.history.path, cluster) as place:
+    with _history(job, address, cluster) as place:
         content = place.read(status.result_place, MOST_BYTES)
     where = f"{place}/{status.result_place}"
     if content is None:

@@ -23,7 +23,7 @@ from ddpjob_supervisor.history import segments
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
-from tests.support.waiting import wait_for
+from tests.support.waiting import patience, wait_for
 
 from .conftest import GROUP, LONG_SECONDS, USER, Begin, Read, texts
 
@@ -337,7 +337,7 @@ def test_a_writer_that_is_killed_loses_only_the_last_moment(tmp_path: Path, uid:
     process.communicate()
     kept = texts(read())
     assert kept == [f"line {number}" for number in range(len(kept))]
-    before = max(number for moment, number in said if moment < killed - 0.4 or number == said[0][1])
+    before = max(number for moment, number in said if moment < killed - patience(0.4) or number == said[0][1])
     assert len(kept) > before
 
 

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -294,7 +295,7 @@ def test_who_does_not_wait_any_longer_is_told_how_to_go_on_unless_it_is_to_be_qu
 ) -> None:
     document = a_document_with(state="Running")
     interrupted = Mock(side_effect=KeyboardInterrupt)
-    jobs: Any = SimpleNamespace(find=lambda _: document, watch=lambda _: iter([document]), cluster=a_cluster())
+    jobs = jobs_with(find=lambda _: document, watch=lambda _: iter([document]))
     monkeypatch.setattr(handle, "ShownJob", SimpleNamespace(on=interrupted))
     monkeypatch.setattr(handle.Life, "news", interrupted)
     with pytest.raises(KeyboardInterrupt):
