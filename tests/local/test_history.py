@@ -64,16 +64,21 @@ for step in range(1, 10_000):
 """
 
 
-def test_a_run_that_was_stopped_with_ctrl_c_says_so(here: Here) -> None:
+def test_a_run_that_lost_a_node_and_was_stopped_with_ctrl_c_says_so(here: Here) -> None:
     (here.directory / "train.py").write_text(STEPS)
     options = ("--nodes", "2", "--start-method", "cold", "--name", "kept", "--history", "history")
     run = here.start("run", "train.py", *options)
     wait_for(
         "steps", lambda: any((here.directory / "history").rglob("events-*")) and here.status("kept").get("progress")
     )
+    here.trainers("kept")[1].kill()  # Of what happened to its supervisor, no other one knows.
+    here.wait("the second attempt", lambda: any((here.directory / "history").rglob("events-*-00002-*")))
+    here.wait("its ranks", lambda: here.status("kept")["state"] == "Running")
     run.send_signal(signal.SIGINT)
     output, _ = run.communicate(timeout=patience(60))
     code, text = here.says("status", "--history", "history")
     assert code == 0, output
     assert "   Stopped   " in here.says("ls", "--history", "history")[1]
     assert "End:          the program was told to stop (SIG" in text, text
+    incident = here.status("kept")["incidents"][0]
+    assert f"Incidents:    attempt 1, rank 1 on node 1: {incident['cause']}: {incident['message']}" in text, text
