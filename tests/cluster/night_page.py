@@ -79,8 +79,8 @@ A report draws the curves, with the interruption:
 
 {report}
 
-`bert` needed two attempts. The supervisors cannot know why rank 1 fell silent, so their history has no incident:
-`status.incidents` had it, as long as the job existed.
+`bert` needed two attempts. The supervisors cannot know why rank 1 fell silent. The operator told the pod that replaced
+it:
 
 {bert}
 

@@ -205,7 +205,7 @@ TOLD = {
     "logs gpt --tail 4": "[rank 0] ddpjob.DivergedError: the loss has been NaN since step 60",
     "status segment": "rank 1: it is in read_batch",
     "logs segment --previous --node 1 --tail 4": "in read_batch",
-    "status bert": "Attempts:     1 to 2",
+    "status bert": "Incidents:    attempt 1, rank 1 on node 1: NodeLost: Kubernetes node",
 }
 """What matters of the answers."""
 

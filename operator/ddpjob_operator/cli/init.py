@@ -23,8 +23,8 @@ COMMENTS = {
     "restart": "How many failures may restart all ranks; an hour of healthy training resets the count.",
     "checkpoint": "Ranks find this directory or URL in DDPJOB_CHECKPOINT_DIR; the script itself must save and load.\n"
     "On a cluster, mount a volume at a directory; otherwise it is lost with its pod.",
-    "history": "Logs, incidents and progress are kept here for when the pods are gone: ddpjob logs --history.\n"
-    "On a cluster, mount a volume at a directory; otherwise it is lost with its pod.",
+    "history": "Where logs, incidents and progress are kept for when the pods are gone: ddpjob logs --history.\n"
+    "On a cluster, mount a volume at a directory; otherwise it is lost with its pod. mode Disabled: nowhere.",
     "template": "A Kubernetes pod template.",
     "image": "On a cluster: an image with your script and its imports. On this machine it is not used.",
     "command": "What each node runs. ddpjob-supervise in place of python restarts ranks in place when they fail.",

@@ -439,6 +439,7 @@ def test_on_a_cluster_an_event_does_not_repeat_the_message(wide: bool, capsys: p
     assert "Created: 1 node created\n" in said
     assert re.search(r"^ +\d+d +Wordless$", said, re.MULTILINE), "Kubernetes leaves out texts that are empty"
     assert "Logs:         ddpjob logs digits -n team\n" in said
+    assert "History:      none: it has neither a history.path nor a checkpoint\n" in said
     assert re.search(r"Status page:  kubectl port-forward -n team pod/digits-0-\w{5} 29501\n", said)
 
 

@@ -179,6 +179,7 @@ AT_DATA = {"name": "data", "mountPath": "/data"}
         ("/data", [AT_DATA], None, "pvc://data"),
         ("/data/history", [AT_DATA | {"subPath": "team"}], None, "pvc://data/team/history"),
         ("/data/history", [AT_DATA, {"name": "other", "mountPath": "/data/history"}], None, None),
+        ("/data/history", [AT_DATA | {"subPathExpr": "$(POD)"}], None, None),
         ("/database", [AT_DATA], None, None),
         ("/ckpt/history", [], {"path": "/ckpt", "volume": CLAIM}, "pvc://data/history"),
         ("/ckpt/history", [], {"path": "/ckpt", "volume": {"emptyDir": {}}}, None),

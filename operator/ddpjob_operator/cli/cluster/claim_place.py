@@ -112,6 +112,8 @@ def claim_of(spec: DDPJobSpec, path: str) -> str | None:
     sources = {volume["name"]: volume for volume in pod.get("volumes", ())}
     mounts: list[tuple[PurePosixPath, Document, str]] = [
         (PurePosixPath(mount["mountPath"]), sources.get(mount["name"], {}), mount.get("subPath", ""))
+        if "subPathExpr" not in mount  # What it stands for, only the pods know.
+        else (PurePosixPath(mount["mountPath"]), {}, "")
         for mount in spec.trainer.get("volumeMounts", ())
     ]
     if spec.checkpoint is not None and spec.checkpoint.volume is not None:
