@@ -130,3 +130,28 @@ def test_in_a_plain_loader_the_position_is_what_training_has_got(workers: int) -
             after.append(loader.state())
         states = after
     assert seen == Counter(range(samples))
+
+
+def test_an_epoch_whose_position_is_that_of_other_data_begins_again(capsys: pytest.CaptureFixture[str]) -> None:
+    def loader(samples: int, rank: int = 0) -> ResumableLoader:
+        sampler = DistributedBatchSampler(range(samples), 4, 1)
+        data: Any = DataLoader(range(samples), batch_sampler=sampler)  # type: ignore[arg-type]
+        return ResumableLoader(data, rank=rank, size=rank + 1)
+
+    first = loader(20)
+    seen = [batch.tolist() for batch in islice(first.batches(1), 2)]
+    state = first.state()
+    shorter = loader(16)
+    shorter.restore([state])
+    assert sorted(chain(*(batch.tolist() for batch in shorter.batches(1)))) == list(range(16))
+    assert capsys.readouterr().err.startswith(
+        "warning: epoch 2 begins again, and the samples seen in it are seen twice: the position in the data is that"
+        " of 20 samples with seed 0, but the data set has 16 samples"
+    )
+    again = loader(20)
+    again.restore([state])
+    assert len({index for batch in again.batches(1) for index in batch.tolist()} | {*chain(*seen)}) == 20
+    other = loader(16, rank=1)
+    other.restore([state, state])
+    list(other.batches(1))
+    assert capsys.readouterr().err == "", "rank 0 alone says so"

@@ -1,5 +1,6 @@
 """State that is divided among ranks: saved by all of them, and restored on any number of ranks."""
 
+import errno
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from ddpjob.checkpoint import sharded
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.divided import is_divided
 from ddpjob.checkpoint.encoding import SHARED, TENSORS, decode
@@ -18,8 +20,9 @@ from ddpjob.checkpoint.plain_values import plain
 from ddpjob.checkpoint.reading import FILES, STATE, find_newest
 from ddpjob.checkpoint.shard_fitting import fitted
 from ddpjob.checkpoint.sharded import ShardedSaver
-from ddpjob_rank.errors import CheckpointUnusableError, ConfigError
+from ddpjob_rank.errors import CheckpointUnusableError, ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_rank.manifests.manifest import MANIFEST, checkpoints_in
+from ddpjob_rank.manifests.unusable import UnusableError
 from ddpjob_rank.world import World
 from torch import nn
 
@@ -168,3 +171,25 @@ def test_fully_sharded_data_parallel_is_refused_by_name() -> None:
 
     with pytest.raises(ConfigError, match=r"^model\.g is wrapped by FullyShardedDataParallel, .* use .*fully_shard$"):
         is_divided("model.g", Wrapped())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (OSError(errno.ENOSPC, "full"), StorageFullError, "its part of the checkpoint could not be saved: full; "),
+        (OSError(errno.EIO, "broken"), StorageError, "its part of the checkpoint could not be saved: broken; "),
+        (UnusableError("torn"), StorageError, "its part of the checkpoint was written, but is not intact: torn"),
+        (ConfigError("no"), ConfigError, "no"),
+        (ValueError("odd"), TrainerError, "ValueError: odd"),
+    ],
+)
+def test_what_failed_on_one_rank_is_raised_on_all_as_what_it_was(
+    error: Exception, kind: type[Exception], said: str
+) -> None:
+    told = sharded._told(error)
+    for problems, who in (([told], ""), ([None, None, told, ("ConfigError", "later")], "rank 2: ")):
+        with pytest.raises(kind) as caught:
+            sharded._raise_first(problems)
+        assert type(caught.value) is kind
+        assert str(caught.value).startswith(who + said)
+    sharded._raise_first([None, None])
