@@ -46,7 +46,7 @@ def open_files() -> int:
 def test_messages_without_a_meaning_change_nothing_and_leave_no_file_open(path: Path) -> None:
     copy = in_memory(), in_memory()
     before = open_files()
-    assert copy_handover.keep("s3://b/x/step-1", *copy)
+    assert copy_handover.keep("s3://b/x y/step-1", *copy)
     words = [b"", b"keep", b"keep x y", b"keep  y", b"ask 1", b"ask one y", b"drop 1 ", b"keep -1 y", b"\xff" * 99]
     for _ in range(100):
         word, count = random.choice(words), random.randrange(4)
@@ -54,7 +54,7 @@ def test_messages_without_a_meaning_change_nothing_and_leave_no_file_open(path: 
             send(path, word, *[copy[0]] * count)
     answer = copy_handover.ask()
     assert answer
-    assert answer[0] == "s3://b/x/step-1"
+    assert answer[0] == "s3://b/x y/step-1"
     assert os.fstat(answer[1]).st_ino == os.fstat(copy[0]).st_ino
     assert open_files() == before + 4, "two are the supervisor's, and two are the answer's"
 
@@ -63,7 +63,7 @@ def test_files_that_are_replaced_are_closed(holder: CopyHolder) -> None:
     copy = in_memory(), in_memory()
     before = open_files()
     for _ in range(20):
-        assert copy_handover.keep("s3://b/x/step-1", *copy)
+        assert copy_handover.keep("s3://b/x y/step-1", *copy)
     assert copy_handover.ask()
     assert holder.holds
     assert open_files() == before + 4, "two are the supervisor's, and two are the answer's"
@@ -77,7 +77,7 @@ def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_long(
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
         deaf.bind(str(path))
         assert copy_handover.ask() is None
-        while copy_handover.keep("s3://b/x/step-1", *copy):
+        while copy_handover.keep("s3://b/x y/step-1", *copy):
             assert time.monotonic() < until, "its queue is never full"
-    assert not copy_handover.keep("s3://b/x/step-1", *copy), "it is gone"
+    assert not copy_handover.keep("s3://b/x y/step-1", *copy), "it is gone"
     assert copy_handover.ask() is None
