@@ -901,3 +901,22 @@ def test_an_accelerator_that_cannot_be_saved_is_refused(accelerator: Accelerator
         ConfigError, match=r"DEEPSPEED divides the state in its own way: save with accelerator.save_st"
     ):
         Training(accelerator=accelerator, directory=tmp_path)
+
+
+def test_a_step_that_is_due_while_another_is_written_is_made_up_for_and_that_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(tmp_path, settings={"every_steps": 1})
+    training = script.training
+    writer: Any = training._saver._writer
+    with monkeypatch.context() as slow:
+        slow.setattr(type(writer), "busy", True)
+        for _ in training.epochs(1):
+            for number, x in enumerate(training.batches(), 1):
+                training.step(script.update(x))
+                if number == BATCHES - 1:
+                    slow.undo()
+    output = capsys.readouterr()
+    assert output.err.count("is not saved, because the previous save is still being written") == 1
+    assert output.err.startswith("warning: step 1 is not saved")
+    assert [int(step) for step, _ in SAVED.findall(output.out)][-1] == BATCHES
