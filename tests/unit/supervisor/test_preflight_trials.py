@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ from ddpjob_preflight.trial_store import TrialStore
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.world import World
 from ddpjob_supervisor.preflight.findings import PreflightError
+
+from tests.support.waiting import patience
 
 CPU = torch.device("cpu")
 VALUES = 600
@@ -193,7 +196,9 @@ def tried(monkeypatch: pytest.MonkeyPatch, store: dist.HashStore) -> Callable[..
     monkeypatch.setattr(collective, "Child", Here)
     monkeypatch.setattr(collective, "serve", lambda *_: Outcome())
 
-    def run(nodes: int, per_node: int, *, wrong: Collection[int] = ()) -> Gang:
+    def run(
+        nodes: int, per_node: int, *, wrong: Collection[int] = (), absent: Collection[int] = (), seconds: float = 30.0
+    ) -> Gang:
         gang, size = Gang(), nodes * per_node
 
         def sum_over(group: Group, world: World, _backend: str, seconds: float) -> Outcome:
@@ -204,11 +209,11 @@ def tried(monkeypatch: pytest.MonkeyPatch, store: dist.HashStore) -> Callable[..
         def take_part(rank: int) -> None:
             world = World(rank, rank % per_node, size, per_node)
             try:
-                Trials(world, "gloo", 30.0, sum_over).run()
+                Trials(world, "gloo", seconds, sum_over).run()
             except PreflightError as error:
                 gang.errors[rank] = error
 
-        threads = [threading.Thread(target=take_part, args=(rank,)) for rank in range(size)]
+        threads = [threading.Thread(target=take_part, args=(rank,)) for rank in range(size) if rank not in absent]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -235,6 +240,17 @@ def test_the_ranks_of_the_node_at_fault_say_so_and_no_others(tried: Callable[...
     errors = tried(3, 2, wrong=[node]).errors
     assert errors.keys() == {2 * node, 2 * node + 1}
     assert {error.nodes for error in errors.values()} == {(node,)}
+
+
+def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_a_trial_takes(
+    tried: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collective, "MARGIN_SECONDS", 0.1)
+    began = time.monotonic()
+    gang = tried(3, 1, absent=[1], seconds=0.1)
+    assert time.monotonic() - began < patience(10)
+    assert gang.sums == set(), "nothing is summed without it"
+    assert {rank: error.nodes for rank, error in gang.errors.items()} == {0: (1,)}
 
 
 def test_a_rank_alone_has_nobody_to_sum_with(tried: Callable[..., Gang]) -> None:
