@@ -22,9 +22,30 @@ SPENT: Counter[str] = Counter()
 RUNNING = pytest.StashKey[str]()
 
 
+CHILDREN = MEASURED / "children.ini"
+OF_CHILDREN = """[run]
+data_file = {root}/{data}
+parallel = true
+source =
+    {root}/operator
+    {root}/trainer
+context = ${{PYTEST_CURRENT_TEST-}}
+patch = _exit
+disable_warnings = no-data-collected, module-not-measured, module-not-imported
+"""
+"""How coverage measures a program that a test starts: what it runs is reached by that test."""
+
+
 def name_of(test: str) -> str:
-    """The test that an item belongs to, by pytest's id for it."""
-    return test.partition("[")[0]
+    """The test that an item belongs to, by pytest's id for it, or by its id and stage in PYTEST_CURRENT_TEST."""
+    return test.partition("[")[0].partition(" ")[0]
+
+
+def pytest_sessionstart() -> None:
+    """Only programs that are started from here on find the variable: this process is measured already."""
+    if coverage.Coverage.current():
+        CHILDREN.write_text(OF_CHILDREN.format(root=Path.cwd(), data=MEASURED / REACH), encoding="utf-8")
+        os.environ["COVERAGE_PROCESS_START"] = str(CHILDREN.absolute())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,6 +13,7 @@ from tests.stages.changes import concerned
 from tests.stages.table import NODES, STAGES
 
 from .covering import REACH, SECONDS
+from .covering import name_of as test_of
 from .faults import Mutant
 
 UNIT = "tests/unit"
@@ -66,7 +67,7 @@ class Reach:
     def _running(self, file: str, lines: Collection[int] | None = None) -> set[str]:
         """The tests that run any of a file's lines; "" for an import before all tests."""
         by_line = self._data.contexts_by_lineno(file)
-        return {name for line in (by_line if lines is None else lines) for name in by_line.get(line, ())}
+        return {test_of(name) for line in (by_line if lines is None else lines) for name in by_line.get(line, ())}
 
     def _of(self, test: str) -> float:
         return self._seconds.get(test, 0.0)

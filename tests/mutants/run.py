@@ -86,9 +86,11 @@ def _measured(source: Path, copy: Copy) -> Path:
     found = source / KEPT / digest(source)
     if not found.is_dir():
         (copy.root / MEASURED).mkdir()
-        measured = ("-m", "coverage", "run", f"--data-file={MEASURED / REACH}", "--source=operator,trainer", *PYTEST)
-        if copy.run(3600, *measured, UNIT, env={}) != os.EX_OK:
-            raise SystemExit(copy.said)
+        data = f"--data-file={MEASURED / REACH}"
+        run = ("run", data, "--source=operator,trainer", *PYTEST, UNIT)
+        for words in run, ("combine", "--append", data, str(MEASURED)):
+            if copy.run(3600, "-m", "coverage", *words, env={}) != os.EX_OK:
+                raise SystemExit(copy.said)
         shutil.rmtree(found.parent, ignore_errors=True)
         shutil.copytree(copy.root / MEASURED, partly := found.with_suffix(".partly"))
         partly.rename(found)

@@ -139,8 +139,8 @@ def _joint(one: Outcome, other: Outcome) -> Outcome:
 
 def _trouble(*outcomes: Outcome) -> str:
     """The problem closest to the cause. The problem of a rank that waited in vain is the last choice."""
-    found = [outcome.trouble for outcome in outcomes if outcome.trouble]
-    return next((text for text in found if not any(words in text for words in IN_VAIN)), "") or "".join(found[:1])
+    found = (outcome.trouble for outcome in outcomes if outcome.trouble)
+    return min(found, key=lambda text: any(words in text for words in IN_VAIN), default="")
 
 
 def _silent(shape: Shape, outcomes: Outcomes, kind: Kind) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """Mistakes that PyTorch's own messages do not make plain; the messages are those of PyTorch 2.15."""
 
+import argparse
 import getpass
 import io
 import json
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.failure import traps
@@ -234,3 +236,46 @@ def test_an_error_whose_own_text_fails_is_reported_nevertheless(
     rank._report("", MuteError, MuteError(), None)
     said = json.loads(report.read_text())
     assert (said["exception"], said["message"]) == ("MuteError", "<exception str() failed>")
+
+
+def left_by(*words: str) -> SystemExit:
+    """What argparse ends a program with."""
+    parser = argparse.ArgumentParser(prog="train.py")
+    parser.add_argument("--epochs", type=int)
+    with pytest.raises(SystemExit) as leaving:
+        parser.parse_args(words)
+    return leaving.value
+
+
+def test_what_argparse_said_of_wrong_arguments_is_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    found = traps.wrong_arguments(left_by("--epochs", "many"))
+    assert isinstance(found, ConfigError)
+    assert str(found) == "train.py: error: argument --epochs: invalid int value: 'many'"
+    assert capsys.readouterr().err.endswith(f"{found}\n")
+
+
+def test_a_program_that_exits_with_2_by_itself_has_not_complained_of_arguments() -> None:
+    def exit(message: str) -> None:  # noqa: A001, ARG001  (as argparse has it)
+        raise SystemExit(2)
+
+    assert traps.wrong_arguments(left_by("--help")) is None
+    for leave in (lambda: exit("not argparse's"), lambda: sys.exit(2)):
+        with pytest.raises(SystemExit) as leaving:
+            leave()
+        assert traps.wrong_arguments(leaving.value) is None
+
+
+def test_what_click_said_of_wrong_arguments_is_the_message(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    @click.option("--epochs", type=int)
+    def main(epochs: int) -> None:
+        sys.exit(epochs)
+
+    with pytest.raises(SystemExit) as leaving:
+        main(["--epochs", "many"])
+    found = traps.wrong_arguments(leaving.value)
+    assert str(found) == "Invalid value for '--epochs': 'many' is not a valid integer."
+    assert str(found) in capsys.readouterr().err
+    with pytest.raises(SystemExit) as leaving:
+        main(["--epochs", "2"])
+    assert traps.wrong_arguments(leaving.value) is None

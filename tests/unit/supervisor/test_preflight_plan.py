@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from ddpjob_preflight.pairing import ALL_PAIRS_UP_TO, rounds
-from ddpjob_preflight.plan import WRONG, WRONGLY, Kind, Outcome, PlanStep, Shape, plan
+from ddpjob_preflight.plan import NO_END, WRONG, WRONGLY, Kind, Outcome, PlanStep, Shape, _trouble, plan
 from ddpjob_supervisor.preflight.findings import Finding, Level, verdict
 
 MIB = 1 << 20
@@ -220,3 +220,17 @@ def test_the_slowest_pair_is_named_if_it_is_far_behind(seconds: float, named: li
     findings, _ = went(Shape(4, 1), lambda step, rank: slow if (0, 2) in step.pairs and rank == 2 else FINE)
     assert [finding.nodes for finding in findings if finding.level is Level.WARN] == named
     assert not any(finding.level is Level.FAIL for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("troubles", "closest"),
+    [
+        ([], ""),
+        (["", ""], ""),
+        (["", f"{NO_END} 9 s"], f"{NO_END} 9 s"),
+        ([f"{NO_END} 9 s", "Connection closed by peer"], f"{NO_END} 9 s"),
+        ([f"{NO_END} 9 s", "", f"{WRONG} at 1 place", f"{WRONG} at 2 places"], f"{WRONG} at 1 place"),
+    ],
+)
+def test_of_several_troubles_the_first_counts_that_is_not_to_have_waited(troubles: list[str], closest: str) -> None:
+    assert _trouble(*map(Outcome, troubles)) == closest

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -301,3 +302,47 @@ def test_a_trial_in_a_process_of_its_own_is_told_however_it_ends(trial: Any, out
     if pid:
         with pytest.raises(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_the_group_of_a_trial_has_its_own_keys_and_its_own_time(
+    monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    stores: list[Any] = []
+    made: dict[str, Any] = {}
+    shared = dist.HashStore()
+    shared.set("pair/address/1", "10.0.0.2")
+
+    def store(*where: Any, timeout: timedelta) -> dist.HashStore:
+        stores.append((*where, timeout))
+        return shared
+
+    monkeypatch.setattr(dist, "TCPStore", store)
+    monkeypatch.setattr(dist, "init_process_group", lambda name, **how: made.update(how, backend=name))
+    monkeypatch.setattr(dist, "barrier", lambda: made.update(left="together"))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: made.update(device=device))
+    monkeypatch.setattr(exchange, "local_address", lambda _: "10.0.0.1")
+    monkeypatch.setattr(exchange, "choose_interface", lambda own, others: made.update(met=(own, [*others])))
+    monkeypatch.setattr(exchange, "_sum", lambda group, device: Outcome(f"{group.name} on {device}"))
+    world = World(4, 1, 8, 2, "10.0.0.9", 29500)
+    outcome = exchange.sum_over(Group("pair", 0, 2), world, backend, 5.0)
+    seconds = timedelta(seconds=10 if backend == "nccl" else 5)
+    assert stores == [("10.0.0.9", 29500, seconds)]
+    assert (made["rank"], made["world_size"], made["timeout"], made["left"]) == (0, 2, seconds, "together")
+    device = torch.device("cuda", 1) if backend == "nccl" else CPU
+    assert (made["backend"], made["device_id"]) == (backend, device if backend == "nccl" else None)
+    assert made.get("device") == (device if backend == "nccl" else None)
+    assert made.get("met") == (None if backend == "nccl" else ("10.0.0.1", ["10.0.0.2"]))
+    assert outcome == Outcome(f"pair on {device}")
+    if backend == "gloo":
+        assert shared.get("pair/address/0") == b"10.0.0.1"
+
+
+def test_a_group_whose_ranks_do_not_come_is_told_with_how_long_it_was_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def late(*_: object) -> None:
+        raise dist.DistStoreError("wait timeout after 5000ms, keys: /pair/0")
+
+    monkeypatch.setattr(exchange, "_join", late)
+    assert exchange.sum_over(Group("pair", 0, 2), World(), "gloo", 5.0) == Outcome(f"{NO_END} 5 s")

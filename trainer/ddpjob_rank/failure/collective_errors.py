@@ -141,7 +141,7 @@ def nccl_error(text: str) -> CollectiveError | None:
 
 def nccl_fault(name: str, said: str) -> Fault:
     """Who is at fault for a result of NCCL. `said` is NCCL's explanation."""
-    if name in UNCLEAR and said:
+    if name in UNCLEAR:
         if OF_THE_MACHINE.search(said):
             return Fault.MACHINE
         if OF_A_PEER.search(said):
