@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import ddpjob
 import msgspec
+import psutil
 import pytest
 from ddpjob_rank.reporting import heartbeat, steps_seen, teller
 from ddpjob_rank.reporting import report as reporting
@@ -764,3 +765,21 @@ def test_to_import_it_takes_no_pytorch() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], timeout=patience(DEADLINE_SECONDS), check=False).returncode == 0
     )
+
+
+def test_numbers_and_parts_of_a_step_are_told_as_soon_as_they_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with a_rank(monkeypatch, tmp_path) as heartbeats:
+        reporting.measure({"accuracy": 0.5})
+        assert beat_of(heartbeats).metrics == {"accuracy": 0.5}
+        reporting.report_parts({"data": 0.25, "forward": 1.0})
+        seconds = beat_of(heartbeats).seconds
+        assert (seconds["data"], seconds["forward"]) == (0.25, 1.0)
+
+
+def test_the_memory_of_a_process_without_a_gpu_is_what_it_has_in_memory() -> None:
+    touched = bytearray(64 << 20)
+    touched[::4096] = b"x" * len(touched[::4096])
+    assert teller._memory_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    assert teller._memory_bytes() > len(touched)
