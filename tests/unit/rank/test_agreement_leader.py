@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_rank.reporting import agreement_rules as rules
 from ddpjob_rank.reporting.agreement import Agreement, Wish
-from ddpjob_rank.reporting.agreement_leader import Leader
+from ddpjob_rank.reporting.agreement_leader import Leader, _Counting
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -249,3 +249,28 @@ def test_a_rank_waits_for_a_decision_until_its_patience_is_over_and_then_says_so
         decides.start()
     assert rank.reached(5) is acts
     assert [warning.partition(" to hear")[0] for warning in warnings] == ([] if heard else ["rank 2 has waited 0 s"])
+
+
+def test_a_rank_that_acts_less_often_is_named_once_however_many_others_have_acted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "MISMATCH_SECONDS", 0.0)
+    warnings, failures = list[str](), list[Any]()
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        leader = Leader(4, "step()", warnings.append, noted={})
+        for rank in range(4):
+            leader.join(rank, lambda *_: None)
+        leader._counting[7] = _Counting(20, Wish.SAVE)
+        for rank in (0, 3, 1):
+            leader.hear(rank, "acted", [7])
+        while not leader._heard.empty():
+            await leader._take()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(scene())
+    assert failures == []
+    assert len(warnings) == 1
+    assert "rank 2" in warnings[0]
