@@ -136,11 +136,14 @@ def test_the_terminal_gets_its_settings_back(scene: Scene) -> None:
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
-def test_the_rank_has_the_users_settings_and_size_from_the_beginning_and_follows_its_size(scene: Scene) -> None:
+@pytest.mark.parametrize("changed", [signal.SIGWINCH, signal.SIGCONT], ids=["at once", "after a pause"])
+def test_the_rank_has_the_users_settings_and_size_from_the_beginning_and_follows_its_size(
+    scene: Scene, changed: signal.Signals
+) -> None:
     assert termios.tcgetattr(scene.rank.descriptor) == scene.terminal._settings
     assert termios.tcgetwinsize(scene.rank.descriptor) == (24, 80)
     termios.tcsetwinsize(attached.STDIN, (30, 100))
-    signal.raise_signal(signal.SIGWINCH)
+    signal.raise_signal(changed)
     assert termios.tcgetwinsize(scene.rank.descriptor) == (30, 100)
 
 

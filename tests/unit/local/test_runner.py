@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
@@ -75,7 +76,7 @@ def test_while_a_person_debugs_a_rank_nothing_starts_again_and_nobody_hurries() 
 def test_where_nothing_can_be_written_it_tries_again_each_second_and_says_so_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, told, waits = RunDirectory(tmp_path), [], []
+    run, told, waits, stopped = RunDirectory(tmp_path), [], [], Mock()
     runner = Runner(run, JOB, [], lambda event: told.append(event.message))
 
     def refused() -> None:
@@ -85,9 +86,11 @@ def test_where_nothing_can_be_written_it_tries_again_each_second_and_says_so_onc
 
     run.create()
     monkeypatch.setattr(runner, "_round", refused)
+    monkeypatch.setattr(runner._pods, "terminate", stopped)
     monkeypatch.setattr(runner, "_wait", lambda until: waits.append((until - datetime.now(UTC)).total_seconds()))
     runner.run()
     assert waits == pytest.approx([1.0] * 3, abs=0.5)
+    stopped.assert_called_once_with()
     why = f"No space left on device: {run.job_file}"
     assert told == [
         f"{why}; retrying until it can be written",
