@@ -22,6 +22,12 @@ from tests.unit.client.api import JOBS, Scripted, jobs_of, jobs_with, refused
 from tests.unit.client.api import a_job as a_document
 
 OF_SDK = [name for name in public_names() if ddpjob.HOMES.get(name.name, "").startswith(ddpjob.SDK)]
+
+
+def supervised() -> Document:
+    return {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["ddpjob-supervise", "x.py"]}]}}
+
+
 SPEC = {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
 CRASH = [
     "epoch 1",
@@ -199,6 +205,19 @@ def test_the_lines_of_a_log_say_when_and_who(which: dict[str, Any], lines: list[
     assert found[-1] == LogLine(moment, found[-1].node, found[-1].node, 1, lines[-1])
 
 
+def test_of_an_attempt_in_the_past_the_lines_are_those_of_its_own_pods_and_of_no_other_attempt() -> None:
+    job, log = a_failed_job(attempt=3, bookkeeping={"incarnations": {"default": 2}}), list[str]()
+    pods = [a_pod(0), JobPod("digits-0-y", "team", "uid-y", 0, 2, 2, started=True, ended=True)]
+    said = {"digits-0-x": ["one"], "digits-0-y": ["two", "attempt 3 begins in place: rank 1", "three"]}
+    job._jobs.pods = lambda _: pods  # type: ignore[method-assign,assignment,misc]
+    job._jobs.log = lambda pod, **_: [("2026-01-01T12:00:00Z", line) for line in said[pod.name]]  # type: ignore[method-assign,assignment,misc,return-value]
+    for attempt in (1, 2, 3):
+        lines = [line for line in job.logs(attempt=attempt) if "begins" not in line.text]
+        assert {line.attempt for line in lines} == {attempt}
+        log += [line.text for line in lines]
+    assert log == ["one", "two", "three"]
+
+
 @pytest.mark.parametrize(
     ("which", "spec", "says"),
     [
@@ -206,6 +225,11 @@ def test_the_lines_of_a_log_say_when_and_who(which: dict[str, Any], lines: list[
         ({"rank": 16}, {"procsPerNode": 8}, "has no rank 16: its ranks are numbered 0 to 15"),
         ({"node": -1}, {}, "has no node -1: its nodes are numbered 0 to 1"),
         ({"rank": 0, "node": 0}, {}, "give only one of them"),
+        (
+            {"rank": 0},
+            {"scheduling": {"topology": {"required": "rack"}}, "template": supervised()},
+            "the ranks of digits follow placement; give its node",
+        ),
     ],
 )
 def test_a_log_of_nobody_is_an_error(which: dict[str, Any], spec: dict[str, Any], says: str) -> None:
@@ -241,6 +265,9 @@ def test_progress_is_told_when_it_changes_until_the_job_has_ended() -> None:
     ended = a_document_with(FAILED, state="Failed", progress={"step": 3})
     jobs = jobs_with(find=lambda _: running[0], watch=lambda _: iter([*running, ended, a_document()]))
     assert [progress.step for progress in Job(jobs, running[0]).progress()] == [1, 2, 3]
+    jobs.watch = lambda _: iter([running[0], None])
+    with pytest.raises(ddpjob.ClusterError, match="digits was deleted"):
+        list(Job(jobs, running[0]).progress())
 
 
 def test_a_job_that_was_made_anew_is_another_one() -> None:
