@@ -93,8 +93,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
                 curves.setdefault(name, []).append((entry.step, value))
     for entry in recorded.of("progress"):
         for name, value in entry.numbers("metrics").items():
-            if math.isfinite(value):
-                curves.setdefault(name, []).append((entry.step, value))
+            curves.setdefault(name, []).append((entry.step, value))
     for name in sorted(curves)[:METRICS]:
         with _axes("step", "") as axes:
             _curve(axes, curves[name], SERIES[0], name)

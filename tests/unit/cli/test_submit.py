@@ -6,18 +6,21 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
 import yaml
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.phrases import INTERRUPTED
+from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.engine import Event
 
 from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
@@ -232,3 +235,31 @@ def test_who_does_not_wait_for_a_job_any_longer_is_told_how_to_go_on(
     assert goes_on == "digits goes on in the cluster"
     assert watch.endswith(" logs digits -n team --follow")
     assert stop.endswith(" delete digits -n team")
+
+
+@pytest.mark.parametrize(("state", "code"), [("Succeeded", 0), ("Failed", 1), ("Running", 1)])
+def test_who_waits_for_a_job_sees_how_it_ended_unless_nobody_reads_it(
+    state: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = DDPJob.from_dict({**MADE, "status": {"state": state, "message": "so it was"}})
+    progress = LoggedProgress(saved=Report("saved", {"step": "7", "checkpoint": "/runs/step-7"}))
+    shown = SimpleNamespace(
+        follow=lambda: None,
+        life=SimpleNamespace(job=job, over=state != "Running"),
+        display=SimpleNamespace(progress=progress),
+    )
+    dropped = Mock()
+    monkeypatch.setattr(ShownJob, "on", lambda *_: shown)
+    monkeypatch.setattr(import_module(submit.__module__), "drop_output", dropped)
+    assert submitted("job.yaml --wait", MADE)[0] == code
+    said = capsys.readouterr().out
+    assert dropped.called is (state == "Running")
+    if state == "Running":
+        assert "so it was" not in said
+        return
+    for line in (
+        f"digits: {state}. so it was",
+        "  checkpoint /runs/step-7",
+        "  logs       ddpjob logs digits -n team",
+    ):
+        assert line in said.splitlines()

@@ -1,13 +1,14 @@
 """What the files in a pod's directory say of it."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 from ddpjob_operator.api.contract import Label
-from ddpjob_operator.engine import DeletePod
+from ddpjob_operator.engine import DeletePod, Exit, Pod
 from ddpjob_operator.local import RunDirectory, processes
-from ddpjob_operator.local.files import read_json, write_json
+from ddpjob_operator.local.files import Lock, read_json, write_json
 from ddpjob_operator.local.process_spec import Machine, Ports
 from ddpjob_operator.local.processes import LocalPod, Pods, _is_attached
 
@@ -45,6 +46,73 @@ def test_a_pod_gets_its_own_grace_period_unless_it_is_to_hurry(
     write_json(run.pods / "digits-0" / "pod.json", {"spec": spec})
     Pods(run, lambda: None).delete(DeletePod("digits-0", "", given))
     assert read_json(run.pods / "digits-0" / "delete.json") == {"gracePeriodSeconds": seconds}
+
+
+@pytest.fixture
+def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pods, RunDirectory, list[str]]:
+    """Three pods, of which one has ended, and what is signalled or changes."""
+    run, heard = RunDirectory(tmp_path), list[str]()
+    for name, more in {"digits-0": {}, "digits-1": {}, "digits-2": ENDED}.items():
+        (run.pods / name).mkdir(parents=True)
+        for file, text in {"pod.json": '{"spec": {"terminationGracePeriodSeconds": 60}}', **RUNS, **more}.items():
+            (run.pods / name / file).write_text(text)
+    monkeypatch.setattr(
+        Lock, "signal", lambda lock, number: heard.append(f"{signal.Signals(number).name} {lock._path.parent.name}")
+    )
+    return Pods(run, lambda: heard.append("changed")), run, heard
+
+
+def test_a_pod_that_is_to_stop_is_told_once_and_for_how_long(pods: tuple[Pods, RunDirectory, list[str]]) -> None:
+    several, run, heard = pods
+    several.stop("digits-0")
+    several.stop("digits-0")
+    several.stop("digits-9")
+    assert read_json(run.pods / "digits-0" / "stop.json") == {"gracePeriodSeconds": 60}
+    assert heard == ["SIGTERM digits-0", "changed"]
+    assert not (run.pods / "digits-9").exists()
+
+
+def test_a_request_for_a_checkpoint_is_where_the_pods_supervisor_reads_it(
+    pods: tuple[Pods, RunDirectory, list[str]],
+) -> None:
+    several, run, _ = pods
+    for request in ("soon", "sooner"):
+        several.request_checkpoint("digits-0", request)
+        several.request_checkpoint("digits-9", request)
+        assert LocalPod(run.pods / "digits-0").checkpoint_request == request
+    assert not (run.pods / "digits-9").exists()
+
+
+def test_all_pods_end_without_a_word_on_disk_or_at_once(pods: tuple[Pods, RunDirectory, list[str]]) -> None:
+    several, run, heard = pods
+    before = sorted(run.pods.rglob("*"))
+    several.terminate()
+    assert heard == ["SIGTERM digits-0", "changed", "SIGTERM digits-1", "changed", "SIGTERM digits-2", "changed"]
+    assert sorted(run.pods.rglob("*")) == before
+    heard.clear()
+    several.kill()
+    assert heard == ["SIGTERM digits-0", "changed", "SIGTERM digits-1", "changed"], "the third has ended"
+    assert read_json(run.pods / "digits-1" / "delete.json") == {"gracePeriodSeconds": 0}
+
+
+def test_pods_that_are_deleted_and_whose_end_was_seen_are_removed_and_so_are_lost_ones(
+    pods: tuple[Pods, RunDirectory, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several, run, heard = pods
+    removed, lost = list[str](), {"digits-1"}
+    ended = Exit(0, "Completed", "", None)
+    monkeypatch.setattr(LocalPod, "lost", property(lambda pod: pod.directory.name in lost))
+    monkeypatch.setattr(Pods, "_remove", lambda _, pod: removed.append(pod.directory.name))
+    several.remove_gone((Pod("digits-0", "1", 0, 1, exit=ended), Pod("digits-2", "3", 2, 1, deleting=True)))
+    assert (removed, heard) == (["digits-1"], ["changed"])
+    lost.clear()
+    several.remove_gone((Pod("digits-0", "1", 0, 1), Pod("digits-2", "3", 2, 1, exit=ended, deleting=True)))
+    assert (removed, heard) == (["digits-1", "digits-2"], ["changed"] * 2)
+    (run.pods / "digits-0" / "started.json").unlink()
+    several.remove_gone(())
+    write_json(run.pods / "digits-0" / "delete.json", {})
+    several.remove_gone(())
+    assert removed == ["digits-1", "digits-2", "digits-0"], "it never started"
 
 
 def test_of_a_job_that_is_to_stop_nothing_is_started(tmp_path: Path) -> None:
