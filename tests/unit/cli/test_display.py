@@ -9,6 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import DDPJobStatus
@@ -186,6 +187,17 @@ def test_who_interrupts_the_last_output_gets_the_terminal_back_as_it_was(monkeyp
     display.leave_if_blocked(130)
     assert left == []
     assert "\x1b[?25h" in terminal.getvalue()
+
+
+def test_of_an_earlier_job_neither_progress_nor_lines_are_shown() -> None:
+    lines = Lines("saved checkpoint=7")
+    lines.skip = Mock()  # type: ignore[method-assign]
+    display = Display(Screen(file=io.StringIO()), lines)
+    display._take(Line(0, 1, "saved checkpoint=7"), None)
+    assert display.progress.saved is not None
+    display.forget()
+    assert display.progress.saved is None
+    lines.skip.assert_called_once_with()
 
 
 def test_on_a_terminal_progress_is_in_the_live_display_only() -> None:

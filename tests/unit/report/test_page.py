@@ -1,6 +1,7 @@
 """What the page says of a run whose program records nothing."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -181,6 +182,39 @@ def test_how_many_steps_were_trained_again_is_told(resumed: int, said: str, tmp_
     page = render(find(tmp_path), ZERO)
     assert ("<dt>Trained again</dt>" in page) == bool(said)
     assert not said or f"<dt>Trained again</dt><dd>{said} after interruptions</dd>" in page
+
+
+STARTED_OVER = {"type": "StartedOver", "status": "True", "reason": "NoCheckpoint", "message": "attempt 3 at step 0"}
+STARTED_OVER |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
+
+
+@pytest.mark.parametrize(
+    ("begins", "values", "condition", "said"),
+    [
+        ([0, 0, 0], {}, None, "attempt 2 at step 0, attempt 3 at step 0"),
+        ([5, 50, 5], {}, None, "attempt 3 at step 5"),
+        ([0, 50, 60], {}, None, ""),
+        ([0, 0, 0], {"seen": True}, None, ""),
+        ([0, 0, 0], {}, {}, ""),
+        ([0, 50, 60], {}, STARTED_OVER, "attempt 3 at step 0"),
+    ],
+    ids=["twice", "once", "never", "seen by a supervisor", "the job does not say so", "the job says so"],
+)
+def test_which_attempts_began_anew_is_told(
+    begins: list[int], values: dict[str, Any], condition: dict[str, Any] | None, said: str, tmp_path: Path
+) -> None:
+    lines = [
+        one
+        for attempt, step in enumerate(begins, start=1)
+        for at in [1000 * attempt]
+        for one in (line("started", attempt, step, at=at, **values), line("progress", attempt, 100, at=at + 500))
+    ]
+    write(tmp_path / "metrics" / "progress.jsonl", *lines)
+    if condition is not None:
+        status = {"conditions": [condition] if condition else []}
+        write(tmp_path / "job.json", json.dumps(DOCUMENT | {"status": status}))
+    page = render(find(tmp_path), ZERO)
+    assert re.findall("<dt>Started over</dt><dd>(.*?)</dd>", page) == ([said] if said else [])
 
 
 def test_each_figure_of_a_page_is_drawn(tmp_path: Path) -> None:
