@@ -1,9 +1,10 @@
-"""What is changed on the cluster alone, and is undone by the tool that keeps the job as its repository has it."""
+"""What a change of a job on a cluster asks for and says, also where a tool will undo it."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.cluster.change import cancel, resume, scale, suspend
 from ddpjob_operator.client import Jobs
 
@@ -46,3 +47,80 @@ def test_a_job_is_cancelled_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == (
         "digits: cancelled; its pods save and stop, and stay with their logs\ndigits: cancelled already\n"
     )
+
+
+KEEPS = {"checkpoint": {"path": "s3://bucket/digits"}}
+LOSES = "it has neither a checkpoint nor a volume that outlives its pods"
+RAN = {"attempt": 1}
+GO_ON = "Go on with: ddpjob resume digits -n team"
+STOPS, FOLLOW = "its pods save and stop", "and new ones go on"
+
+
+@pytest.mark.parametrize(
+    ("change", "spec", "status", "said", "sent"),
+    [
+        (suspend, KEEPS, {}, [f"digits: suspended; {STOPS}", GO_ON], {"suspend": True}),
+        (
+            suspend,
+            {},
+            RAN,
+            [f"digits: suspended; its pods stop, and on resume it starts over: {LOSES}", GO_ON],
+            {"suspend": True},
+        ),
+        (suspend, {"suspend": True}, {}, ["digits: suspended already"], None),
+        (resume, {"suspend": True}, {}, ["digits: resumed"], {"suspend": False}),
+        (resume, {}, {}, ["digits: not suspended"], None),
+        (lambda jobs, name: scale(jobs, name, 1), {}, RAN, ["digits: already has 1 node"], None),
+        (lambda jobs, name: scale(jobs, name, 3), {}, {}, ["digits: scaled from 1 to 3 nodes"], {"replicas": 3}),
+        (
+            lambda jobs, name: scale(jobs, name, 3),
+            {"suspend": True},
+            RAN,
+            ["digits: scaled from 1 to 3 nodes"],
+            {"replicas": 3},
+        ),
+        (
+            lambda jobs, name: scale(jobs, name, 3),
+            KEEPS,
+            RAN,
+            [f"digits: scaled from 1 to 3 nodes; {STOPS}, {FOLLOW}"],
+            {"replicas": 3},
+        ),
+        (
+            lambda jobs, name: scale(jobs, name, 3),
+            {},
+            RAN,
+            [f"digits: scaled from 1 to 3 nodes; its pods stop, and new ones start over: {LOSES}"],
+            {"replicas": 3},
+        ),
+    ],
+)
+def test_a_change_says_what_becomes_of_the_pods_and_asks_for_nothing_that_is_so_already(
+    change: Callable[[Jobs, str], int],
+    spec: dict[str, Any],
+    status: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    said: list[str],
+    sent: dict[str, Any] | None,
+) -> None:
+    document = a_job(suspend=False)
+    jobs, asked = jobs_of({**document, "spec": document["spec"] | spec, "status": status}, {})
+    assert change(jobs, "digits") == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "utorial" not in line] == said
+    assert [body["spec"] for method, _, body, _ in asked if method == "PATCH"] == ([] if sent is None else [sent])
+
+
+def test_no_node_is_no_size() -> None:
+    with pytest.raises(BadInputError, match=r"--nodes 0 is too small; .*: ddpjob suspend digits"):
+        scale(jobs_of()[0], "digits", 0)
+
+
+@pytest.mark.parametrize("change", [change for change, *_ in CHANGES.values()], ids=CHANGES)
+def test_a_job_that_has_ended_is_not_changed(change: Callable[[Jobs, str], int]) -> None:
+    ended = {"type": "Failed", "status": "True", "reason": "x", "message": "", "observedGeneration": 1}
+    ended |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    document = a_job(suspend=False) | {"status": {"state": "Failed", "conditions": [ended]}}
+    says = "digits has failed and cannot be changed. To run it again, first: ddpjob delete digits -n team"
+    with pytest.raises(BadInputError, match=says):
+        change(jobs_of(document)[0], "digits")

@@ -1,4 +1,4 @@
-"""What is told of a cluster's job that only waits."""
+"""What is told of a cluster's job: each change, its end, and what it waits for."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cli.cluster.life import SETTLED_SECONDS, UNNOTICED, UNNOTICED_SECONDS, Life
-from ddpjob_operator.client import Document, Jobs
+from ddpjob_operator.client import ClusterError, Document, Jobs
 
 from tests.unit.client.api import a_job
 
@@ -52,3 +52,45 @@ def test_what_a_job_waits_for_is_told_once_when_it_has_waited_long_enough(
         now[0] = 1000.0 + later
         said.append([event.message for event in one.news(0.0)])
     assert said == [[], [], [told] if told else [], [], []]
+
+
+class Watched(Nothing):
+    """A cluster on which a job is seen like this, one after the other."""
+
+    def __init__(self, *seen: Any) -> None:
+        self._seen = seen
+        self.told = 0
+
+    def watch(self, *_: Any) -> Iterator[Document]:
+        for one in self._seen:
+            self.told += 1
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+
+ENDED = {"type": "Complete", "status": "True", "reason": "Done", "message": "all done", "observedGeneration": 1}
+ENDED |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def seen(**status: Any) -> Document:
+    return {**a_job(), "spec": SPEC, "status": status}
+
+
+def test_each_change_is_told_until_the_job_has_ended_and_what_comes_then_is_nobodys() -> None:
+    jobs = Watched(seen(**WAITS), seen(**RUNS), seen(state="Succeeded", conditions=[ENDED]), seen(**WAITS))
+    life = Life(jobs, seen())
+    states = []
+    while not life.over:
+        list(life.news(60.0))
+        states.append(life.job.status.state)
+    assert states == ["Pending", "Running", "Succeeded"]
+    assert jobs.told == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "says"), [(None, "digits was deleted"), (ClusterError("no answer"), "no answer")], ids=["deleted", "away"]
+)
+def test_a_job_of_which_nothing_more_can_be_seen_is_an_error(end: Any, says: str) -> None:
+    with pytest.raises(ClusterError, match=says):
+        list(Life(Watched(end), seen()).news(60.0))

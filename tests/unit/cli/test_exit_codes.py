@@ -1,4 +1,7 @@
-"""How a command that is not carried out ends: with 2 if nothing was changed, with 1 if the cluster is why."""
+"""How a command that is not carried out ends: with 2 if nothing was changed, with 1 if the cluster is why.
+
+A command that waits for a job ends as the job has.
+"""
 
 import json
 import sys
@@ -9,7 +12,8 @@ import pytest
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli import cluster as commands
 from ddpjob_operator.cli.main import main
-from ddpjob_operator.client import Document
+from ddpjob_operator.cli.phrases import exit_code
+from ddpjob_operator.client import Document, as_job
 
 from tests.unit.client.api import a_cluster, a_job, a_list, refused
 
@@ -98,3 +102,33 @@ def test_what_is_not_done_is_told_in_one_line_and_by_the_exit_code(
     granted = cluster.asked[:-1]
     changes = [method for method, _, _, query in granted if method != "GET" and "dryRun" not in (query or {})]
     assert code == 1 or changes == [], "nothing was changed"
+
+
+def failed(reason: str, **incident: Any) -> dict[str, Any]:
+    condition = {**CONDITION, "type": "Failed", "reason": reason, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    known = {
+        "time": "2026-01-01T00:00:00Z",
+        "attempt": 1,
+        "node": 1,
+        "pod": "x",
+        "cause": "Application",
+        "message": "",
+    }
+    return {"state": "Failed", "conditions": [condition], "incidents": [known | incident] if incident else []}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"state": "Succeeded"}, 0),
+        ({"state": "Suspended"}, 130),
+        (failed("Application", exitCode=3), 3),
+        (failed("Application", exitCode=0), 1),
+        (failed("Application", rank=1), 1),
+        (failed("InvalidSpec"), 1),
+        (failed("DeadlineExceeded", exitCode=3), 124),
+        (failed("StartDeadlineExceeded"), 124),
+    ],
+)
+def test_a_job_that_is_waited_for_ends_the_command_as_it_has_ended(status: dict[str, Any], code: int) -> None:
+    assert exit_code(as_job(RUNS | {"status": status}).status) == code

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ddpjob_operator.client import install
@@ -146,3 +147,70 @@ def test_pip_keeps_the_torch_of_an_image_that_has_one(
 )
 def test_the_last_error_of_pip_is_told_with_what_may_have_led_to_it(said: list[str], error: str, cause: str) -> None:
     assert install._why(said) == (f"cannot install packages: {error}", cause)
+
+
+class Pip:
+    """A pip that says this, and ends so; it installs what is `new`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, said: list[str], code: int, new: set[tuple[str, str]]) -> None:
+        self.called: list[list[str]] = []
+        self._said, self._code = said, code
+        installed = iter([{("pip", "1")}, {("pip", "1")} | new])
+        patch.setattr(subprocess, "Popen", self._run)
+        patch.setattr(install, "_environment", lambda directory: f"{directory}/bin/python")
+        patch.setattr(install, "_provide_pip", lambda _: None)
+        patch.setattr(install, "_torch_as_it_is", lambda _: ["--constraint", "torch"])
+        patch.setattr(install, "_installed", lambda _: next(installed))
+        patch.setattr(install, "SECRETS", [])
+        patch.setattr(install.signal, "signal", lambda *_: None)
+
+    def _run(self, words: list[str], **_: object) -> SimpleNamespace:
+        self.called.append(words)
+        return SimpleNamespace(stdout=[f"{line}\n" for line in self._said], wait=lambda: self._code)
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ({("einops", "1.0"), ("a", "2")}, "installed a 2, einops 1.0 in "),
+        (set(), "installed nothing (the image has everything) in "),
+    ],
+)
+def test_what_was_installed_is_told_and_not_what_was_there(
+    new: set[tuple[str, str]],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(os, "environ", {"TOKEN": "hush-hush", "PYTHONPATH": f"{tmp_path}/site"})
+    there = "Requirement already satisfied: torch"
+    pip = Pip(monkeypatch, ["Collecting einops with hush-hush", there], 0, new)
+    install.main(str(tmp_path), ["einops", "https://${TOKEN}@example.com/a.whl"])
+    (words,) = pip.called
+    assert words[:4] == [f"{tmp_path}/bin/python", "-m", "pip", "install"]
+    assert words[-4:] == ["--constraint", "torch", "einops", "https://hush-hush@example.com/a.whl"]
+    begins, collects, installed = capsys.readouterr().out.splitlines()
+    assert begins.startswith("installing einops https://")
+    assert collects == "Collecting einops with ****"
+    assert installed.startswith(told)
+    assert "PYTHONPATH" not in os.environ, "pip looks at the new place alone"
+
+
+def test_why_pip_has_failed_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "environ", {"DDPJOB_TERMINATION_LOG": str(tmp_path / "report")})
+    Pip(monkeypatch, ["ERROR: no version of a"], 1, set())
+    with pytest.raises(SystemExit, match="2"):
+        install.main(str(tmp_path), ["a"])
+    assert "no version of a" in (tmp_path / "report").read_text()
+
+
+def test_a_path_of_the_image_that_would_be_lost_is_told_with_what_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "environ", {"DDPJOB_TERMINATION_LOG": str(tmp_path / "report"), "PYTHONPATH": "/app"})
+    pip = Pip(monkeypatch, [], 0, set())
+    with pytest.raises(SystemExit, match="2"):
+        install.main(str(tmp_path), ["a"])
+    assert "to keep it: --env PYTHONPATH=/app" in (tmp_path / "report").read_text()
+    assert not pip.called
