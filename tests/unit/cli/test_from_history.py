@@ -5,9 +5,11 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from ddpjob_operator.cli.from_history import _end
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.history import PlaceError
 from ddpjob_operator.history.places import DirectoryPlace
@@ -317,3 +319,24 @@ def test_only_the_last_incidents_are_shown(kept: Path, says: Says) -> None:
     keep(kept, 0, *(event("incident", n, 1, incident=INCIDENT | {"attempt": n}) for n in range(2, 31)), incarnation=2)
     shown = says("status", "digits")
     assert [attempt for attempt in range(1, 31) if f"attempt {attempt}, rank 2" in shown] == [*range(15, 31)]
+
+
+GONE = "it still runs, or was lost with its node"
+
+
+@pytest.mark.parametrize(
+    ("incidents", "reached", "stopped", "end"),
+    [
+        ([], 1, "", f"none was recorded: {GONE}"),
+        ([], 1, "SIGTERM", "the program was told to stop (SIGTERM)"),
+        ([1], 1, "", "OutOfMemory: at 1"),
+        ([1], 2, "", f"none was recorded since the last incident: {GONE}"),
+        ([1, 3], 3, "SIGTERM", "OutOfMemory: at 3"),
+        ([1, 3], 4, "SIGTERM", "the program was told to stop (SIGTERM)"),
+        (["x"], 4, "", "OutOfMemory: at x"),
+    ],
+)
+def test_how_it_ended_is_what_was_recorded_last(incidents: list[Any], reached: int, stopped: str, end: str) -> None:
+    told = [{"cause": "OutOfMemory", "message": f"at {attempt}", "attempt": attempt} for attempt in incidents]
+    seen = SimpleNamespace(last_incident=told[-1] if told else {}, reached=reached, stopped=stopped)
+    assert _end(cast("Any", seen)) == end

@@ -1,6 +1,7 @@
 """What `ddpjob logs` says beside the logs of a cluster's job."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -366,3 +367,48 @@ def test_who_can_follow_no_longer_knows_why() -> None:
         stream = PodLogs(jobs, {}, (0,))
         reads(stream)
         assert stream.problem is error
+
+
+def a_running_job(*, nodes: int = 1) -> dict[str, Any]:
+    job = a_failed_job()
+    return job | {"spec": job["spec"] | {"nodes": nodes}, "status": {"state": "Running", "message": "", "attempt": 2}}
+
+
+def followed(job: dict[str, Any], node: int | None = None, **more: Any) -> tuple[Any, list[str], list[str]]:
+    """The lines of a job with a former pod that are followed until it has ended, and what is said of it."""
+    pods = [a_pod(0), replace(a_pod(0), uid="uid-anew", incarnation=2)]
+    begun = {**job, "status": job["status"] | {"bookkeeping": {"incarnations": {"default": 2}}}}
+    jobs: Any = SimpleNamespace(
+        watch=lambda _: iter([begun, a_failed_job()]),
+        watch_pods=lambda _: iter([pods]),
+        pods=lambda _: pods,
+        pod=lambda pod: pod,
+        log=lambda pod, *_, **__: iter([("2026-01-01T12:00:00Z", f"incarnation {pod.incarnation}")]),
+        **more,
+    )
+    said = list[str]()
+    lines = job_logs.followed_lines(jobs, begun, pods, Which(node), said.append)
+    return jobs, [line.text for line in lines], said
+
+
+def test_a_job_is_followed_to_its_end_but_not_the_pods_before_it() -> None:
+    _, lines, said = followed(a_running_job())
+    assert (lines, said) == (["incarnation 2"], [])
+
+
+@pytest.mark.parametrize(("node", "says"), [(None, True), (0, False)])
+def test_of_a_very_large_job_it_says_which_nodes_are_followed(node: int | None, *, says: bool) -> None:
+    _, _, said = followed(a_running_job(nodes=65), node)
+    notice = "nodes 0 to 63 of 65; each other node has to be followed by its number"
+    assert said == [notice] * says
+    assert followed(a_running_job(nodes=64))[2] == []
+
+
+def test_who_follows_a_job_is_told_why_that_goes_on_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PodLogs, "problem", UnreachableError("no answer"), raising=False)
+    monkeypatch.setattr(PodLogs, "__init__", lambda *_: None)
+    for name in ("follow", "settle", "stop"):
+        monkeypatch.setattr(PodLogs, name, lambda *_, **__: None)
+    monkeypatch.setattr(PodLogs, "lines", lambda _: iter(()))
+    with pytest.raises(UnreachableError, match="no answer"):
+        followed(a_running_job())

@@ -1,8 +1,10 @@
 """Which run `ddpjob report` is about."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.report import _directory, report
 from ddpjob_operator.local import RunDirectory, Runs
 
@@ -40,3 +42,27 @@ def test_a_page_that_is_named_is_written_where_its_name_leads(
     assert Path("page.html").is_symlink()
     assert Path("there.html").read_text().startswith("<!doctype html>")
     assert capsys.readouterr().out == "written: page.html\n"
+
+
+def test_a_page_that_is_not_named_is_in_its_run_and_replaces_the_former_one(digits: RunDirectory) -> None:
+    (page := digits.root / "report.html").symlink_to("elsewhere")
+    assert report(Runs(digits.root.parent), "digits", None) == 0
+    assert not page.is_symlink()
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_page_that_cannot_be_written_is_an_error(digits: RunDirectory, tmp_path: Path) -> None:
+    says = f"cannot write {tmp_path}/none/page.html: No such file or directory; choose another with --output"
+    with pytest.raises(BadInputError, match=says):
+        report(Runs(digits.root.parent), "digits", tmp_path / "none" / "page.html")
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "other"])
+def test_what_a_page_needs_is_named_if_it_is_missing(
+    missing: str, digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = ModuleNotFoundError(f"No module named {missing}", name=missing)
+    monkeypatch.setattr("ddpjob_operator.report.render", Mock(side_effect=lacks))
+    known = missing == "matplotlib"
+    with pytest.raises(BadInputError if known else ModuleNotFoundError, match=missing):
+        report(Runs(digits.root.parent), "digits", None)

@@ -3,14 +3,16 @@
 import json
 import os
 import random
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, secrecy
 from ddpjob_operator.history import ManyJobsError, find_history, open_place
-from ddpjob_operator.history.places import MEANINGS, DirectoryPlace, StorePlace
+from ddpjob_operator.history.places import MEANINGS, DirectoryPlace, PlaceError, StorePlace
 from ddpjob_supervisor.history import secret_values, store_target
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
 from obstore.store import MemoryStore
@@ -316,3 +318,36 @@ def test_a_place_that_is_none_is_said(tmp_path: Path, address: str) -> None:
 def test_why_a_store_cannot_be_read_is_said_without_its_own_words(error: str, why: str) -> None:
     said = StorePlace("s3://bucket", Mock())._error(Exception(error))
     assert str(said) == f"cannot read s3://bucket: {why}"
+
+
+@pytest.mark.parametrize(
+    ("act", "verb"),
+    [
+        (lambda place: place.read("a", 1), "read"),
+        (lambda place: [*place.first_files("a")], "read"),
+        (lambda place: [*place.tree("a")], "read"),
+        (lambda place: place.folders("a"), "read"),
+        (lambda place: place.files("a"), "read"),
+        (lambda place: place.remove("a"), "remove from"),
+    ],
+)
+def test_whatever_a_store_does_not_do_is_one_error(act: Callable[[StorePlace], object], verb: str) -> None:
+    with pytest.raises(PlaceError, match=f"^cannot {verb} s3://bucket: [A-Z][a-z]+Error$"):
+        act(StorePlace("s3://bucket/", Mock()))
+
+
+def test_what_is_removed_twice_is_no_error_and_what_cannot_be_is_one(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    place = DirectoryPlace(tmp_path)
+    for path in ("folder/file", "folder/file", "none/file"):
+        place.remove(path)
+    assert place.files("folder") == []
+    with pytest.raises(PlaceError, match=f"^cannot remove {tmp_path}/folder: "):
+        place.remove("folder")
+
+
+def test_without_the_package_for_stores_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(PlaceError, match=r"^s3://bucket: an object store needs another package: pip install"):
+        open_place("s3://bucket")
