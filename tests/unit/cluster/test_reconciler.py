@@ -1121,3 +1121,16 @@ def test_a_job_that_can_no_longer_be_read_is_not_at_rest() -> None:
     with pytest.raises(ApiError, match="no answer"):
         asyncio.run(reconciler.round(KEY))
     assert (said, reconciler.at_rest(KEY)) == (["Unreadable"], False), "what is wrong with it is said again"
+
+
+def test_a_status_that_can_wait_is_written_soon_but_no_two_of_them_shortly_after_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, now, waits = _Memory(UID, saw_pods=True), [1000.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for later, written in ((0, None), (1, None), (2, "minor"), (1, None), (9, "major"), (1, None)):
+        now[0] += later
+        waits.append(memory.minor_wait())
+        if written:
+            memory.note_written(minor=written == "minor")
+    assert waits == [3, 2, 0, 9, 0, 3]

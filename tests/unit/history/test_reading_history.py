@@ -342,6 +342,7 @@ def test_what_is_removed_twice_is_no_error_and_what_cannot_be_is_one(tmp_path: P
     place = DirectoryPlace(tmp_path)
     for path in ("folder/file", "folder/file", "none/file"):
         place.remove(path)
+        StorePlace("memory://", MemoryStore()).remove(path)
     assert place.files("folder") == []
     with pytest.raises(PlaceError, match=f"^cannot remove {tmp_path}/folder: "):
         place.remove("folder")

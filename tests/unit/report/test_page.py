@@ -11,6 +11,7 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import find, render
+from ddpjob_operator.report.page import _settings
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -215,6 +216,25 @@ def test_which_attempts_began_anew_is_told(
         write(tmp_path / "job.json", json.dumps(DOCUMENT | {"status": status}))
     page = render(find(tmp_path), ZERO)
     assert re.findall("<dt>Started over</dt><dd>(.*?)</dd>", page) == ([said] if said else [])
+
+
+def test_with_what_a_program_ran_is_shown_of_its_last_start(tmp_path: Path) -> None:
+    ran = {"options": {"lr": 0.1, "model": {"depth": 3, "act": {"name": "relu"}}}, "versions": {"torch": "2.9"}}
+    write(
+        tmp_path / "metrics" / "progress.jsonl",
+        line("started", 1, 0, at=0, host="first", options={"lr": 0.5}),
+        line("started", 2, 0, at=9, host="second", world_size=4, secret="no", environment="no", **ran),
+    )
+    env = [{"name": "PLAIN", "value": "x"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}, {"name": "EMPTY"}]
+    trainer = {"name": "trainer", "image": "any", "command": ["python"], "env": env}
+    document = DOCUMENT | {"spec": {"template": {"spec": {"containers": [trainer]}}}}
+    write(tmp_path / "job.json", json.dumps(document))
+    assert [*_settings(find(tmp_path))] == [
+        ("Machine", [("host", "second"), ("world_size", "4")]),
+        ("Versions", [("torch", "2.9")]),
+        ("Options", [("lr", "0.1"), ("model.depth", "3"), ("model.act.name", "relu")]),
+        ("Variables of the template", [("PLAIN", "x"), ("NODE", "from fieldRef"), ("EMPTY", "")]),
+    ]
 
 
 def test_each_figure_of_a_page_is_drawn(tmp_path: Path) -> None:

@@ -112,3 +112,13 @@ def test_what_a_supervisor_has_seen_counts_where_the_trainer_itself_has_recorded
     write(metrics / "metrics.jsonl", line("started", 1, 0), line("progress", 1, 8, loss=8.0))
     told = find(tmp_path).recorded
     assert (losses(told), told.seen) == ([(8, 8.0)], False)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seen"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_steps_are_guesses_if_any_start_was_only_seen(
+    tmp_path: Path, *, first: bool, second: bool, seen: bool
+) -> None:
+    lines = [line("started", attempt, 0, seen=flag) for attempt, flag in ((1, first), (2, second))]
+    assert read(write(tmp_path / "progress.jsonl", *lines)).seen is seen

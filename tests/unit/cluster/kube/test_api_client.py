@@ -1,10 +1,10 @@
-"""What is made of an API server's answers that cannot be read, in part or at all."""
+"""What an API server is asked, and what is made of its answers, also of those that cannot be read."""
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,3 +134,152 @@ def test_a_page_of_a_list_has_as_many_objects_as_make_some_megabytes(count: int,
     assert [pod.metadata.name for pod in pods] == [name_of(rank) for rank in range(count)]
     assert max(server.pages[1:]) <= PAGE_BYTES
     assert len(server.pages) == pages
+
+
+class Recording(Connection):
+    """The connection to a server that answers so, in turn, and what it was asked."""
+
+    def __init__(self, *answers: tuple[int, Any]) -> None:
+        self._answers = list(answers)
+        self.asked: list[tuple[str, str, Any]] = []
+
+    async def send(self, method: str, path: str, data: bytes | None, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+        self.asked.append((method, path, None if data is None else json.loads(data)))
+        status, answer = self._answers.pop(0)
+        return status, json.dumps(answer).encode(), None
+
+
+def asked(act: Callable[[ApiClient], Awaitable[Any]], *answers: tuple[int, Any]) -> tuple[Any, list[Any]]:
+    """What comes of a question, and what the server was asked."""
+    server = Recording(*answers)
+
+    async def ask() -> Any:
+        return await act(ApiClient(server, lambda: True))
+
+    return asyncio.run(ask()), server.asked
+
+
+JANE = {"username": "jane", "uid": "1", "groups": ["team"], "extra": {"scopes": ["all"]}}
+REVIEWED: dict[str, tuple[Callable[[ApiClient], Awaitable[Any]], str, Any, Any, Any]] = {
+    "a right": (
+        lambda api: api.allowed({"verb": "get"}),
+        "SelfSubjectAccessReview",
+        {"resourceAttributes": {"verb": "get"}},
+        {"allowed": True},
+        True,
+    ),
+    "no right": (
+        lambda api: api.allowed({"verb": "get"}),
+        "SelfSubjectAccessReview",
+        {"resourceAttributes": {"verb": "get"}},
+        {"allowed": False},
+        False,
+    ),
+    "whose a token is": (
+        lambda api: api.user_of("abc"),
+        "TokenReview",
+        {"token": "abc"},
+        {"authenticated": True, "user": JANE},
+        JANE,
+    ),
+    "nobody's token": (
+        lambda api: api.user_of("abc"),
+        "TokenReview",
+        {"token": "abc"},
+        {"user": JANE, "error": "no"},
+        None,
+    ),
+    "what another may read": (
+        lambda api: api.may_get(JANE, "/metrics"),
+        "SubjectAccessReview",
+        {
+            "user": "jane",
+            "uid": "1",
+            "groups": ["team"],
+            "extra": {"scopes": ["all"]},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+        {"allowed": True},
+        True,
+    ),
+    "what somebody unknown may read": (
+        lambda api: api.may_get({}, "/metrics"),
+        "SubjectAccessReview",
+        {
+            "user": "",
+            "uid": "",
+            "groups": [],
+            "extra": {},
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+        {"allowed": False},
+        False,
+    ),
+    "the rules": (
+        lambda api: api.rules("team"),
+        "SelfSubjectRulesReview",
+        {"namespace": "team"},
+        {"resourceRules": [{"verbs": ["*"]}], "incomplete": True},
+        ([{"verbs": ["*"]}], True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "kind", "spec", "status", "found"), REVIEWED.values(), ids=REVIEWED)
+def test_rights_are_reviewed_by_the_server(
+    act: Callable[[ApiClient], Awaitable[Any]], kind: str, spec: Any, status: Any, found: Any
+) -> None:
+    answer, [(method, path, body)] = asked(act, (201, {"status": status}))
+    assert answer == found
+    assert (method, body["kind"], body["spec"]) == ("POST", kind, spec)
+    assert path == f"/apis/{body['apiVersion']}/{kind.lower()}s"
+
+
+def test_a_status_is_written_only_into_the_version_that_was_read() -> None:
+    _, [(method, path, body)] = asked(
+        lambda api: api.replace_status(PODS, "team", "digits-0", "7", {"phase": "x"}), (200, a_manifest())
+    )
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/team/pods/digits-0/status")
+    version = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
+    assert body == [version, {"op": "add", "path": "/status", "value": {"phase": "x"}}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (a_manifest(), True),
+        ({"kind": "Status", "metadata": {}, "status": "Success"}, False),
+        ({**a_manifest(), "metadata": {**a_manifest()["metadata"], "resourceVersion": ""}}, False),
+    ],
+    ids=["it is ending", "it is gone", "somebody else has deleted it at the same time"],
+)
+@pytest.mark.parametrize("grace", [None, 0, 5])
+def test_what_is_deleted_is_this_very_object_and_may_be_left_for_a_while(
+    answer: Any, grace: int | None, *, left: bool
+) -> None:
+    ending, [(method, path, body)] = asked(
+        lambda api: api.delete(PODS, "team", "digits-0", {"uid": "1"}, grace), (200, answer)
+    )
+    assert (ending is not None) is left
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/team/pods/digits-0")
+    assert (body["preconditions"], body.get("gracePeriodSeconds")) == ({"uid": "1"}, grace)
+    assert ("gracePeriodSeconds" in body) is (grace is not None)
+
+
+@pytest.mark.parametrize(("status", "found"), [(200, {"pods", "pods/log"}), (404, set()), (403, None)])
+def test_what_a_group_serves_is_nothing_where_there_is_no_such_group(status: int, found: set[str] | None) -> None:
+    page = {"resources": [{"name": "pods"}, {"name": "pods/log"}]}
+    act = lambda api: api.served("/api/v1")  # noqa: E731  (as those above)
+    if found is None:
+        with pytest.raises(ApiError):
+            asked(act, (status, {"message": "no"}))
+    else:
+        assert asked(act, (status, page)) == (found, [("GET", "/api/v1", None)])
+
+
+@pytest.mark.parametrize(("status", "there"), [(200, True), (404, False), (500, None)])
+def test_an_object_that_does_not_exist_is_none_and_any_other_error_is_one(status: int, there: bool | None) -> None:  # noqa: FBT001
+    answer = a_manifest() if there else {"message": "no"}
+    with nullcontext() if there is not None else pytest.raises(ApiError):
+        found, _ = asked(lambda api: api.get(PODS, "team", "digits-0"), (status, answer))
+        assert (found is not None) is there
