@@ -1,12 +1,13 @@
 """What may change while a job's processes run, and what does not when it goes on."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from ddpjob_operator.api import DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.status import NetworkStatus
-from ddpjob_operator.local import RunDirectory, open_job
+from ddpjob_operator.local import RunDirectory, end_ranks, lifecycle, open_job, stop_job
 from ddpjob_operator.local.lifecycle import stops_first
 
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
@@ -133,3 +134,40 @@ def test_each_change_of_a_run_is_a_generation_of_its_own(tmp_path: Path, monkeyp
         run.save(job := open_job(run, wanted, [], print, fresh=False))
         seen.append((job.spec.nodes, job.metadata.generation))
     assert seen == [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_an_older_release_has_begun_is_told_and_left_as_it_is_unless_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(DDPJobStatus, "former", True)
+    monkeypatch.setattr(DDPJobStatus, "finished", ended)
+    monkeypatch.setattr(DDPJobStatus, "succeeded", ended)
+    run = RunDirectory(tmp_path / "digits")
+    run.create()
+    run.save(JOB)
+    before = run.job_file.read_text()
+    for act in (
+        lambda: open_job(run, JOB, [], print, fresh=False),
+        *(
+            ()
+            if ended
+            else (lambda: open_job(run, JOB, [], print, fresh=True), lambda: stop_job(run, JOB, [], print))
+        ),
+    ):
+        says = "digits was started by a release with v1alpha1 of the DDPJob type.* remove the run: ddpjob rm digits"
+        with nullcontext() if ended else pytest.raises(BadInputError, match=says):
+            act()
+        assert run.job_file.read_text() == before
+
+
+def test_ranks_are_ended_without_a_word_on_disk_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, done = RunDirectory(tmp_path / "digits"), list[str]()
+    run.create()
+    for name in ("terminate", "wait"):
+        monkeypatch.setattr(lifecycle.Pods, name, lambda _, name=name: done.append(name))
+    end_ranks(run)
+    assert done == ["terminate", "wait"]

@@ -10,6 +10,7 @@ import pytest
 from ddpjob_operator.api import BadInputError, DDPJobSpec
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.local import machine
 from ddpjob_operator.local.machine import Port, choose_backend, free_port, lock_of, share_of_gpus
 
 
@@ -84,3 +85,35 @@ def test_a_port_on_which_somebody_listens_is_not_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         wanted = other.getsockname()[1]
         assert Port(wanted).number != wanted
+
+
+@pytest.mark.parametrize(
+    ("chosen", "driver", "found"),
+    [
+        ("0,2", None, ["0", "2"]),
+        ("GPU-a,-1, ,3", ["9"], ["GPU-a", "3"]),
+        ("", ["0"], []),
+        (None, ["0", "1"], ["0", "1"]),
+        (None, [], []),
+        (None, None, []),
+    ],
+    ids=["chosen", "some of them are none", "none is chosen", "all", "the driver fails", "no driver"],
+)
+def test_the_gpus_are_those_that_cuda_programs_see(
+    chosen: str | None, driver: list[str] | None, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Mock(stdout="\n".join(driver or ["failed"]), returncode=0 if driver else 9)
+    monkeypatch.setattr(machine.shutil, "which", lambda _: None if driver is None else "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: listed)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    assert machine.visible_gpus() == found
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (6, 1), (7, 1), (100, 1)])
+def test_the_cores_are_shared_and_each_process_has_one_at_least(
+    processes: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    assert machine.threads_per_process(processes) == threads

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import SECRET_VOLUME, WAIT_CONTAINER, CreatePod
 from ddpjob_operator.local import RunDirectory, process_spec
-from ddpjob_operator.local.process_spec import Machine, Ports, ProcessSpec, translate
+from ddpjob_operator.local.process_spec import Machine, Ports, ProcessSpec, _value, translate
 
 from tests.unit.engine.builders import a_job
 
@@ -215,3 +216,37 @@ def test_a_path_in_a_command_is_that_of_this_machine(word: str, here: str, tmp_p
     assert spec.argv[-1] == here.format(**places)
     assert set(places.values()) <= {*spec.needed}
     assert any(word in notice for notice in spec.notices) is (here != word)
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ({"fieldRef": {"fieldPath": "metadata.name"}}, "digits-1-x"),
+        ({"fieldRef": {"fieldPath": "metadata.namespace"}}, "team"),
+        ({"fieldRef": {"fieldPath": "status.podIP"}}, "127.0.0.2"),
+        ({"fieldRef": {"fieldPath": "status.hostIP"}}, "127.0.0.1"),
+        ({"secretKeyRef": {"name": "a", "key": "b"}}, "of the shell"),
+    ],
+)
+def test_a_variable_from_elsewhere_has_what_is_the_same_here(source: dict[str, Any], value: str) -> None:
+    pod = {"metadata": {"name": "digits-1-x", "namespace": "team", "labels": {Label.NODE: "1"}}}
+    here = Machine(Path("work"), PORTS, threads=1, environment={"KEY": "of the shell"})
+    assert _value({"name": "KEY", "valueFrom": source}, pod, here) == value
+
+
+def test_a_variable_that_only_a_cluster_has_is_told_by_its_name() -> None:
+    here = Machine(Path("work"), PORTS, threads=1, environment={})
+    says = "variable KEY comes from secretKeyRef, which only a cluster has; set KEY in your shell"
+    with pytest.raises(BadInputError, match=says):
+        _value({"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, {}, here)
+
+
+def test_a_process_has_its_threads_and_its_gpus_unless_its_user_has_chosen(tmp_path: Path) -> None:
+    env = translated(tmp_path).env
+    assert (env["OMP_NUM_THREADS"], "CUDA_VISIBLE_DEVICES" in env) == ("1", False)
+    given = {"OMP_NUM_THREADS": "7", "CUDA_VISIBLE_DEVICES": "0,1,2"}
+    machine = Machine(tmp_path, PORTS, threads=1, visible_devices="2", environment=given)
+    (pod,) = (action.build() for action in a_job().decision.actions if isinstance(action, CreatePod))
+    pod["spec"]["containers"][0]["command"] = ["x"]
+    process = translate(pod, RunDirectory(tmp_path / "run"), tmp_path / "pod", machine)
+    assert (process.env["OMP_NUM_THREADS"], process.env["CUDA_VISIBLE_DEVICES"]) == ("7", "2")
