@@ -15,7 +15,7 @@ import torch
 from ddpjob_preflight import collective, exchange
 from ddpjob_preflight.collective import MARGIN_SECONDS, PAIRS_SHARE
 from ddpjob_preflight.exchange import Group, sum_over
-from ddpjob_preflight.plan import Outcome
+from ddpjob_preflight.plan import Kind, Outcome, PlanStep
 from ddpjob_rank.world import World
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.warm import Warm
@@ -31,6 +31,7 @@ from tests.training.namespaces import enter_machine
 from tests.training.ranks import Run, world
 
 Sum = Callable[[Group, World, str, float], Outcome]
+Allowed = Callable[[PlanStep], float]
 
 
 def soon() -> int:
@@ -44,13 +45,24 @@ def patiently() -> float:
 
 
 def rank_of(
-    environment: dict[str, str], files: str, seconds: float, sum_over: Sum | None, machine: str | None
+    environment: dict[str, str],
+    files: str,
+    seconds: float,
+    *,
+    sum_over: Sum | None,
+    machine: str | None,
+    allowed: Allowed | None,
 ) -> None:
-    """One rank of the collective part, on a machine of its own if it has one; `sum_over` is what its children do."""
+    """One rank of the collective part, on a machine of its own if it has one.
+
+    `sum_over` is what its children do, `allowed` the time limit of a step.
+    """
     if machine is not None:
         enter_machine(machine)
     settle(environment, [(1, Path(f"{files}.out")), (2, Path(f"{files}.err"))])
     sys.argv = ["collective", "--timeout-seconds", str(seconds)]
+    if allowed is not None:
+        collective.Trials._allowed = staticmethod(allowed)  # type: ignore[assignment,method-assign]
     if sum_over is not None:
         collective.Trials = partial(collective.Trials, sum_over=sum_over)  # type: ignore[assignment,misc]
     collective.main()
@@ -90,6 +102,7 @@ class Gang:
         seconds: float | None = None,
         port: int = 0,
         machines: list[str] | None = None,
+        allowed: Allowed | None = None,
         **meets: Sum,
     ) -> Run:
         """Those of `size` ranks that are present, each on its machine; `r1=...` is what rank 1's children do."""
@@ -103,14 +116,16 @@ class Gang:
                 "DDPJOB_BACKEND": "gloo",
                 "DDPJOB_TERMINATION_LOG": str(self.run.directory / f"{rank}.report"),
             }
-            arguments = (
-                environment,
-                str(self.run.directory / str(rank)),
-                seconds or patiently(),
-                meets.get(f"r{rank}"),
-                machines[rank] if machines else None,
+            process = FORKS.Process(
+                target=rank_of,
+                args=(environment, str(self.run.directory / str(rank)), seconds or patiently()),
+                kwargs={
+                    "sum_over": meets.get(f"r{rank}"),
+                    "machine": machines[rank] if machines else None,
+                    "allowed": allowed,
+                },
+                daemon=True,
             )
-            process = FORKS.Process(target=rank_of, args=arguments, daemon=True)
             process.start()
             self.run.processes.append(process)
         return self.run
@@ -216,9 +231,15 @@ def drop(machine: str, number: int) -> None:
     ip("-n", machine, "neigh", "replace", f"10.77.0.1{number}", "lladdr", "02:00:00:00:00:99", "dev", "eth0")
 
 
+def allowed(short: float, long: float, step: PlanStep) -> float:
+    """Only where node 1 meets node 2 the time limit is short, because there it is reached."""
+    return short if step.kind is Kind.ALL or (1, 2) in step.pairs else long
+
+
 def test_two_nodes_whose_packets_are_dropped_are_named(machines: list[str], gang: Gang) -> None:
     drop(machines[1], 2)
-    run = gang(3, seconds=3 * soon(), machines=machines)
+    long = patiently()
+    run = gang(3, seconds=long, machines=machines, allowed=partial(allowed, soon(), long))
     assert run.end() == [0, 201, 201], run.story()
     assert "nodes 1 and 2 failed the all_reduce with each other: no end within" in run.story()
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from ddpjob_rank.reporting import agreement_rules
 
 from tests.support.ports import hold_port
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 from tests.training.forking import FORKS
 from tests.training.ranks import DEADLINE_SECONDS
 
@@ -57,8 +58,27 @@ def train(directory: Path, rank: int, *, stages: list[str | int], told: int, sec
             dist.all_reduce(torch.ones(8))
             stops = ddpjob.stop_requested()
         dist.destroy_process_group()
+        if isinstance(stage, int):
+            wait_for_the_servers_end(directory / "server.over", rank, stage)
     after = time.monotonic() - signalled if signalled else 0.0
     (directory / f"{rank}.json").write_text(json.dumps([step, after]))
+
+
+def wait_for_the_servers_end(mark: Path, rank: int, port: int) -> None:
+    """Waits until the server of a group is gone, as rank 0 sees and says.
+
+    PyTorch leaves that to scripts: a rank that came to the old server for the next group would be lost with it.
+    """
+    if rank == 0:
+        wait_for("the end of the server", lambda: not listens(port))
+        mark.touch()
+    else:
+        wait_for("rank 0 to see the end of the server", mark.exists)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("localhost", port)) == 0
 
 
 def finish(ranks: list[Any]) -> list[int | None]:
