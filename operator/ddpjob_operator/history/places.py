@@ -51,6 +51,9 @@ class KeptFile:
 class HistoryPlace(ABC):
     """A place with histories. Paths in it have slashes and are relative to it; the empty path is the place itself."""
 
+    at_once = 1
+    """How many threads may read at the same time."""
+
     def folders(self, path: str) -> list[str]:
         """The names of the folders in a folder, sorted; none if it does not exist.
 
@@ -201,6 +204,8 @@ class DirectoryPlace(WritablePlace):
 
 class StorePlace(WritablePlace):
     """A place in an object store, read with the user's own credentials, which come from the environment."""
+
+    at_once = 16  # A store takes its time to answer, however little it has to say.
 
     def __init__(self, url: str, store: "Store") -> None:
         self._url, self._store = url.rstrip("/"), store

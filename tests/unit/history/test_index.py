@@ -1,8 +1,10 @@
 """The index of jobs: names alone tell which jobs there are, the newest first, and how each has ended."""
 
 import random
+import threading
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -73,6 +75,34 @@ def test_without_a_right_to_the_index_the_rest_is_kept(begin: Begin, read: Read,
     journal.hear(1, b"a line\n")
     journal.close(LONG_SECONDS)
     assert texts(read()) == ["a line"]
+
+
+def test_an_object_store_is_asked_for_several_namespaces_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, together = MemoryStore(), threading.Barrier(3)
+    for space in ("a", "b", "c"):
+        writer = HistoryWriter(space, "digits", "uid", 0, 1, 1)
+        obstore.put(store, f"{space}/_jobs/{writer.entry(writer.folder(10**9, '0123abcd'))}", b"")
+    real = obstore.list
+
+    def listing(*given: Any, **named: Any) -> Any:
+        together.wait(LONG_SECONDS)  # Only if all three ask does any of them get an answer.
+        return real(*given, **named)
+
+    monkeypatch.setattr(obstore, "list", listing)
+    place = places.StorePlace("memory", store)
+    assert [job.namespace for job in kept_jobs(place, job_index.namespaces_of(place))] == ["a", "b", "c"]
+
+
+def test_only_so_many_namespaces_are_looked_at_and_that_is_said(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = begin()
+    journal.hear(1, b"a line\n")
+    journal.close(LONG_SECONDS)
+    monkeypatch.setattr(job_index, "MOST_NAMESPACES", 1)
+    unreadable: dict[str, str] = {}
+    assert len([*kept_jobs(open_place(str(tmp_path)), ["team", "zzz"], unreadable)]) == 1
+    assert [*unreadable.values()] == ["there are more namespaces; only the first 1 were looked at"]
 
 
 def test_the_newest_job_comes_first_and_pages_are_read_when_they_are_needed(
