@@ -156,7 +156,7 @@ def queries(board: Dashboard) -> Iterator[tuple[str, Panel, Target]]:
 
 
 OPERATOR = 'job="operator", instance="a"'
-RESTARTS = f'ddpjob_restarts_total{{namespace="team", cause="NodeLost", {OPERATOR}}}'
+RESTARTS = f'ddpjob_restarts_total{{namespace="team", cause="PeerLost", {OPERATOR}}}'
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_first_restart_of_a_namespace_is_shown_in_its_interval_alone(
     }
     query = query.replace("$__interval", "5m").replace("$namespace", ".*")
     series = {f"ddpjob_leader{{{OPERATOR}}}": leads, RESTARTS: restarts}
-    found = [{"labels": '{cause="NodeLost"}', "value": shown}] if shown else []
+    found = [{"labels": '{cause="PeerLost"}', "value": shown}] if shown else []
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],

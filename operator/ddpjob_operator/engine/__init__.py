@@ -1,6 +1,6 @@
 """The pure engine, which makes all decisions about a job from a snapshot alone. Imports only the API."""
 
-from .accounting import FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
+from .accounting import COUNTED_CAUSES, FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
 from .conditions import Obstacle, events
 from .decide import decide
 from .decision import (
@@ -85,6 +85,7 @@ from .snapshot import (
 __all__ = [
     "ANNOTATIONS_VOLUME",
     "CHECKPOINT_VOLUME",
+    "COUNTED_CAUSES",
     "DISRUPTION_BUDGET",
     "EFFECTS",
     "FREE_CAUSES",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Progress, RestartAction, State
 from ddpjob_operator.api.reasons import FROM_OUTSIDE
 
-from .incidents.judgement import DEFAULTS
+from .incidents.judgement import CAME_UP_BEFORE, DEFAULTS
 from .incidents.price import restored_at
 from .reports import Phase
 from .snapshot import Snapshot
@@ -58,6 +58,11 @@ class StartPart(StrEnum):
 
 FREE_CAUSES = tuple(cause for cause in Cause if DEFAULTS.get(cause) is RestartAction.RESTART_FREE)
 """The causes of restarts that do not count, unless one of the user's rules says otherwise."""
+
+COUNTED_CAUSES = tuple(
+    cause for cause in Cause if DEFAULTS.get(cause) is RestartAction.RESTART or cause in CAME_UP_BEFORE
+)
+"""The causes of restarts that count, unless one of the user's rules says otherwise."""
 
 KINDS = {
     State.STARTING: TimeKind.ACCELERATOR_INITIALIZATION,

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from ddpjob_operator.api import Cause, State
-from ddpjob_operator.engine import FREE_CAUSES, StartPart, TimeKind
+from ddpjob_operator.engine import COUNTED_CAUSES, FREE_CAUSES, StartPart, TimeKind
 
 OTHER = "Other"
 """Replaces a label's value that is not in the list of values, such as a cause that only a newer version knows."""
@@ -82,10 +82,9 @@ FINISHED = Family(
 )
 RESTARTS = Family(
     "ddpjob_restarts",
-    "Restarts that count against their job's budget, by cause",
+    "Restarts that count against their job's budget, by cause; `Other` if they do so only by a rule of the user",
     "cause",
-    # After `StartedOver` there is no restart: only a rule that fails the job makes it a cause.
-    (*(cause for cause in Cause if cause is not Cause.STARTED_OVER), OTHER),
+    (*COUNTED_CAUSES, Cause.DIVERGED, OTHER),  # An alert asks for `Diverged`.
 )
 DISRUPTIONS = Family(
     "ddpjob_disruptions",
