@@ -619,6 +619,12 @@ class DDPJobStatus(_Said):
                 return condition.status == "True"
         return False
 
+    @property
+    def resumed(self) -> bool:
+        """Whether the job goes on after a suspension. Then `start_time` is the time of the last resumption."""
+        suspended = self.condition(ConditionType.SUSPENDED)
+        return suspended is not None and suspended.status == "False"
+
     def message_while_true(self, kind: ConditionType) -> str:
         """Returns the message of the condition of this type if it is true; otherwise empty."""
         condition = self.condition(kind)

@@ -31,6 +31,18 @@ def restarts(number: int, free: int) -> str:
     return f"{number}, and {free} not counted" if free else str(number)
 
 
+def lasted(this_start: float, in_all: float | None) -> str:
+    """How many seconds a job took since its last start and, if it was resumed, since its first one.
+
+    Example:
+        >>> lasted(600.0, None), lasted(600.0, 7380.0)
+        ('10m', '10m since it was resumed; 2h3m in all, pauses included')
+    """
+    if in_all is None:
+        return duration(round(this_start))
+    return f"{duration(round(this_start))} since it was resumed; {duration(round(in_all))} in all, pauses included"
+
+
 def duration(seconds: int) -> str:
     """Formats a duration in its two largest units, as in `56s`, `5m30s`, `1h5m`, `3d4h`."""
     for size, larger, unit, smaller in ((86400, 3600, "d", "h"), (3600, 60, "h", "m"), (60, 1, "m", "s")):

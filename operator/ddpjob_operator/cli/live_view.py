@@ -114,7 +114,8 @@ def _doing(progress: LoggedProgress, status: DDPJobStatus | None, now: datetime)
         yield from between_steps(status)
         yield f"last step {age(last, now)} ago{_lateness(status, last, now)}"
     if status.start_time is not None:
-        yield f"{duration(max(0, int((now - status.start_time).total_seconds())))} elapsed"
+        since = " since it was resumed" if status.resumed else ""
+        yield f"{duration(max(0, int((now - status.start_time).total_seconds())))} elapsed{since}"
 
 
 def _last_step(progress: LoggedProgress, status: DDPJobStatus) -> datetime | None:

@@ -472,7 +472,8 @@ def _say_what_came_of_it(
     saved = progress.saved.values.get("checkpoint") if progress.saved else None
     checkpoint = file_path(Path(saved)) if saved and not is_url(saved) else saved
     report = f"{itself()} report {job.metadata.name}" if job.status.attempt else None
-    summarise(screen, job, progress, seconds, checkpoint=checkpoint, logs=file_path(directory.logs), report=report)
+    where = {"checkpoint": checkpoint, "logs": file_path(directory.logs), "report": report}
+    summarise(screen, job, progress, seconds, created=directory.made, **where)
     if job.status.state is State.SUSPENDED:
         for line in how_to_resume(f"{itself()} {directory.resume}", job.status):
             screen.print(line)

@@ -1,9 +1,10 @@
 """The summary that is printed when a job has ended."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from ddpjob_operator.api import Backend, ConditionType, DDPJob, DDPJobStatus, State
-from ddpjob_operator.api.words import duration
+from ddpjob_operator.api.words import lasted
 from ddpjob_operator.text import one_line
 
 from .invocation import itself
@@ -35,15 +36,22 @@ READS_A_TERMINAL = ("BdbQuit", "EOFError: EOF when reading a line")
 
 
 def summarise(
-    screen: Screen, job: DDPJob, progress: LoggedProgress, seconds: float = 0.0, **where: str | None
+    screen: Screen,
+    job: DDPJob,
+    progress: LoggedProgress,
+    seconds: float = 0.0,
+    *,
+    created: datetime | None = None,
+    **where: str | None,
 ) -> None:
     """Prints how the job ended, its results, and the paths and commands in `where`, by label.
 
     `seconds` is how long this command has followed the job. It is printed if the status lacks the job's duration.
+    `created` is when the job was created, if that is known.
     """
     status = job.status
     screen.print(f"\n{job.metadata.name}: {status.state}. {one_line(status.message)}")
-    for name, value in _results(job, progress, seconds):
+    for name, value in _results(job, progress, seconds, created):
         if value is not None:
             screen.entry(f"  {name:<11}", one_line(value))
     for name, value in where.items():
@@ -76,7 +84,9 @@ def advice(job: DDPJob, flags: str = "", attached: int | None = None) -> Iterato
             yield text.format(rank=rank, attached=attached, ddpjob=itself())
 
 
-def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tuple[str, str | None]]:
+def _results(
+    job: DDPJob, progress: LoggedProgress, seconds: float, created: datetime | None
+) -> list[tuple[str, str | None]]:
     evaluated, finished, reported = progress.evaluated, progress.finished, job.status.progress
     pace = finished.values.get("samples_per_second") if finished else None
     step = progress.step if progress.step is not None or reported is None else reported.step
@@ -85,12 +95,14 @@ def _results(job: DDPJob, progress: LoggedProgress, seconds: float) -> list[tupl
         ("accuracy", evaluated.values.get("accuracy") if evaluated else None),
         ("throughput", f"{pace} samples/s" if pace else None),
         ("step", str(step) if step is not None else None),
-        ("duration", _took(job.status, seconds)),
+        ("duration", _took(job.status, seconds, created)),
         ("restarts", restarts(job.status)),
     ]
 
 
-def _took(status: DDPJobStatus, seconds: float) -> str | None:
-    if status.start_time is not None and status.completion_time is not None:
-        seconds = (status.completion_time - status.start_time).total_seconds()
-    return duration(round(seconds)) if seconds > 0 else None
+def _took(status: DDPJobStatus, seconds: float, created: datetime | None) -> str | None:
+    ended = status.completion_time
+    if status.start_time is not None and ended is not None:
+        seconds = (ended - status.start_time).total_seconds()
+    in_all = (ended - created).total_seconds() if ended and created and status.resumed else None
+    return lasted(seconds, in_all) if seconds > 0 else None

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
-from ddpjob_operator.api.words import counted, duration, restarts
+from ddpjob_operator.api.words import counted, lasted, restarts
 from ddpjob_operator.text import visible
 
 from . import figures
@@ -80,7 +80,8 @@ def _state(found: RunData) -> str:
 def _began(found: RunData) -> datetime | None:
     known = [start.began.time for start in found.recorded.starts]
     if found.job and found.job.status.start_time:
-        known.append(found.job.status.start_time)
+        # A resumption has replaced the time of the first start, which may not be recorded either.
+        known.append((found.created if found.job.status.resumed else None) or found.job.status.start_time)
     return min(known, default=None)
 
 
@@ -92,7 +93,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         ended = (job.status.completion_time if job else None) or (now if job and found.carried_on else None)
         until = ended or (last.time if last else zero)
         yield "Started", _moment(zero)
-        yield "Duration", duration(max(0, round((until - zero).total_seconds())))
+        yield "Duration", _lasted(job, zero, until)
     at_rest = job is None or job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and not found.carried_on:
         yield "Managed by", "no ddpjob run, so this page may be out of date"
@@ -122,6 +123,13 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         )
 
 
+def _lasted(job: DDPJob | None, zero: datetime, until: datetime) -> str:
+    in_all = max(0.0, (until - zero).total_seconds())
+    if job is None or not job.status.resumed or job.status.start_time is None:
+        return lasted(in_all, None)
+    return lasted(max(0.0, (until - job.status.start_time).total_seconds()), in_all)
+
+
 def _started_over(found: RunData) -> str:
     """The attempts that started again at the run's first step, in words; empty if there are none."""
     if found.job and (said := found.job.status.message_while_true(ConditionType.STARTED_OVER)):
@@ -145,10 +153,11 @@ def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
 
 def _results(recorded: Records) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
-    if progress:
-        total = recorded.starts[-1].began.number("total_steps") or progress[-1].number("total_steps")
-        counted_again = recorded.starts[-1].counted
-        ends = recorded.starts[-1].of if counted_again else recorded.of
+    last = recorded.last_trained
+    if progress and last:
+        total = last.began.number("total_steps") or progress[-1].number("total_steps")
+        counted_again = last.counted
+        ends = last.of if counted_again else recorded.of
         step = max(entry.step for event in REACHED for entry in ends(event)[-1:])
         total_text = " since the last restart" if counted_again else f" of {total:.0f}" if total else ""
         yield "Step", f"{step}{total_text}"

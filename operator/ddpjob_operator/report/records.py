@@ -69,6 +69,11 @@ class Start:
         """The step from which training went on; None if it is unknown."""
         return None if self.counted else self.began.step
 
+    @property
+    def trained(self) -> bool:
+        """Whether a step was finished after this start. If not, it has repeated nothing, whatever its first step."""
+        return any(entry.step > self.began.step for entry in self.entries)
+
     def of(self, event: str) -> list[Record]:
         """The entries of one event."""
         return [entry for entry in self.entries if entry.event == event]
@@ -108,9 +113,17 @@ class Records:
         reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
+    @property
+    def last_trained(self) -> Start | None:
+        """The last start after which a step was finished."""
+        return next((start for start in reversed(self.starts) if start.trained), None)
+
     def _limits(self) -> list[float]:
         """For each start, the last step whose entries count, because no later start has repeated this step."""
-        later = [math.inf if start.resumed_step is None else start.resumed_step for start in self.starts[:0:-1]]
+        later = [
+            start.resumed_step if start.trained and start.resumed_step is not None else math.inf
+            for start in self.starts[:0:-1]
+        ]
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
@@ -27,6 +28,8 @@ class RunData:
     job: DDPJob | None
     """The job; None if there are only metrics, as on a volume of a cluster."""
     recorded: Records
+    created: datetime | None = None
+    """When the job was created, if that is known."""
     carried_on: bool = True
     """Whether a `ddpjob run` is running the job."""
     stacks: Sequence[Stack] = ()
@@ -56,7 +59,7 @@ def find(directory: Path) -> RunData:
         raise BadInputError(f"no line of {listed} says when a run started, so there is nothing to report")
     name = job.metadata.name if job else directory.resolve().name
     stored_stacks = stacks(directory, _checkpoints(run))
-    return RunData(name, job, records or Records(), run.lock.holder() is not None, stored_stacks)
+    return RunData(name, job, records or Records(), run.made, run.lock.holder() is not None, stored_stacks)
 
 
 def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:

@@ -1,6 +1,7 @@
 """What remains on the screen when a job has ended."""
 
 import io
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,16 @@ def test_the_end_shows_how_long_it_took(times: dict[str, str], seconds: float, s
     )
     assert f"  duration   {shown}\n" in said_on.getvalue()
     assert said_on.getvalue().endswith("  logs       a/b\n  report     ddpjob report digits\n")
+
+
+def test_the_end_of_a_job_that_was_resumed_shows_how_long_all_its_starts_took() -> None:
+    said_on = io.StringIO()
+    resumed = {"type": "Suspended", "status": "False", "reason": "JobResumed", "message": "", "observedGeneration": 1}
+    resumed |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    times = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T01:05:00Z"}
+    job = a_job("Succeeded", "x", conditions=[resumed], **times)
+    summarise(Screen(file=said_on, width=200), job, LoggedProgress(), created=datetime(2025, 12, 31, 22, tzinfo=UTC))
+    assert "  duration   1h5m since it was resumed; 3h5m in all, pauses included\n" in said_on.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -285,3 +285,37 @@ def test_where_no_line_can_be_read_there_is_no_page(tmp_path: Path) -> None:
     file = write(tmp_path / "metrics" / "progress.jsonl", "junk", '{"event": "progress"}')
     with pytest.raises(BadInputError, match=f"no line of {file} says when a run started"):
         find(tmp_path)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_after_a_start_that_failed_before_its_first_step_the_page_says_how_far_the_run_had_come(
+    counted: bool,  # noqa: FBT001  A table.
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path / "metrics" / "metrics.jsonl",
+        line("started", 1, 0),
+        line("progress", 1, 20, 10, loss=0.25, total_steps=40),
+        line("started", 2, 0, 20, seen=counted, counted=counted),
+    )
+    page = render(find(tmp_path), ZERO)
+    assert "<dt>Step</dt><dd>20 of 40</dd>" in page
+    assert "Trained again" not in page
+    assert "Started over" not in page
+
+
+def test_of_a_run_that_was_resumed_the_page_says_how_long_this_start_took_and_all(tmp_path: Path) -> None:
+    resumed = {"type": "Suspended", "status": "False", "reason": "JobResumed", "message": ""}
+    status: dict[str, Any] = {
+        "state": "Succeeded",
+        "startTime": "2026-01-01T14:00:00Z",
+        "completionTime": "2026-01-01T14:10:00Z",
+        "conditions": [resumed | {"lastTransitionTime": "2026-01-01T14:00:00Z", "observedGeneration": 1}],
+    }
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
+    page = render(replace(find(tmp_path), created=ZERO), ZERO)
+    assert "<dt>Started</dt><dd>2026-01-01 12:00:00 UTC</dd>" in page
+    assert "<dt>Duration</dt><dd>10m since it was resumed; 2h10m in all, pauses included</dd>" in page
+    status["conditions"] = []
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
+    assert "<dt>Duration</dt><dd>10m</dd>" in render(replace(find(tmp_path), created=ZERO), ZERO)

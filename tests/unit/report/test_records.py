@@ -31,6 +31,15 @@ def test_of_steps_that_were_trained_again_the_later_start_counts(file: Path) -> 
     assert recorded.repeated_steps == 20
 
 
+def test_a_start_that_finished_no_step_has_repeated_none(file: Path) -> None:
+    trained = [line("started", 1, 0), *(line("progress", 1, step, step) for step in (10, 20))]
+    write(file, *trained, line("started", 2, 0, 30), line("ended", 2, 0, 31, error="no"))
+    recorded = read(file)
+    assert [entry.step for entry in recorded.of("progress")] == [10, 20]
+    assert recorded.repeated_steps == 0
+    assert recorded.last_trained is recorded.starts[0]
+
+
 def test_a_start_from_further_back_takes_back_also_what_came_before_the_last_one(file: Path) -> None:
     write(
         file,
