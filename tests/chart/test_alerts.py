@@ -72,11 +72,8 @@ SILENT = of_operator("ddpjob_status_reads_total", result="silent")
 LEADS, STANDS_BY = of_operator("ddpjob_leader"), of_operator("ddpjob_leader", "b")
 
 CASES: dict[str, Case] = {
-    "a stall is seen in the state": Case(
-        "DDPJobStalled", {of_team("ddpjob_jobs", state="Stalled"): "0 0 1 0 0"}, fires=(2,), quiet=(1, 3)
-    ),
-    "another state is no stall": Case(
-        "DDPJobStalled", {of_team("ddpjob_jobs", state="Restarting"): "1x9"}, quiet=(2, 8)
+    "a job is stalled, or has failed for that": Case(
+        "DDPJobStalled", {of_team("ddpjob_stalled_jobs"): "0 0 1 0 0"}, fires=(2,), quiet=(1, 3)
     ),
     "a stall is counted": Case("DDPJobStalled", {STALLS: "0x30 1x30"}, fires=(31, 44), quiet=(30, 47)),
     "the first stall of a namespace begins a series at 1": Case(

@@ -173,7 +173,9 @@ def night(plant: Plant, machines: Kubelets, pager: Pager, shared: Path) -> Seen:
         teams[team].wait("Running", name)
     teams["vision"].apply(job_of("vision", "wide", shared))
     waits_since = time.time()
-    time.sleep(15)  # All train.
+    plant.wait(
+        "all to train, and to have saved", lambda: all((shared / name / "saved").exists() for _, name in first)
+    )
     language = teams["language"]
     pod = plant.get(language.path("pods", language.pod(1, "bert")))
     lost = time.time()

@@ -27,6 +27,7 @@ from .serve.job_metrics import (
     OF_CAUSES,
     REPEATED_STEPS,
     RESTARTS,
+    STALLED,
     STEP_AGE,
     STEPS,
     TIME,
@@ -45,8 +46,8 @@ KEPT_SECONDS = 900.0
 """How long a namespace keeps its series after its last job is gone. Prometheus has to read the last counts once more.
 The operator may not watch namespaces, so it does not know whether the namespace is gone too."""
 
-DIVERGED_SECONDS = 3600.0
-"""How long a job that has failed because it diverged is counted. The job itself may exist for weeks."""
+FAILED_SECONDS = 3600.0
+"""How long a job that has failed because it diverged or stalled is counted. The job itself may exist for weeks."""
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ class Tally:
             for family, level in _levels(noted.standing, now) if namespace in self._seen else ():
                 labels = family.labels(namespace)
                 known = levels[family][labels]
-                levels[family][labels] = known + level if family is DIVERGED else max(known, level)
+                levels[family][labels] = known + level if family in (DIVERGED, STALLED) else max(known, level)
         return {JOBS: states, **levels}
 
     def _settle(self, *keys: Key) -> None:
@@ -191,5 +192,6 @@ def _levels(standing: Standing, now: datetime) -> Iterator[tuple[Family, float]]
             yield family, (now - since).total_seconds()
     if standing.budget_used and (standing.budget_restored is None or now < standing.budget_restored):
         yield BUDGET_USED, standing.budget_used
-    if standing.diverged and (standing.ended is None or (now - standing.ended).total_seconds() < DIVERGED_SECONDS):
-        yield DIVERGED, 1.0
+    if standing.ended is None or (now - standing.ended).total_seconds() < FAILED_SECONDS:
+        yield DIVERGED, float(standing.diverged)
+        yield STALLED, float(standing.stalled)

@@ -104,6 +104,8 @@ class Standing:
     """When the budget is restored if the job goes on as it does; None if it does not run, or finishes no step."""
     diverged: bool = False
     """Whether the loss is not a finite number, or the job has failed because it diverged."""
+    stalled: bool = False
+    """Whether no step finishes any more, or the job has failed because of that."""
     ended: datetime | None = None
     """When the job finished."""
 
@@ -128,7 +130,12 @@ class Counts:
 def standing(snapshot: Snapshot, status: DDPJobStatus, created: datetime | None = None) -> Standing:
     """Returns what the metrics need to know of a job with this status. `created` is when the job was created."""
     if status.finished:
-        return Standing(diverged=True, ended=status.completion_time) if _failed_diverged(status) else Standing()
+        cause = _failed_for(status)
+        if cause not in {Cause.DIVERGED, Cause.STALLED}:
+            return Standing()
+        return Standing(
+            diverged=cause == Cause.DIVERGED, stalled=cause == Cause.STALLED, ended=status.completion_time
+        )
     kind, spec = _kind(snapshot, status), snapshot.job.spec
     gpus = spec.gpus_per_node(snapshot.settings.gpu_resources) if kind else 0
     trains = status.state in {State.RUNNING, State.STALLED}
@@ -142,6 +149,7 @@ def standing(snapshot: Snapshot, status: DDPJobStatus, created: datetime | None 
         budget_used=budget and budget / max(1, spec.restart.max_restarts),
         budget_restored=restored_at(spec, status) if budget else None,
         diverged=status.is_true(ConditionType.LOSS_NOT_FINITE) and status.state != State.SUSPENDED,
+        stalled=status.state == State.STALLED,
     )
 
 
@@ -210,11 +218,10 @@ def _waits_since(status: DDPJobStatus, created: datetime | None) -> datetime | N
     return max(filter(None, (created, *moments)), default=None)
 
 
-def _failed_diverged(status: DDPJobStatus) -> bool:
+def _failed_for(status: DDPJobStatus) -> str:
+    """Returns the cause of the incident after which the job failed; empty if it did not fail because of one."""
     failed, last = status.condition(ConditionType.FAILED), status.last_incident
-    return (
-        failed is not None and failed.reason not in FROM_OUTSIDE and last is not None and last.cause == Cause.DIVERGED
-    )
+    return last.cause if failed is not None and failed.reason not in FROM_OUTSIDE and last is not None else ""
 
 
 def _steps(snapshot: Snapshot, after: DDPJobStatus) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from ddpjob_operator.cluster.serve.job_metrics import (
     GAUGES,
     OF_CAUSES,
     OTHER,
+    STALLED,
     WAIT_AGE,
     Family,
     JobMetrics,
@@ -33,7 +34,7 @@ NAMESPACES = 200
 MOST_SERIES = 13_500
 RESTARTED = [*COUNTED_CAUSES, Cause.DIVERGED]
 """Causes of restarts that count which have a series of their own."""
-TROUBLE = {family.name for family in (WAIT_AGE, BUDGET_USED, DIVERGED)}
+TROUBLE = {family.name for family in (WAIT_AGE, BUDGET_USED, DIVERGED, STALLED)}
 
 Told = dict[str, float]
 
@@ -82,7 +83,7 @@ def everything(tally: Tally, namespace: str) -> None:
     for state in (State.SUCCEEDED, State.FAILED):
         tally.add(namespace, Counts(finished=state, starts=tuple((part, 3.0) for part in StartPart)))
     for kind in TimeKind:
-        tally.note((namespace, f"job-{kind}"), Standing(kind, 8, NOW, NOW, NOW, 0.5, diverged=True))
+        tally.note((namespace, f"job-{kind}"), Standing(kind, 8, NOW, NOW, NOW, 0.5, diverged=True, stalled=True))
 
 
 def test_two_hundred_namespaces_in_which_everything_has_happened_have_at_most_13500_series() -> None:
@@ -118,7 +119,8 @@ def test_the_series_of_a_namespace_begin_at_0_with_its_first_job() -> None:
     }
     begun |= {f"ddpjob_{steps}_total{{namespace=team}}" for steps in ("steps", "repeated_steps")}
     begun |= {f"ddpjob_{what}_age_seconds{{namespace=team}}" for what in ("step", "checkpoint", "pending")}
-    begun |= {f"ddpjob_{what}{{namespace=team}}" for what in ("restart_budget_used_ratio", "diverged_jobs")}
+    begun |= {"ddpjob_restart_budget_used_ratio{namespace=team}"}
+    begun |= {f"ddpjob_{what}_jobs{{namespace=team}}" for what in ("diverged", "stalled")}
     starts = {f"ddpjob_namespace_start_seconds_{of}" for of in ("sum", "count")}
     begun |= {f"{name}{{namespace=team,part={part}}}" for name in starts for part in StartPart}
     assert {*said} == begun
@@ -240,7 +242,7 @@ def test_the_ages_are_those_of_the_job_that_has_waited_longest() -> None:
     )
 
 
-def test_a_namespaces_longest_wait_largest_share_and_number_of_diverged_jobs() -> None:
+def test_a_namespaces_longest_wait_largest_share_and_number_of_jobs_that_diverged_or_stalled() -> None:
     tally, jobs = a_tally(), [a_job(), a_job("other")]
     ago = [NOW - timedelta(seconds=seconds) for seconds in (901, 30, 3599, 3600)]
     tally.note(("team", "a"), Standing(waits_since=ago[0], budget_used=0.5, diverged=True))
@@ -248,6 +250,9 @@ def test_a_namespaces_longest_wait_largest_share_and_number_of_diverged_jobs() -
     tally.note(("team", "c"), Standing(TimeKind.GOODPUT, budget_used=1.0, budget_restored=NOW))
     tally.note(("team", "d"), Standing(diverged=True, ended=ago[2]))
     tally.note(("team", "e"), Standing(diverged=True, ended=ago[3]))
+    tally.note(("team", "g"), Standing(stalled=True))
+    tally.note(("team", "h"), Standing(stalled=True, ended=ago[2]))
+    tally.note(("team", "i"), Standing(stalled=True, ended=ago[3]))
     tally.note(("elsewhere", "f"), Standing(diverged=True))
     said = told(tally.metrics(jobs, leads=True))
     found = {name: value for name, value in said.items() if name.partition("{")[0] in TROUBLE and value}
@@ -255,8 +260,9 @@ def test_a_namespaces_longest_wait_largest_share_and_number_of_diverged_jobs() -
         "ddpjob_pending_age_seconds{namespace=team}": 901,
         "ddpjob_restart_budget_used_ratio{namespace=team}": 0.5,
         "ddpjob_diverged_jobs{namespace=team}": 2,
+        "ddpjob_stalled_jobs{namespace=team}": 2,
     }
-    for name in "abcde":
+    for name in "abcdeghi":
         tally.note(("team", name), Standing())
     said = told(tally.metrics(jobs, leads=True))
     assert not [name for name, value in said.items() if name.partition("{")[0] in TROUBLE and value]

@@ -347,3 +347,11 @@ def test_a_job_has_diverged_while_its_loss_is_not_finite_and_when_it_has_failed_
     other = a_job(nodes=2, restart={"maxRestarts": 0}).running().fails(0).settled().gone().settled()
     assert not found(other).diverged
     assert not found(TRAINS.succeeds(0, 1).settled()).diverged
+
+
+def test_a_job_has_stalled_until_it_starts_again_and_when_it_has_failed_for_that() -> None:
+    hangs = TRAINS.hears("Stalled", stall={"node": 1}).settled()
+    assert found(hangs).stalled
+    assert not found(TRAINS).stalled
+    last = a_job(nodes=2, restart={"maxRestarts": 0}).running().reports(1, cause="Stalled").settled().gone().settled()
+    assert found(last) == Standing(stalled=True, ended=last.snapshot.now)

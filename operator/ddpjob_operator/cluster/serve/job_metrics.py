@@ -77,6 +77,12 @@ DIVERGED = Family(
     "reports them",
     gauge=True,
 )
+STALLED = Family(
+    "ddpjob_stalled_jobs",
+    "Jobs of which no step finishes any more, and jobs that failed for that reason in the last hour; only the leader "
+    "reports them",
+    gauge=True,
+)
 FINISHED = Family(
     "ddpjob_jobs_finished", "Jobs that have ended, by final state", "state", (State.SUCCEEDED, State.FAILED)
 )
@@ -99,7 +105,7 @@ REPEATED_STEPS = Family(
     "ddpjob_repeated_steps", "Steps that jobs have finished once more, because they were not saved before a restart"
 )
 
-GAUGES = (JOBS, STEP_AGE, CHECKPOINT_AGE, WAIT_AGE, BUDGET_USED, DIVERGED)
+GAUGES = (JOBS, STEP_AGE, CHECKPOINT_AGE, WAIT_AGE, BUDGET_USED, DIVERGED, STALLED)
 COUNTERS = (FINISHED, TIME, GPU_TIME, STEPS, REPEATED_STEPS)
 """The counters whose series begin with a namespace's first job."""
 OF_CAUSES = (RESTARTS, DISRUPTIONS)
