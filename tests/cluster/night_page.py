@@ -79,8 +79,8 @@ A report draws the curves, with the interruption:
 
 {report}
 
-`bert` needed two attempts. The supervisors cannot know why rank 1 fell silent. The operator told the pod that replaced
-it:
+`bert` needed two attempts. The supervisors cannot know why rank 1 fell silent. The operator told the pod that
+replaced it:
 
 {bert}
 

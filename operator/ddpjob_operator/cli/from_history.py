@@ -8,12 +8,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.words import enumerated
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
@@ -24,6 +24,9 @@ from .phrases import age, span_of_attempts, world, writer
 from .report import write_page
 from .run_logs import Line
 from .screen import Screen
+
+if TYPE_CHECKING:
+    from ddpjob_operator.report import RunData
 
 CLAIM = "pvc://"
 """How the address of a directory on a volume claim begins."""
@@ -125,7 +128,18 @@ def _logs(history: JobHistory, arguments: argparse.Namespace) -> int:
 
 
 def print_logs(history: JobHistory, which: Which) -> int:
-    """Prints the logs that a job's history has; those of the last pods, if no attempt is requested.
+    """Prints the logs that a job's history has.
+
+    Raises:
+        BadInputError: As `kept_lines` does.
+    """
+    for line in kept_lines(history, which):
+        print(replace(line, text=which.shown(line.moment, line.text)))
+    return 0
+
+
+def kept_lines(history: JobHistory, which: Which) -> Iterator[Line]:
+    """The lines that a job's history has; those of the last pods, if no attempt is requested.
 
     Raises:
         BadInputError: There is no log of the requested node or attempt, or the place cannot be read.
@@ -146,8 +160,7 @@ def print_logs(history: JobHistory, which: Which) -> int:
             last = {segment.folder for segment in segments if segment.attempt == attempt}
             segments = [segment for segment in segments if segment.folder in last]
         for line in history.log(segments, since=since, tail=which.tail):
-            print(Line(node, line.attempt, which.shown(line.moment, line.text), noun))
-    return 0
+            yield Line(node, line.attempt, line.text, noun, line.moment)
 
 
 def _attempt(history: JobHistory, nodes: list[int], which: Which) -> int:
@@ -337,17 +350,18 @@ def _ago(moment: str, now: datetime) -> str:
 def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
     name = history.identity.name
     output = arguments.output or Path(f"{name}-report.html")
-    return write_page(output, lambda now: _run_data(history, now), whole=arguments.output is None)
+    return write_page(output, lambda now: run_data(history, now), whole=arguments.output is None)
 
 
-def _run_data(history: JobHistory, now: datetime) -> Any:
+def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "RunData":
+    """The data of a job's page: what its history has and, if it is known, the job."""
     from ddpjob_operator.report import RunData, collected  # noqa: PLC0415  Its libraries may be missing.
 
     from .printed_records import records_of  # noqa: PLC0415
 
     recorded = collected(history.events(0))
     said = records_of(history.log(history.segments(0, "log")), now)
-    return RunData(history.identity.name, None, recorded, printed=said)
+    return RunData(history.identity.name, job, recorded, printed=said)
 
 
 def _listed(numbers: list[int]) -> str:

@@ -40,6 +40,17 @@ def report(runs: Runs, run: str | None, output: Path | None) -> int:
 def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool) -> int:
     """Writes the page about the run that `found` reads, and prints its path.
 
+    Raises:
+        BadInputError: As `written_page` does.
+    """
+    file = written_page(output, found, whole=whole, instead="choose another with --output")
+    print(f"written: {file_path(file)}")
+    return 0
+
+
+def written_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool, instead: str) -> Path:
+    """Writes the page about the run that `found` reads, and returns its path. `instead` is advice after an error.
+
     With `whole`, the file is replaced atomically. Without it, the file may also be a device or a link.
 
     Raises:
@@ -63,9 +74,8 @@ def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: b
         else:
             file.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise BadInputError(f"cannot write {file}: {error.strerror}; choose another with --output") from None
-    print(f"written: {file_path(file)}")
-    return 0
+        raise BadInputError(f"cannot write {file}: {error.strerror}; {instead}") from None
+    return file
 
 
 def _directory(runs: Runs, run: str | None) -> Path:

@@ -30,7 +30,7 @@ from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAIT
 from .manifests.kueue_workload import POD_SET
 from .manifests.names import pod_name, service_name
 from .manifests.topology import ANNOTATIONS_VOLUME, called, domain_key
-from .manifests.volumes import history_of, lost_with_pods, no_history
+from .manifests.volumes import history_of, history_path, lost_with_pods, no_history
 from .owned import (
     DISRUPTION_BUDGET,
     EFFECTS,
@@ -164,6 +164,7 @@ __all__ = [
     "fingerprint",
     "group_kind",
     "history_of",
+    "history_path",
     "is_news",
     "kind_of_kubernetes_nodes",
     "lost_with_pods",

@@ -1,30 +1,42 @@
 """A handle of a job on a cluster."""
 
 import math
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
 from ddpjob_operator.api.reasons import FROM_OUTSIDE
 from ddpjob_operator.api.status import Progress
 from ddpjob_operator.cli.cluster.job_logs import followed_lines, lines_of, past_pods
+from ddpjob_operator.cli.cluster.kept import keeps_history, opened_history
 from ddpjob_operator.cli.cluster.life import Life
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
 from ddpjob_operator.cli.durations import seconds_of
+from ddpjob_operator.cli.from_history import kept_lines, run_data
 from ddpjob_operator.cli.logs import Which
+from ddpjob_operator.cli.phrases import nothing_ran
+from ddpjob_operator.cli.report import written_page
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present, when
 from ddpjob_operator.engine import called, domain_key
+from ddpjob_operator.history import JobHistory
+from ddpjob_operator.text import visible
 
 from .failures import JobFailed, failure, failure_of_rank
 from .results import result_of
 from .tracebacks import last_traceback
+
+if TYPE_CHECKING:
+    from ddpjob_operator.report import RunData
 
 POLL_SECONDS = 0.2
 TRACEBACK_LINES = 400
@@ -89,13 +101,17 @@ class Job:
                 if progress.loss is not None and progress.loss > 10:
                     raise ValueError("the loss is too high")
 
+    Once the job's pods are gone, `logs` and `report` read what its history keeps. Once the job itself is gone, they
+    still do, and `events` returns what Kubernetes still has; `cancel` and `delete` do nothing, and all others raise
+    BadInputError.
+
     All methods use the rights of the kubeconfig's user. A job that was deleted and made anew under the same name is
     another job: then they raise BadInputError.
     """
 
     _jobs: Jobs
     _document: Document
-    """The job as it was when this was made. Only its metadata is used, which says which job it is."""
+    """The job as it was when this was made. Its metadata says which job it is, and its spec where its history is."""
     _in_with: bool = field(default=False, init=False)
     """Whether an exception will cancel the job."""
 
@@ -200,7 +216,9 @@ class Job:
             for line in job.logs(rank=3, follow=True):
                 print(line.time, line.rank, line.text)
 
-        Only logs of pods that still exist can be had. `ddpjob logs --history` prints what a history keeps.
+        Once the pods are gone, the lines come from the job's history (`history` of `submit`), also if the job itself
+        is gone. An object store is read with your credentials, and a volume claim by a pod that exists for as long as
+        you read. A job without a history loses its logs with its pods.
 
         Args:
             rank: Only the log of this rank or, if its node has several processes, of its node.
@@ -212,10 +230,15 @@ class Job:
                 followed.
 
         Raises:
-            BadInputError: The job no longer exists, or has no such rank, node or attempt.
+            BadInputError: The job has no such rank, node or attempt; or its pods are gone, and it has no history that
+                can be read.
             ClusterError: The cluster cannot be reached any more, refuses, or the job was deleted.
         """
-        document = self._present()
+        document = self._jobs.find(self._document)
+        if document is None:
+            job = as_job(self._document)
+            yield from self._kept_lines(job, Which(_node(job, rank, node), attempt, tail=tail))
+            return
         job = as_job(document)
         which = Which(_node(job, rank, node), attempt, tail=tail)
         pods = self._jobs.pods(document)
@@ -224,10 +247,19 @@ class Job:
             for line in followed_lines(self._jobs, document, pods, which, lambda text: say(f"ddpjob: {text}")):
                 yield _log_line(job, line)
             return
+        if not pods and not nothing_ran(job.status):
+            yield from self._kept_lines(job, which)
+            return
         if attempt is None:
             found = [pod for pod in present(pods, job.status) if which.node is None or pod.node == which.node]
         else:
-            _, found = past_pods(job, pods, which)
+            try:
+                _, found = past_pods(job, pods, which)
+            except BadInputError:
+                if keeps_history(job) is None:
+                    raise
+                yield from self._kept_lines(job, which)
+                return
         for pod in found:
             for moment, text in lines_of(self._jobs, job, pod, which, attempt):
                 yield _log_line(job, Line(pod.node, attempt or pod.attempt, text, moment=moment))
@@ -273,6 +305,30 @@ class Job:
             )
             for event in self._jobs.events(self._document)
         ]
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the page of `ddpjob report` about the job: curves, incidents, spec. Returns its absolute path.
+
+            print("written:", job.report("resnet.html"))
+
+        The curves come from the job's history or, without one, from the last pods' logs. So a job without a history
+        has no curves once its pods are gone, and no report once it is gone itself.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            BadInputError: The file cannot be written, a library that the page needs is missing, the history cannot be
+                read, or the job is gone and has none.
+            ClusterError: The cluster cannot be reached, or refuses.
+        """
+        document = self._jobs.find(self._document)
+        if keeps_history(as_job(document or self._document)) is None:
+            job = as_job(document or self._present())
+            return self._written(path, lambda now: self._seen(job, now))
+        with self._opened_history(as_job(document or self._document)) as history:
+            known = as_job(document) if document is not None else None
+            return self._written(path, lambda now: run_data(history, now, known))
 
     def suspend(self) -> None:
         """Lets the job save and stop. `resume` lets it go on.
@@ -347,6 +403,35 @@ class Job:
         if document is None:
             raise BadInputError(f"{self.name} no longer exists in namespace {self.namespace} of {self._jobs.cluster}")
         return document
+
+    def _written(self, path: str | os.PathLike[str], found: Callable[[datetime], "RunData"]) -> Path:
+        return written_page(Path(path), found, whole=False, instead="choose another path")
+
+    def _seen(self, job: DDPJob, now: datetime) -> "RunData":
+        """The data of a page, as far as the job and its pods have them."""
+        from ddpjob_operator.cli.printed_records import records_of  # noqa: PLC0415  Its libraries may be missing.
+        from ddpjob_operator.report import Records, RunData  # noqa: PLC0415
+
+        try:
+            printed = records_of(self.logs(node=0), now)
+        except (BadInputError, ClusterError):
+            printed = Records()  # The logs are gone with the pods.
+        return RunData(self.name, job, Records(), printed=printed)
+
+    @contextmanager
+    def _opened_history(self, job: DDPJob) -> Iterator[JobHistory]:
+        with opened_history(self._jobs.cluster, job) as history:
+            try:
+                yield history
+            finally:
+                for problem in history.problems:
+                    Screen(stderr=True).print(f"ddpjob: {visible(problem)}")
+
+    def _kept_lines(self, job: DDPJob, which: Which) -> Iterator[LogLine]:
+        """The lines in the job's history."""
+        with self._opened_history(job) as history:
+            for line in kept_lines(history, which):
+                yield _log_line(job, line)
 
     def _unfinished(self) -> Document:
         document = self._present()

@@ -1,13 +1,11 @@
 """Reads the result of a job that has succeeded: from its status or, if it is large, from its history."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.spec import is_url
-from ddpjob_operator.cli.cluster.claim_place import claim_of, reading_claim
+from ddpjob_operator.cli.cluster.kept import opened_place
 from ddpjob_operator.client import Cluster
 from ddpjob_operator.engine import history_of
 from ddpjob_operator.history import HistoryPlace, is_written_by, open_place
@@ -26,10 +24,9 @@ def result_of(job: DDPJob, cluster: Cluster | None = None) -> Any:
     status = job.status
     if status.result is not None:
         return _parsed(job, status.result, "its status")
-    address = history_of(job)
-    if status.result_place is None or address is None:
+    if status.result_place is None:
         return None
-    with _history(job, address, cluster) as place:
+    with _place(job, cluster) as place:
         content = place.read(status.result_place, MOST_BYTES)
     where = f"{place}/{status.result_place}"
     if content is None:
@@ -41,15 +38,14 @@ def result_of(job: DDPJob, cluster: Cluster | None = None) -> Any:
     return kept.get("result") if isinstance(kept, dict) else None
 
 
-@contextmanager
-def _history(job: DDPJob, address: str, cluster: Cluster | None) -> Iterator[HistoryPlace]:
+def _place(job: DDPJob, cluster: Cluster | None) -> AbstractContextManager[HistoryPlace]:
     """The place with the job's history."""
-    claim = None if cluster is None or is_url(address) else claim_of(job.spec, address)
-    if cluster is None or claim is None:
-        yield open_place(address)
-        return
-    with reading_claim(cluster, claim, job.metadata.name) as place:
-        yield place
+    if cluster is not None:
+        return opened_place(cluster, job)
+    path = history_of(job)
+    if path is None:
+        raise BadInputError(f"the result of {job.metadata.name} is in no history")
+    return nullcontext(open_place(path))
 
 
 def _parsed(job: DDPJob, content: str | bytes, where: str) -> Any:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -83,7 +82,7 @@ def a_pod(rank: int) -> JobPod:
 def test_it_is_told_that_the_log_that_matters_is_gone_where(
     left: list[int], rank: int | None, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jobs: Any = SimpleNamespace(
+    jobs = jobs_with(
         get=lambda _: a_failed_job(),
         pods=lambda _: [a_pod(one) for one in left],
         log=lambda *_, **__: [("", "a line")],
@@ -112,7 +111,7 @@ def test_what_a_history_has_is_printed_where_the_pods_are_gone(
     journal.attempt = 2
     journal.hear(1, b"attempt 2 begins\nlast\n")
     journal.close(30)
-    jobs: Any = SimpleNamespace(get=lambda _: a_job_with_a_history("s3://bucket"), pods=lambda _: [])
+    jobs = jobs_with(get=lambda _: a_job_with_a_history("s3://bucket"), pods=lambda _: [])
     assert logs(jobs, "digits", which, follow=False) == 0
     shown = "last" if which.tail else "a line"
     assert capsys.readouterr().out.splitlines()[0] == f"[rank 0] {shown}"
@@ -146,7 +145,7 @@ def test_a_history_that_cannot_be_read_is_said(
     job = a_failed_job()
     job["spec"] |= spec
     job["status"] |= {"historyPath": path} if path else {}
-    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [])
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [])
     assert logs(jobs, "digits", Which(), follow=False) == 0
     told = capsys.readouterr().err
     assert said in told
@@ -203,7 +202,7 @@ def test_the_claim_that_has_a_history_is_named(
 def test_a_node_that_the_job_does_not_have_is_told_with_those_that_it_has(nodes: int, node: int) -> None:
     job = a_failed_job()
     job["status"]["nodes"] = nodes  # It may have fewer than its spec asks for.
-    jobs: Any = SimpleNamespace(get=lambda _: job)
+    jobs = jobs_with(get=lambda _: job)
     words = f"^digits has no node {node}: its nodes are numbered 0 to {nodes - 1}$"
     with pytest.raises(BadInputError, match=words):
         logs(jobs, "digits", Which(node=node), follow=False)
@@ -223,7 +222,7 @@ def test_the_number_in_a_pod_s_name_is_called_what_it_is_for(
     job = a_failed_job()
     job["spec"]["template"]["spec"]["containers"][0]["command"] = ["ddpjob-train"]
     job["spec"] |= spec
-    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(0)], log=lambda *_, **__: [("", "a line")])
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [a_pod(0)], log=lambda *_, **__: [("", "a line")])
     assert logs(jobs, "digits", Which(), follow=False) == 0
     assert capsys.readouterr().out == f"[{whose} 0] a line\n"
 
@@ -231,7 +230,7 @@ def test_the_number_in_a_pod_s_name_is_called_what_it_is_for(
 def test_no_log_is_missed_of_a_rank_that_never_started(capsys: pytest.CaptureFixture[str]) -> None:
     job = a_failed_job()
     job["status"]["incidents"] = [FAILURE | {"cause": "ImageError"}]
-    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(1)], log=lambda *_, **__: [("", "a line")])
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [a_pod(1)], log=lambda *_, **__: [("", "a line")])
     assert logs(jobs, "digits", Which(), follow=False) == 0
     assert capsys.readouterr().err == ""
 
@@ -269,7 +268,7 @@ def test_of_a_job_that_never_started_it_is_not_said_that_logs_are_gone(
     job = a_failed_job()
     never = FAILURE | {"cause": "StartError", "message": MISSING}
     job["status"] = {"attempt": 2, "incidents": [never], **status} if status else {}
-    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [])
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [])
     if which.previous:
         with pytest.raises(BadInputError) as refused:
             logs(jobs, "digits", which, follow=False)
@@ -307,7 +306,7 @@ def test_an_attempt_in_place_has_its_own_lines_of_a_pod_s_log(
 
     job = a_failed_job()
     job["status"] |= {"attempt": 3}
-    jobs: Any = SimpleNamespace(get=lambda _: job, pods=lambda _: [a_pod(0)], log=log)
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [a_pod(0)], log=log)
     assert logs(jobs, "digits", which, follow=False) == 0
     assert capsys.readouterr().out.splitlines() == [f"[rank 0] {text}" for text in texts]
 
@@ -319,7 +318,7 @@ def test_the_last_lines_and_their_times_are_asked_for_and_printed(capsys: pytest
         read.append(part)
         return [("2026-01-01T12:00:00.5Z", "a line")]
 
-    jobs: Any = SimpleNamespace(get=lambda _: a_failed_job(), pods=lambda _: [a_pod(0)], log=log)
+    jobs = jobs_with(get=lambda _: a_failed_job(), pods=lambda _: [a_pod(0)], log=log)
     assert logs(jobs, "digits", Which(tail=5, since_seconds=60, timestamps=True), follow=False) == 0
     assert read == [{"tail": 5, "since_seconds": 60}]
     assert capsys.readouterr().out == "[rank 0] 2026-01-01T12:00:00.5Z a line\n"
@@ -378,7 +377,7 @@ def followed(job: dict[str, Any], node: int | None = None, **more: Any) -> tuple
     """The lines of a job with a former pod that are followed until it has ended, and what is said of it."""
     pods = [a_pod(0), replace(a_pod(0), uid="uid-anew", incarnation=2)]
     begun = {**job, "status": job["status"] | {"bookkeeping": {"incarnations": {"default": 2}}}}
-    jobs: Any = SimpleNamespace(
+    jobs = jobs_with(
         watch=lambda _: iter([begun, a_failed_job()]),
         watch_pods=lambda _: iter([pods]),
         pods=lambda _: pods,

@@ -73,37 +73,35 @@ def opened_claim(arguments: Namespace, namespace: str | None, name: str | None) 
         BadInputError: The address is wrong, or no image is known.
         PlaceError: The claim cannot be read.
     """
+    _parts(arguments.history)
     cluster = connect(getattr(arguments, "kubeconfig", None), getattr(arguments, "context", None), namespace)
-    with reading_claim(cluster, arguments.history, name, arguments.reader_image) as place:
+    image, secrets = (arguments.reader_image, ()) if arguments.reader_image else _image_of(Jobs(cluster), name)
+    with opened_address(cluster, arguments.history, image, secrets) as place:
         yield place
 
 
 @contextmanager
-def reading_claim(
-    cluster: Cluster, address: str, name: str | None, image: str | None = None
-) -> Iterator[HistoryPlace]:
-    """Opens a claim by its address, for as long as the block runs.
-
-    Args:
-        cluster: The cluster, with the claim's namespace.
-        address: `pvc://CLAIM/PATH`.
-        name: The name of a job that has an image.
-        image: The image of the pod that reads the claim; None: that of the job.
+def opened_address(cluster: Cluster, address: str, image: str, secrets: Sequence[Document]) -> Iterator[HistoryPlace]:
+    """Opens a directory on a volume claim, for as long as the block runs, by a pod with this image.
 
     Raises:
-        BadInputError: The address is wrong, or no image is known.
+        BadInputError: The address is wrong.
         PlaceError: The claim cannot be read.
     """
-    found = ADDRESS.fullmatch(address)
-    if found is None or ".." in PurePosixPath(found["path"] or "/").parts:
-        raise BadInputError("--history must be pvc://CLAIM/PATH, or pvc://USER@CLAIM/PATH with the number of a user")
-    image, secrets = (image, ()) if image else _image_of(Jobs(cluster), name)
-    where = Claimed(found["claim"], (found["path"] or "").strip("/"), image, int(found["user"] or USER), secrets)
+    claim, path, user = _parts(address)
     try:
-        with reading(cluster, where, _say) as pod:
+        with reading(cluster, Claimed(claim, path, image, user, secrets), _say) as pod:
             yield ClaimPlace(cluster, pod, address.rstrip("/"))
     except ClusterError as error:
         raise PlaceError(str(error)) from None
+
+
+def _parts(address: str) -> tuple[str, str, int]:
+    """The claim, the path on it, and the user who reads it."""
+    found = ADDRESS.fullmatch(address)
+    if found is None or ".." in PurePosixPath(found["path"] or "/").parts:
+        raise BadInputError("--history must be pvc://CLAIM/PATH, or pvc://USER@CLAIM/PATH with the number of a user")
+    return found["claim"], (found["path"] or "").strip("/"), int(found["user"] or USER)
 
 
 def claim_of(spec: DDPJobSpec, path: str) -> str | None:
@@ -156,9 +154,15 @@ def _image_of(jobs: Jobs, name: str | None) -> tuple[str, Sequence[Document]]:
         job = as_job(jobs.get(name)) if name else None
     except (BadInputError, ClusterError):
         job = None
-    if job is not None and (image := job.spec.trainer.get("image") or job.status.trainer_image):
-        return str(image), job.spec.template["spec"].get("imagePullSecrets", ())
+    if job is not None and (found := image_of(job)) is not None:
+        return found
     raise BadInputError("--reader-image must name an image with Python for the pod that reads the claim")
+
+
+def image_of(job: DDPJob) -> tuple[str, Sequence[Document]] | None:
+    """A job's image, and the names of the secrets to pull it with; None if no image is known."""
+    image = job.spec.trainer.get("image") or job.status.trainer_image
+    return (str(image), job.spec.template["spec"].get("imagePullSecrets", ())) if image else None
 
 
 def _say(text: str) -> None:
