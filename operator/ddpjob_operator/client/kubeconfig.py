@@ -67,7 +67,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
 def _of_files(
     files: tuple[Path, ...], _written: tuple[tuple[int, ...], ...], context: str | None
 ) -> tuple[ApiClient, Document]:
-    """An API client for a context, and the context. They are made anew when one of the files was written."""
+    """An API client for a context, and the context. Both are made again when one of the files was written."""
     configuration, loader = _configuration(), _loader(os.pathsep.join(map(str, files)), context)
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     return ApiClient(configuration), loader.current_context

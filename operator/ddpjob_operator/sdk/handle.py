@@ -32,6 +32,7 @@ from ddpjob_operator.history import JobHistory
 from ddpjob_operator.text import visible
 
 from .failures import JobFailed, failure, failure_of_rank
+from .notebook import JobInNotebook, publisher
 from .results import result_of
 from .tracebacks import last_traceback
 
@@ -159,6 +160,9 @@ class Job:
 
             if job.wait("2h").succeeded:
                 print("trained")
+
+        In a notebook it shows one picture, which changes while the job runs: the state, the curve of the loss, and
+        the last events and lines.
 
         Ctrl-C ends only this call: the job goes on, and a message says how to come back. In a `with` statement,
         Ctrl-C also cancels the job, unless the block handles it. Each call shows the logs from their beginning.
@@ -448,7 +452,12 @@ class Job:
         life = Life(self._jobs, document) if quiet else None
         try:
             if life is None:
-                shown = ShownJob.on(screen, self._jobs, document)
+                publish = publisher()
+                shown = (
+                    ShownJob.on(screen, self._jobs, document)
+                    if publish is None
+                    else JobInNotebook.on(publish, self._jobs, document)
+                )
                 shown.follow(deadline)
                 # If the output was closed, the wait goes on without it.
                 life = shown.life if shown.life.over else Life(self._jobs, document)

@@ -1,0 +1,132 @@
+"""What a notebook shows of a job that it waits for."""
+
+import sys
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_operator.cli.run_logs import Line
+from ddpjob_operator.client import as_job
+from ddpjob_operator.sdk import notebook
+from ddpjob_operator.sdk.handle import Job
+from ddpjob_operator.sdk.picture import LINES, LONGEST, MOST_POINTS, Curve, Picture
+
+from tests.unit.client.api import jobs_with
+
+from .test_sdk import FAILED, a_document_with, a_pod
+
+EVIL = "</pre><script>alert(1)</script>\x1b[2J<img src=x onerror=alert(1)>"
+AT = "2026-01-01T12:00:00Z"
+
+
+class Shell:
+    """A notebook's shell, which remembers what was published. A terminal's has no kernel."""
+
+    def __init__(self, *, in_notebook: bool = True) -> None:
+        self.published: list[dict[str, Any]] = []
+        self.display_pub = SimpleNamespace(publish=lambda **what: self.published.append(what))
+        if in_notebook:
+            self.kernel = object()
+
+    @property
+    def html(self) -> list[str]:
+        return [each["data"]["text/html"] for each in self.published]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    monkeypatch.setattr(notebook, "REDRAW_SECONDS", 0.0)
+    return shell
+
+
+def a_job(*lines: str, status: dict[str, Any] | None = None) -> Job:
+    """A job that runs, prints these lines, and fails."""
+    running = a_document_with(**{"state": "Running", "message": "2 nodes running"} | (status or {}))
+    failed = a_document_with(FAILED, state="Failed", message="rank 1 has failed")
+    return Job(
+        jobs_with(
+            find=lambda _: running,
+            watch=lambda _: iter([running, failed]),
+            watch_pods=lambda _: iter([[a_pod(0)]]),
+            pods=lambda _: [a_pod(0)],
+            log=lambda *_, **__: [(AT, line) for line in lines],
+        ),
+        running,
+    )
+
+
+def test_waiting_shows_one_picture_that_changes_and_the_last_one_stays(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_job("epoch 1", "progress step=1/3 loss=0.5", "progress step=2/3 loss=0.25").wait()
+    places = {each["transient"]["display_id"] for each in shell.published}
+    assert len(places) == 1
+    assert [each["update"] for each in shell.published] == [False, *[True] * (len(shell.published) - 1)]
+    last = shell.published[-1]["data"]
+    assert "rank 1 has failed" in last["text/html"]
+    assert "Failed" in last["text/plain"]
+    assert "[rank 0] epoch 1" in last["text/html"]
+    assert "[rank 0] epoch 1" in last["text/plain"]
+    assert "polyline" in last["text/html"]
+    assert "step 2, loss 0.25" in last["text/html"]
+    assert capsys.readouterr().out == "", "nothing is shown twice"
+
+
+def test_nothing_of_what_others_write_is_markup(shell: Shell) -> None:
+    a_job(EVIL, f"progress step=1 loss={EVIL.split(maxsplit=1)[0]}", status={"message": EVIL}).wait()
+    for html in shell.html:
+        assert "<script" not in html
+        assert "<img" not in html
+        assert "\x1b" not in html
+        assert {each.tag.rpartition("}")[2] for each in ET.fromstring(html).iter()} <= {"div", "b", "pre"}
+
+
+def test_a_quiet_wait_shows_nothing(shell: Shell) -> None:
+    a_job().wait(quiet=True)
+    assert shell.published == []
+
+
+@pytest.mark.parametrize("ipython", [None, SimpleNamespace(get_ipython=lambda: Shell(in_notebook=False))])
+def test_a_terminal_shows_a_job_as_the_command_does(
+    ipython: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    if ipython is not None:
+        monkeypatch.setitem(sys.modules, "IPython", ipython)
+    a_job("epoch 1").wait()
+    assert "[rank 0] epoch 1" in capsys.readouterr().out
+
+
+def test_the_picture_of_a_long_job_stays_small() -> None:
+    picture = Picture(as_job(a_document_with(state="Running", message="x" * 1000)))
+    for step in range(20 * MOST_POINTS):
+        picture.read(Line(0, 1, f"progress step={step} loss={step}"))
+        picture.read(Line(0, 1, "y" * 2 * LONGEST))
+    assert len(picture.curve.points) <= MOST_POINTS
+    assert picture.curve.points[-1][0] == 20 * MOST_POINTS - 1
+    assert len(picture.html()) < LINES * 2 * LONGEST + 20 * MOST_POINTS
+
+
+def test_the_curve_follows_what_is_printed_and_else_what_the_status_says() -> None:
+    picture = Picture(as_job(a_document_with()))
+    for step in (1, 2):
+        picture.update(as_job(a_document_with(progress={"step": step, "loss": 1 / step})))
+    assert picture.curve.points == [(1, 1.0), (2, 0.5)]
+    for text in ("progress step=3 loss=0.3", "progress step=4 rank=1 loss=9", "progress step=4 loss=nan"):
+        picture.read(Line(0, 1, text))
+    picture.read(Line(1, 1, "progress step=4 loss=9"))
+    picture.update(as_job(a_document_with(progress={"step": 2, "loss": 0.5})))
+    assert picture.curve.points == [(1, 1.0), (2, 0.5), (3, 0.3)]
+
+
+def test_after_a_restart_the_curve_goes_on_from_the_checkpoint() -> None:
+    curve = Curve()
+    for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (2, 2.5), (3, 1e40), (4, float("nan"))):
+        curve.add(step, loss)
+    assert curve.points == [(1, 3.0), (2, 2.5)]
+    drawn = ET.fromstring(curve.svg())
+    assert drawn.attrib["aria-label"] == "loss from step 1 to 2: 3 to 2.5"
+    assert Curve([(1, 1.0)]).svg() == ""
