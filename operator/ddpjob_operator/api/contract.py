@@ -193,6 +193,8 @@ class Env:
     IMAGE = "DDPJOB_IMAGE"
     """The trainer container's image. With the same image, the supervisor expects the first step to take as long as
     before."""
+    GIT = "DDPJOB_GIT"
+    """The git commit, branch and dirty state that the job was submitted from, as JSON, if they are known."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     GRACE_PERIOD_SECONDS = "DDPJOB_GRACE_PERIOD_SECONDS"
@@ -233,6 +235,7 @@ PACKED_VARIABLES = frozenset(
         Env.STALL_TIMEOUT_SECONDS,
         Env.FIRST_STEP_TIMEOUT_SECONDS,
         Env.IMAGE,
+        Env.GIT,
         Env.PREFLIGHT,
         Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,

@@ -1,16 +1,24 @@
 """The DDPJob object as a whole."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ConfigDict, field_validator
 
 from .contract import API_VERSION, KIND
 from .former import as_read, is_former
+from .git_state import GitState
 from .model import Model, without_nulls
 from .ownership import JobRef
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
 from .trace_context import trace_context
+
+
+def of_submission(annotations: Mapping[str, object]) -> dict[str, str]:
+    """Returns those of the annotations that describe a job's submission and are valid: trace context, git commit."""
+    git = GitState.of(annotations)
+    return trace_context(annotations) | (git.annotations if git is not None else {})
 
 
 class Metadata(Model):
@@ -23,12 +31,12 @@ class Metadata(Model):
     uid: str = ""
     generation: int = 1
     annotations: dict[str, str] | None = None
-    """The trace context, if the job has one; of all annotations these are the only ones that pods are built from."""
+    """Those that describe the job's submission. Pods are built from no other annotations."""
 
     @field_validator("annotations", mode="before")
     @classmethod
-    def _only_the_trace(cls, value: object) -> dict[str, str] | None:
-        return trace_context(value) or None if isinstance(value, dict) else None
+    def _only_of_the_submission(cls, value: object) -> dict[str, str] | None:
+        return of_submission(value) or None if isinstance(value, dict) else None
 
 
 class DDPJob(Model):

@@ -16,6 +16,7 @@ from ddpjob_operator.api import (
     RestartAction,
     State,
 )
+from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
@@ -60,6 +61,7 @@ def describe(screen: Screen, job: DDPJob, now: datetime, around: Around, *, wide
     lines = {
         "Name": job.metadata.name,
         **around.where,
+        **({"Code": git} if (git := GitState.of(job.metadata.annotations or {})) else {}),
         **_doing(job, now),
         **_training(job, now, around.logged),
         **_left(job, now),

@@ -7,13 +7,14 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
 from ddpjob_operator.api.words import enumerated
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
@@ -237,6 +238,21 @@ class _Seen:
                 self.finished = False
         self.take_end(event)
 
+    def passing(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Takes events of node 0, and yields them."""
+        for event in events:
+            self.take(event)
+            yield event
+
+    @property
+    def git(self) -> GitState | None:
+        """The git commit that the job was submitted from, if the events have one that is valid."""
+        found = self.facts.get("git")
+        if not isinstance(found, dict):
+            return None
+        dirty = str(found.get("dirty") is True).lower()
+        return GitState.of({COMMIT: found.get("commit"), BRANCH: found.get("branch", ""), DIRTY: dirty})
+
     def take_end(self, event: Mapping[str, Any]) -> None:
         """Takes an event of any node, for how ranks have ended."""
         if event.get("event") == "rank_ended" and isinstance(event.get("rank"), int):
@@ -308,6 +324,8 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     yield "Uid", identity.uid
     yield "History", str(history.place)
     yield "World", world(len(nodes), history.ranks)
+    if git := seen.git:
+        yield "Code", str(git)
     done = [
         end
         for end in seen.ended.values()
@@ -359,9 +377,10 @@ def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "
 
     from .printed_records import records_of  # noqa: PLC0415
 
-    recorded = collected(history.events(0))
+    seen = _Seen()
+    recorded = collected(seen.passing(history.events(0)))
     said = records_of(history.log(history.segments(0, "log")), now)
-    return RunData(history.identity.name, job, recorded, printed=said)
+    return RunData(history.identity.name, job, recorded, printed=said, git=seen.git)
 
 
 def _listed(numbers: list[int]) -> str:

@@ -19,6 +19,7 @@ from ddpjob_operator.api.contract import (
     TRAINER_CONTAINER,
     Label,
 )
+from ddpjob_operator.api.git_state import GIT_ANNOTATIONS
 from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 
 from .cluster import Cluster, Document, Query
@@ -29,6 +30,8 @@ from .watch import watch
 PLURAL = "ddpjobs"
 GROUP_PATH = f"/apis/{API_VERSION}"
 WRONG = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
+OF_A_SUBMISSION = GIT_ANNOTATIONS | {*TRACE_ANNOTATIONS.values()}
+"""Annotations that another submission replaces as a whole."""
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT")
 
 
@@ -66,7 +69,7 @@ class Jobs:
     def replace(self, job: Document, document: Document, *, dry_run: bool = False) -> Document:
         """Replaces the spec of exactly this job by that of `document`, whose labels and annotations are added too.
 
-        The trace context is replaced too.
+        The trace context and the git commit are replaced too.
 
         Raises:
             BadInputError: the job no longer exists, or the API server finds the change invalid.
@@ -352,9 +355,9 @@ def _by_name(jobs: Iterable[Document]) -> list[Document]:
 
 
 def _merged(metadata: Document, more: Document) -> Document:
-    """An object's metadata with the labels and annotations of `more` added, and without its own trace context."""
+    """An object's metadata with the labels and annotations of `more` in place of those of its own submission."""
     annotations = metadata.get("annotations", {})
-    kept = {key: text for key, text in annotations.items() if key not in TRACE_ANNOTATIONS.values()}
+    kept = {key: text for key, text in annotations.items() if key not in OF_A_SUBMISSION}
     maps = {"labels": metadata.get("labels", {}), "annotations": kept}
     added = {kind: {**own, **more.get(kind, {})} for kind, own in maps.items()}
     return {**metadata, **{kind: marks for kind, marks in added.items() if marks or kind in metadata}}

@@ -131,7 +131,7 @@ class StoredJob:
     def _identity(self) -> dict[str, object]:
         metadata = self.metadata
         own = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
-        return {**own, "generation": metadata.generation, "annotations": metadata.annotations.trace}
+        return {**own, "generation": metadata.generation, "annotations": metadata.annotations.of_submission}
 
 
 class _ParsedJobs:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
+from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.words import counted, lasted, restarts
 from ddpjob_operator.text import visible
 
@@ -116,6 +117,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Trained again", f"{counted(recorded.repeated_steps, 'step')} after interruptions"
     if started_over := _started_over(found):
         yield "Started over", started_over
+    if code := _code(found):
+        yield "Code", code
     if job:
         yield (
             "Command",
@@ -128,6 +131,12 @@ def _lasted(job: DDPJob | None, zero: datetime, until: datetime) -> str:
     if job is None or not job.status.resumed or job.status.start_time is None:
         return lasted(in_all, None)
     return lasted(max(0.0, (until - job.status.start_time).total_seconds()), in_all)
+
+
+def _code(found: RunData) -> str:
+    """The git commit that the job was submitted from, in words; empty if it is unknown."""
+    of_job = GitState.of(found.job.metadata.annotations or {}) if found.job else None
+    return str(of_job or found.git or "")
 
 
 def _started_over(found: RunData) -> str:

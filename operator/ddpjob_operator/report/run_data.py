@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import Env
+from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
@@ -36,6 +37,8 @@ class RunData:
     """The ranks' stacks at the time when the run hung."""
     printed: Records = field(default_factory=Records)
     """Records made from the progress lines that the program printed."""
+    git: GitState | None = None
+    """What the job was submitted from, if that is known without the job."""
 
 
 def find(directory: Path) -> RunData:

@@ -16,9 +16,11 @@ import pytest
 import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster.parcel import Parcel
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
-from ddpjob_operator.cli.cluster.submit import submit
+from ddpjob_operator.cli.cluster.submit import _folder, submit
 from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.engine import Event
@@ -102,6 +104,37 @@ def test_the_trace_context_of_the_environment_is_recorded_in_place_of_another(
     assert printed.err.count("\n") == (warns_of is not None)
     assert printed.err.startswith(f"warning: the job does not get {warns_of} " if warns_of else "")
     assert len(printed.err) < 300
+
+
+def test_the_commit_of_what_is_submitted_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = GitState("a" * 40, "main", dirty=True)
+    monkeypatch.setattr(sys.modules[submit.__module__], "git_state", lambda _: state)
+    for words in ("job.yaml", "--name digits -- train"):
+        _, cluster = submitted(words, MADE)
+        sent = next(body for verb, path, body, _ in reversed(cluster.asked) if (verb, path) == ("POST", JOBS))
+        assert state.annotations.items() <= sent["metadata"]["annotations"].items()
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "folder"),
+    [
+        ("yaml/job.yaml", "yaml/job.yaml", "yaml"),
+        ("-", "-", "."),
+        ("train.py", None, "."),
+        ("code/train.py", None, "code"),
+        ("--source code -- train", None, "code"),
+        ("-m train", None, "."),
+        ("--image any -- train", None, "."),
+    ],
+)
+def test_the_commit_is_that_of_the_folder_that_the_program_or_the_file_is_in(
+    words: str, file: str | None, folder: str
+) -> None:
+    for name in ("code/train.py", "yaml/job.yaml"):
+        Path(name).parent.mkdir()
+        Path(name).touch()
+    parcel = Parcel({}, None, file=Path(file) if file else None)
+    assert _folder(parcel, parse(["submit", *words.split()])).resolve() == Path(folder).resolve()
 
 
 def test_a_dry_run_tells_what_there_would_be(capsys: pytest.CaptureFixture[str]) -> None:

@@ -333,6 +333,22 @@ def test_the_trace_context_of_a_job_is_in_the_environment_of_each_rank_unless_th
             assert len({one["name"] for one in made}) == len(made)
 
 
+@pytest.mark.parametrize("command", ["python", "ddpjob-supervise"])
+def test_a_supervisor_knows_the_git_commit_if_the_job_has_a_valid_one(command: str) -> None:
+    trainer = {"name": "trainer", "image": "trainer:1", "command": [command]}
+    first = a_job(nodes=2, template={"spec": {"containers": [trainer]}})
+    document = first.snapshot.job.to_document()
+    known = {"commit": "a" * 40, "branch": "$(HOME)", "dirty": True}
+    for commit, expected in (("a" * 40, known), ("HEAD", None)):
+        annotations = {f"ddpjob.dev/git-{key}": str(value).lower() for key, value in known.items()}
+        annotations |= {"ddpjob.dev/git-commit": commit, "ddpjob.dev/git-branch": "$(HOME)"}
+        document["metadata"] = {**first.snapshot.job.metadata.to_dict(), "annotations": annotations}
+        moment = first.but(job=DDPJob.from_dict(document)).decided()
+        env = variables_of(trainer_of(build_pod(moment.snapshot.job, 0)))
+        found = env.get("DDPJOB_GIT")  # Kubernetes turns $$( into $(.
+        assert (found and json.loads(found.replace("$$(", "$("))) == expected
+
+
 MENTIONED: dict[str, Manifest] = {
     "by a variable": {"env": [{"name": "OWN", "value": "job-$(DDPJOB_UID)"}]},
     "by the command": {"command": ["train", "--port", "$(DDPJOB_STATUS_PORT)"]},

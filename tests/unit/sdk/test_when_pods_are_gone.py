@@ -1,5 +1,6 @@
 """What a job's handle has when the job's pods are gone, and when the job itself is."""
 
+import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from ddpjob_operator.cli.cluster import kept
 from ddpjob_operator.history import open_place
 from ddpjob_operator.sdk.handle import Job
+from ddpjob_supervisor.history.history import NodeHistory, facts
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
@@ -32,6 +34,8 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = DirectoryTarget(tmp_path / "kept", writer)
     journal = Journal("s3://bucket", writer, SecretValues({}), 1, lambda: target)
     journal.hear(1, b"a line\n")
+    git = {"commit": "a" * 40, "branch": "main", "dirty": True}
+    NodeHistory(journal, None).note("facts", 1, **facts({"DDPJOB_GIT": json.dumps(git)}))
     journal.attempt = 2
     journal.hear(1, b"attempt 2 begins\n" + b"".join(PROGRESS))
     journal.close(30)
@@ -108,6 +112,7 @@ def test_a_report_has_the_curve_of_the_history(history: Path, *, gone: bool) -> 
     assert "digits" in page
     assert ("rank 1 has failed" in page) is not gone, "what the job was when it was submitted is no news"
     assert page.count("<svg") >= 1
+    assert "commit aaaaaaaaaaaa on main, with uncommitted changes" in page or not gone
 
 
 def test_a_report_without_a_history_has_what_the_pods_have(tmp_path: Path) -> None:

@@ -176,4 +176,11 @@ def facts(env: Mapping[str, str]) -> dict[str, Any]:
     for package in VERSIONS:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-    return {"host": platform.node(), "image": env.get(Env.IMAGE, ""), "cpus": os.cpu_count(), "versions": versions}
+    git = {"git": json.loads(env[Env.GIT])} if env.get(Env.GIT) else {}
+    return {
+        "host": platform.node(),
+        "image": env.get(Env.IMAGE, ""),
+        "cpus": os.cpu_count(),
+        "versions": versions,
+        **git,
+    }

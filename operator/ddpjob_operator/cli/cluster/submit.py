@@ -12,6 +12,7 @@ from ddpjob_operator.api.job_file import JobFile, parse, read, written
 from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
+from ddpjob_operator.cli.checkout import git_state, with_git_state
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
@@ -97,7 +98,14 @@ def parcel_of(
         BadInputError: the file, the program or an option is wrong.
     """
     cluster, parcel = _parcel(cluster, given, packed)
-    return cluster, dataclasses.replace(parcel, document=with_trace(parcel.document, trace_context_here()))
+    document = with_git_state(parcel.document, git_state(_folder(parcel, given)))
+    return cluster, dataclasses.replace(parcel, document=with_trace(document, trace_context_here()))
+
+
+def _folder(parcel: Parcel, given: argparse.Namespace) -> Path:
+    """The folder that the program or the YAML file comes from; if it is only in an image, the working directory."""
+    file = parcel.file or (Path(given.target) if given.target is not None else None)
+    return given.source or (file.parent if file is not None and file.is_file() else Path())
 
 
 def _parcel(cluster: Cluster, given: argparse.Namespace, packed: PackedProgram | None) -> tuple[Cluster, Parcel]:

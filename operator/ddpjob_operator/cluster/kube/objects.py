@@ -13,7 +13,7 @@ import msgspec
 from ddpjob_operator.api.contract import ASKED, CHECKPOINT_REQUEST, DOMAIN, FINISHED, LONGEST_REQUEST
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.inheritance import LONGEST_VALUE, carried
-from ddpjob_operator.api.trace_context import trace_context
+from ddpjob_operator.api.job import of_submission
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ _NOTHING = Packed(None)
 class JobAnnotations:
     """The annotations of a DDPJob that the operator sets or knows, and those that the job's objects could inherit."""
 
-    __slots__ = ("checkpoint_request", "finished", "keeper", "others", "trace")
+    __slots__ = ("checkpoint_request", "finished", "keeper", "of_submission", "others")
 
     def __init__(self, what: Any = None) -> None:
         """Reads annotations. Reserved and long annotations, such as a copy of the whole job, are not kept."""
@@ -106,7 +106,7 @@ class JobAnnotations:
             texts.get(CHECKPOINT_REQUEST, "").encode("ascii", "ignore").decode().strip()[:LONGEST_REQUEST].strip()
         )
         self.keeper = keeper(texts)
-        self.trace = trace_context(texts)
+        self.of_submission = of_submission(texts)
         self.others = {key: value for key, value in carried(texts).items() if len(value) <= LONGEST_VALUE}
 
 

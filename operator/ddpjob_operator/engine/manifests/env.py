@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from ddpjob_operator.api import CheckpointInterval, DDPJob, DDPJobSpec, RestartMode
 from ddpjob_operator.api.contract import (
@@ -16,6 +17,7 @@ from ddpjob_operator.api.contract import (
     Env,
 )
 from ddpjob_operator.api.expansion import literal
+from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.resources import amount_of
 from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 from ddpjob_operator.engine.incidents.judgement import left_to_operator
@@ -152,7 +154,7 @@ def _trace(job: DDPJob) -> dict[str, object]:
 
 def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, object]:
     restart, control_port = job.spec.restart, job.status.network.control_port
-    in_place = restart.mode is RestartMode.IN_PLACE
+    in_place, git = restart.mode is RestartMode.IN_PLACE, GitState.of(job.metadata.annotations or {})
     shown = {file: f"{ANNOTATIONS_DIRECTORY}/{file}" for file in shown_annotations(job, node)}
     return {
         Env.STATUS_PORT: job.status.network.status_port,
@@ -166,6 +168,7 @@ def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, ob
         Env.STALL_TIMEOUT_SECONDS: job.spec.stall_timeout_seconds,
         Env.FIRST_STEP_TIMEOUT_SECONDS: job.spec.first_step_timeout_seconds,
         Env.IMAGE: job.spec.trainer.get("image") or job.status.trainer_image,
+        Env.GIT: git and json.dumps(asdict(git), separators=(",", ":")),
         Env.PREFLIGHT: job.spec.preflight,
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
         Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),

@@ -63,7 +63,7 @@ def test_a_request_is_a_word_that_comes_back_unchanged_from_a_file(value: Any, r
 def test_a_trace_context_reaches_the_job_that_pods_are_built_from() -> None:
     trace = {"ddpjob.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
     job = read(a_job({**ANNOTATIONS, **trace, "ddpjob.dev/tracestate": "?"}), JobObject)
-    assert job.metadata.annotations.trace == trace
+    assert job.metadata.annotations.of_submission == trace
     stored = StoredJob(read({**a_job({**ANNOTATIONS, **trace}), "spec": {"template": TEMPLATE}}, JobObject))
     assert stored.parsed().metadata.annotations == trace
 
