@@ -58,7 +58,7 @@ def submit(
 
         from mymodel import train
 
-        result = ddpjob.submit(train, {"lr": 0.1}, nodes=2).result()
+        job = ddpjob.submit(train, {"lr": 0.1}, nodes=2, name="first-try")
 
     A function is sent with its file and the files below its folder that these import. [From
     Python](../how-to/run-from-python.md) tells what is sent of a notebook.
