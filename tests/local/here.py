@@ -69,7 +69,11 @@ class Here:
     def python(self, program: str, *arguments: str, **env: str) -> subprocess.Popen[str]:
         """Starts a program that is written into a file here."""
         (self.directory / "program.py").write_text(program, encoding="utf-8")
-        return self._start(sys.executable, "program.py", *arguments, **env)
+        return self.start_in_python("program.py", *arguments, **env)
+
+    def start_in_python(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        """Starts Python with these arguments."""
+        return self._start(sys.executable, *arguments, **env)
 
     def _start(self, *command: str | Path, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(

@@ -2,7 +2,9 @@
 
 import json
 import signal
+import textwrap
 
+from docs.generator.library import public_names
 from tests.local.here import Here
 from tests.support.waiting import patience
 
@@ -98,3 +100,27 @@ def test_ctrl_c_stops_the_run_and_tells_how_to_go_on(here: Here) -> None:
     assert running.returncode == 0, output
     assert "stopped" in output.splitlines()
     assert "run --resume train" in output
+
+
+EXAMPLE = next(example for name in public_names() if name.name == "run" for example in name.examples)
+AT_ONCE = f"""
+import concurrent.futures
+import ddpjob
+
+def example(number):
+{textwrap.indent(EXAMPLE, "    ")}
+    return result
+
+if __name__ == "__main__":
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        print("results", [*pool.map(example, range(2))])
+"""
+
+
+def test_the_example_of_the_reference_runs_in_threads_at_the_same_time(here: Here) -> None:
+    (here.directory / "mymodel.py").write_text("def train(lr):\n    return lr\n")
+    done = here.python(AT_ONCE)
+    output, _ = done.communicate(timeout=patience(150))
+    assert done.returncode == 0, output + here.evidence()
+    assert "results [0.1, 0.1]" in output
+    assert {here.status(name)["result"] for name in ("train", "train-2")} == {"0.1"}
