@@ -34,7 +34,7 @@ def doubled(config):
 
 def test_a_notebook_runs_its_functions_and_gets_their_results_and_errors(here: Here) -> None:
     (here.directory / "mymodel.py").write_text("def fit(lr):\n    return lr * 10 + 0.5\n", encoding="utf-8")
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"c{n}", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
         for n, source in enumerate(CELLS)
     ]

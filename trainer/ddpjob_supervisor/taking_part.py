@@ -105,8 +105,9 @@ async def take_part(
         if service is None:
             return await follower.follow(port)
         code = await _lead(settings, service, follower, port)
-        attempt = service.coordinator.attempt
-        result = await kept_result(heartbeats.path(0), attempt, history) if code == ExitCode.DONE else {}
+        result = {}
+        if settings.in_a_job and code == ExitCode.DONE:
+            result = await kept_result(heartbeats.path(0), service.coordinator.attempt, history)
         history.end(code, stopped=follower.told_to_stop)
         status.finish(over=code == ExitCode.DONE)
         if settings.in_a_job and code in WELL:

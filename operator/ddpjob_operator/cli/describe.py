@@ -38,6 +38,9 @@ NOTHING_NEW = ("Nothing", "Read `ddpjob logs NAME`", "Read the message", "Fix wh
 
 TENTH, HUNDRED = 0.1, 100.0
 
+RESULT_CHARS = 200
+"""How much of a result is shown. `-o json` shows all of it."""
+
 NO_MORE = frozenset({Reason.MAX_RESTARTS_EXCEEDED, Reason.MAX_DISRUPTIONS_EXCEEDED, Reason.CRASH_LOOP})
 """The reasons in the condition Failed if a limit kept the job from being restarted after its last incident."""
 
@@ -132,8 +135,17 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
         "Request": _request(status, now),
         "Stragglers": "" if status.finished else ", ".join(slow),
+        "Result": _result(job),
     }
     return {name: line for name, line in lines.items() if line}
+
+
+def _result(job: DDPJob) -> str:
+    """The job's result, or where it is; empty if there is none."""
+    status, history = job.status, job.spec.history
+    if status.result is not None:
+        return status.result if len(status.result) <= RESULT_CHARS else f"{status.result[:RESULT_CHARS]}…"
+    return f"in {history.path}/{status.result_place}" if history and status.result_place else ""
 
 
 def _request(status: DDPJobStatus, now: datetime) -> str:

@@ -145,6 +145,14 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             {"checkpoint": {"step": 100, "time": moment(-61)}},
             "Checkpoint: step 100, 61s ago",
         ),
+        ("what it gives back", {}, {"result": '{"accuracy":0.93}'}, 'Result: {"accuracy":0.93}'),
+        ("the beginning of it", {}, {"result": f'"{"x" * 500}"'}, f'Result: "{"x" * 199}…'),
+        (
+            "where it is, if it is large",
+            {"history": {"path": "s3://bucket/history"}},
+            {"resultPlace": "team/train/result.jsonl"},
+            "Result: in s3://bucket/history/team/train/result.jsonl",
+        ),
         (
             "that a checkpoint was requested",
             {},
@@ -317,7 +325,18 @@ def test_advice_that_adds_nothing_is_left_out(cause: str, more: dict[str, Any]) 
 @pytest.mark.parametrize(
     "name",
     [
-        *("Progress", "Checkpoint", *NOT_NOW, "Backoff", "Deadline", "Avoids", "Incident", "Decided", "Incidents"),
+        *(
+            "Progress",
+            "Checkpoint",
+            "Result",
+            *NOT_NOW,
+            "Backoff",
+            "Deadline",
+            "Avoids",
+            "Incident",
+            "Decided",
+            "Incidents",
+        ),
         *("Warning", "Loss", "Logs", "Status page", "Earlier incidents", "Conditions"),
     ],
 )

@@ -12,7 +12,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.engine.reports import PLACES
 from ddpjob_operator.history import Retention, Stock, kept_jobs, open_place
 from ddpjob_operator.sdk.results import result_of
-from ddpjob_rank.errors import StorageUnavailableError
+from ddpjob_rank.errors import StorageError, StorageUnavailableError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, result_file
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.history.journal import Journal
@@ -101,6 +101,11 @@ def test_a_result_of_another_job_or_none_is_an_error_that_says_so(kept: Any, tmp
     with pytest.raises(BadInputError, match="the result of train is no longer in"):
         result_of(a_job(tmp_path / "history", said))
     assert result_of(a_job(tmp_path / "history", {})) is None
+
+
+def test_a_larger_one_without_a_history_is_an_error(kept: Any) -> None:
+    with pytest.raises(StorageError, match="too large for the status, and no history is kept"):
+        kept(json.dumps(LARGE).encode(), history=False)
 
 
 def test_a_job_does_not_succeed_while_its_result_cannot_be_kept(

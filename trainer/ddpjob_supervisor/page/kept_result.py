@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.errors import StorageUnavailableError
+from ddpjob_rank.errors import StorageError, StorageUnavailableError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, result_file
 
 from ddpjob_supervisor.history.history import NodeHistory
@@ -22,7 +22,7 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
     `heartbeat` is the heartbeat file of rank 0.
 
     Raises:
-        StorageUnavailableError: The history does not take it. Then the job may not end as if it had been kept.
+        StorageError: No history is kept, or it does not take the result. The job may not end as if it had been kept.
     """
     try:
         with result_file(heartbeat, attempt).open("rb") as file:
@@ -38,4 +38,6 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
     except (*ERRORS, TimeoutError) as error:
         reason = str(error) or f"it took more than {SECONDS:.0f} s"
         raise StorageUnavailableError(f"cannot keep the job's result in the history: {reason}") from error
-    return {"resultPlace": place} if place else {}
+    if not place:
+        raise StorageError("cannot keep the job's result: it is too large for the status, and no history is kept")
+    return {"resultPlace": place}
