@@ -118,7 +118,8 @@ def run(
     if status.succeeded:
         return result_of(ended.job)
     if not status.finished:
-        raise KeyboardInterrupt
+        name = ended.job.metadata.name
+        raise KeyboardInterrupt(f"{name} was stopped; go on with: ddpjob {ended.directory.resume}")
     raise _failure(ended.job, ended.directory)
 
 
