@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ class PackedProgram:
     """What a person would call the program. The job's name is made from it."""
     told: tuple[str, ...] = ()
     """What its user is told."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables that its ranks need."""
     origin: Path = Path()
     """The folder from which its files come, as far as they are not made."""
 

@@ -32,9 +32,15 @@ CALL = '''\
 from ddpjob_rank.running.function_call import call
 
 if __name__ == "__main__":
-{imports}
+{path}{imports}
     call(function)
 '''
+PATH = """\
+    import sys
+
+    sys.path.insert(1, {root!r})
+"""
+"""On this machine, modules are imported from where they are."""
 IMPORT = "    from {module} import {name} as function"
 IMPORT_BY_NAME = """\
     from importlib import import_module
@@ -84,14 +90,12 @@ def packed_function(
     data = json_of(given, "arguments", MOST_BYTES)
     code = _in_cell(plain, here=here) if is_typed(_file_name(plain)) else _in_file(plain)
     folder = _within(code.root, source)
-    files = {f"{folder}{SCRIPT}": code.script, f"{folder}{ARGUMENTS}": data}
+    script = _script(plain, code, here=here)
+    files = {f"{folder}{SCRIPT}": script, f"{folder}{ARGUMENTS}": data}
     files |= {f"{folder}{name}": content for name, content in code.made.items()}
-    env: dict[str, str] = {}
-    if here:
-        env = {"PYTHONPATH": os.pathsep.join([str(code.root), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    elif source is None:
+    if not here and source is None:
         files |= {name: path.read_bytes() for name, path in files_of_imports(code.root, code.imports).items()}
-    return PackedProgram(files, f"{folder}{SCRIPT}", plain.__name__, code.told, env, code.root)
+    return PackedProgram(files, f"{folder}{SCRIPT}", plain.__name__, code.told, code.root)
 
 
 @dataclass(frozen=True)
@@ -100,10 +104,10 @@ class _Code:
 
     root: Path
     """The folder from which it, and what it imports, is imported."""
+    module: str
+    """The full name of its module."""
     imports: Iterable[str]
     """The full names of what has to be imported."""
-    script: bytes
-    """The script that calls the function."""
     made: Mapping[str, bytes] = field(default_factory=dict)
     """Files that do not exist in the folder."""
     told: tuple[str, ...] = ()
@@ -113,13 +117,12 @@ def _in_file(function: FunctionType) -> _Code:
     module = module_of(function, file_of(function))
     _check_is_found(function)
     check_import_is_harmless(module, function.__qualname__)
-    return _Code(module.root, [module.name], _script(function, module.name))
+    return _Code(module.root, module.name, [module.name])
 
 
 def _in_cell(function: FunctionType, *, here: bool) -> _Code:
     parts = parts_of(function, here=here)
-    script = _script(function, NOTEBOOK_MODULE)
-    return _Code(Path.cwd(), parts.imported(), script, parts.files(), () if here else (*parts.told(),))
+    return _Code(Path.cwd(), NOTEBOOK_MODULE, parts.imported(), parts.files(), () if here else (*parts.told(),))
 
 
 def checked(function: Function) -> FunctionType:
@@ -213,10 +216,12 @@ def _is_in_class(function: FunctionType) -> bool:
     return "." in function.__qualname__.rpartition("<locals>.")[2]
 
 
-def _script(function: FunctionType, module: str) -> bytes:
-    form = IMPORT if all(part.isidentifier() for part in module.split(".")) else IMPORT_BY_NAME
-    imports = form.format(module=module, name=function.__name__)
-    return CALL.format(name=function.__name__, arguments=ARGUMENTS, imports=imports).encode()
+def _script(function: FunctionType, code: _Code, *, here: bool) -> bytes:
+    """The script that calls the function."""
+    form = IMPORT if all(part.isidentifier() for part in code.module.split(".")) else IMPORT_BY_NAME
+    imports = form.format(module=code.module, name=function.__name__)
+    path = PATH.format(root=str(code.root)) if here else ""
+    return CALL.format(name=function.__name__, arguments=ARGUMENTS, path=path, imports=imports).encode()
 
 
 def _within(root: Path, source: Path | None) -> str:

@@ -87,7 +87,6 @@ def run(
         if isinstance(value, str):  # Its letters would be taken one by one.
             raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
     packed, path = program_of(target, arguments, args, here=True)
-    variables = {**(env or {}), **(packed.env if packed else {})}
     given = Namespace(
         command="run",
         target=path,
@@ -96,7 +95,7 @@ def run(
         nodes=nodes,
         procs_per_node=procs_per_node,
         name=name,
-        env=[f"{key}={value}" for key, value in variables.items()],
+        env=[f"{key}={value}" for key, value in (env or {}).items()],
         checkpoint=checkpoint,
         history=history,
         max_restarts=max_restarts,

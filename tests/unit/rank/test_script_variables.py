@@ -304,3 +304,11 @@ def test_no_file_or_no_regular_one_is_no_error(tmp_path: Path) -> None:
 )
 def test_only_what_is_read_at_the_import_is_on_the_list(variable: str, reader: str | None) -> None:
     assert reader_of(variable) == reader
+
+
+def test_a_folder_that_the_script_adds_to_its_path_is_searched(tmp_path: Path) -> None:
+    """So does the script that calls a function whose file stays where it is."""
+    script = f"import sys\nsys.path.insert(1, {str(tmp_path / 'elsewhere')!r})\nfrom mymodel import train"
+    module = 'import os\nos.environ["OMP_NUM_THREADS"] = "3"\nimport torch\ndef train(): ...'
+    found = read(tmp_path, script, **{"elsewhere/mymodel": module})
+    assert found.values["OMP_NUM_THREADS"] == "3"

@@ -146,7 +146,7 @@ def test_modules_beside_the_notebook_travel(
     assert result_of_call(packed, tmp_path / "pod", monkeypatch) == 1
     here = packed_function(notebook["train"], {}, here=True)
     assert "mymodel.py" not in here.files
-    assert here.env["PYTHONPATH"].split(":")[0] == str(Path.cwd())
+    assert result_of_call(here, tmp_path / "run", monkeypatch) == 1
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

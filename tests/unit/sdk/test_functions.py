@@ -139,11 +139,12 @@ def test_a_link_that_leads_elsewhere_is_not_followed(project: Any, tmp_path: Pat
     assert sent(packed_function(train, {})) == {"train.py"}
 
 
-def test_here_the_files_stay_where_they_are(project: Any, tmp_path: Path) -> None:
+def test_here_the_files_stay_where_they_are(project: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = project({"train.py": RETURNS.format("x")}).train
     packed = packed_function(train, {}, here=True)
     assert sent(packed) == set()
-    assert packed.env["PYTHONPATH"].split(":")[0] == str(tmp_path / "project")
+    assert f"sys.path.insert(1, {str(tmp_path / 'project')!r})" in packed.files["ddpjob_call.py"].decode()
+    assert result_of_call(packed, tmp_path / "run", monkeypatch) == 1
 
 
 def test_of_a_folder_that_is_sent_only_the_call_is_added(project: Any, tmp_path: Path) -> None:

@@ -195,7 +195,13 @@ class _Reader(Values):
         self.left = True
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        self.visit(node.value)
+        match node.value:
+            case ast.Call(
+                ast.Attribute(ast.Attribute(ast.Name("sys"), "path"), "insert"), [_, ast.Constant(str(path))]
+            ):
+                self._paths.insert(1, path)
+            case _:
+                self.visit(node.value)
 
     def visit_If(self, node: ast.If) -> None:
         test = self.visit(node.test)
