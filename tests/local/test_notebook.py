@@ -53,6 +53,8 @@ def test_a_notebook_runs_its_functions_and_gets_their_results_and_errors(here: H
     assert "ValueError: 2" in fails
     assert "Cell In[4], line 4, in train\n    raise ValueError(FACTOR)" in fails, "of the rank"
     assert "In[6]" in fails, "of the notebook"
+    assert "running.py" not in fails, "nothing of DDPJob is of interest"
+    assert fails.count("ValueError: 2\n") == 1
     assert "uses uses model of the notebook, but model is of type object" in uses
 
 

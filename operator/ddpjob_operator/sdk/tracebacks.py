@@ -1,13 +1,16 @@
-"""Finds a traceback in the last lines of a log."""
+"""Finds a traceback in the last lines of a log, and shows one in a notebook."""
 
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import takewhile
+from types import TracebackType
 
 BEGIN = re.compile(r"(\[rank\d{1,6}\]: ?|)Traceback \(most recent call last\):")
 """The first line of a traceback, with what torch.distributed puts before each of its lines."""
 CELL = re.compile(r'  File "(?:[^"]*/)?ddpjob_cells/([^"/]{1,64})\.py", line ')
 """The beginning of a frame's line, if the frame is in a cell of a notebook. The rest is the same in both forms."""
+OURS = "/ddpjob_operator/sdk/"
 MOST_LINES = 40
 """How many lines of an exception's message are taken."""
 
@@ -27,6 +30,26 @@ def last_traceback(lines: Sequence[str]) -> str:
     message = own[frames + 1 : frames + MOST_LINES]
     trace = [*own[: frames + 1], *(message if prefix else takewhile(_continues, message))]
     return "\n".join(CELL.sub(r"  Cell \1, line ", line) for line in trace)
+
+
+def as_in_notebook(error: BaseException) -> list[str]:
+    """A traceback as IPython shows it, without DDPJob's own frames; only IPython calls this.
+
+    It ends with the caller's line. The error's notes, such as the traceback of a rank, follow.
+    """
+    shell = import_module("IPython").get_ipython()
+    trace = _of_callers(error.__traceback__)
+    shown: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, trace)
+    text = "\n".join(shown)
+    # Older versions of IPython do not show notes.
+    return [*shown, *(note for note in getattr(error, "__notes__", ()) if note.strip() not in text)]
+
+
+def _of_callers(trace: TracebackType | None) -> TracebackType | None:
+    """The frames before the first one of DDPJob; all if there is none before it."""
+    if trace is None or OURS in trace.tb_frame.f_code.co_filename:
+        return None
+    return TracebackType(_of_callers(trace.tb_next), trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _continues(line: str) -> bool:

@@ -1,6 +1,15 @@
 """The traceback in a log."""
 
+import random
+import sys
+import traceback
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from ddpjob_operator.api import BadInputError, DDPJobStatus
+from ddpjob_operator.sdk.failures import failure
+from ddpjob_operator.sdk.functions import packed_function
 from ddpjob_operator.sdk.tracebacks import last_traceback
 
 BEGIN = "Traceback (most recent call last):"
@@ -43,3 +52,24 @@ def test_the_last_traceback_is_found_with_its_message(log: list[str], found: lis
 def test_a_message_without_end_is_bounded() -> None:
     log = of_rank(0, [*FRAMES, "ValueError: all", *["x"] * 10_000])
     assert len(last_traceback(log).splitlines()) < 60
+
+
+def test_in_a_notebook_the_frames_of_ddpjob_are_left_out_and_its_notes_are_shown_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an older IPython shows has no notes."""
+    with_notes = random.choice([True, False])
+
+    def structured(kind: type[BaseException], error: BaseException, trace: Any) -> list[str]:
+        frames = traceback.format_tb(trace)
+        return [*frames, *(traceback.format_exception_only(error) if with_notes else [f"{kind.__name__}: {error}"])]
+
+    shell = SimpleNamespace(InteractiveTB=SimpleNamespace(structured_traceback=structured))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with pytest.raises(BadInputError) as raised:
+        packed_function(lambda: 1, None)
+    error = failure("train", DDPJobStatus(message="it"), "Look at its log").with_traceback(raised.tb)
+    shown = "\n".join(error._render_traceback_())
+    assert "packed_function(lambda: 1, None)" in shown
+    assert "ddpjob_operator/sdk" not in shown
+    assert shown.count("Look at its log") == 1
