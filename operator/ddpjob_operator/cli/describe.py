@@ -19,7 +19,7 @@ from ddpjob_operator.api import (
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
-from ddpjob_operator.engine import called, deadline, expiry, present_budget, start_deadline
+from ddpjob_operator.engine import called, deadline, expiry, history_of, present_budget, start_deadline
 from ddpjob_operator.text import one_line
 
 from .last_loss import last_loss, loss_in
@@ -142,10 +142,10 @@ def _training(job: DDPJob, now: datetime, logged: LoggedProgress | None) -> dict
 
 def _result(job: DDPJob) -> str:
     """The job's result, or where it is; empty if there is none."""
-    status, history = job.status, job.spec.history
+    status, history = job.status, history_of(job)
     if status.result is not None:
         return status.result if len(status.result) <= RESULT_CHARS else f"{status.result[:RESULT_CHARS]}…"
-    return f"in {history.path}/{status.result_place}" if history and status.result_place else ""
+    return f"in {history}/{status.result_place}" if history and status.result_place else ""
 
 
 def _request(status: DDPJobStatus, now: datetime) -> str:

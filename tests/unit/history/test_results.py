@@ -12,7 +12,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.engine.reports import PLACES
 from ddpjob_operator.history import Retention, Stock, kept_jobs, open_place
 from ddpjob_operator.sdk.results import result_of
-from ddpjob_rank.errors import StorageError, StorageUnavailableError
+from ddpjob_rank.errors import ConfigError, StorageUnavailableError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, result_file
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.history.journal import Journal
@@ -104,7 +104,7 @@ def test_a_result_of_another_job_or_none_is_an_error_that_says_so(kept: Any, tmp
 
 
 def test_a_larger_one_without_a_history_is_an_error(kept: Any) -> None:
-    with pytest.raises(StorageError, match="too large for the status, and no history is kept"):
+    with pytest.raises(ConfigError, match="too large for the status, and no history is kept"):
         kept(json.dumps(LARGE).encode(), history=False)
 
 

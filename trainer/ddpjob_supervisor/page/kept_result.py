@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.errors import StorageError, StorageUnavailableError
+from ddpjob_rank.errors import ConfigError, StorageUnavailableError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, result_file
 
 from ddpjob_supervisor.history.history import NodeHistory
@@ -22,7 +22,8 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
     `heartbeat` is the heartbeat file of rank 0.
 
     Raises:
-        StorageError: No history is kept, or it does not take the result. The job may not end as if it had been kept.
+        ConfigError: No history is kept, so another attempt would lose the result, too.
+        StorageUnavailableError: The history does not take it. The job may not end as if it had been kept.
     """
     try:
         with result_file(heartbeat, attempt).open("rb") as file:
@@ -39,5 +40,5 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
         reason = str(error) or f"it took more than {SECONDS:.0f} s"
         raise StorageUnavailableError(f"cannot keep the job's result in the history: {reason}") from error
     if not place:
-        raise StorageError("cannot keep the job's result: it is too large for the status, and no history is kept")
+        raise ConfigError("cannot keep the job's result: it is too large for the status, and no history is kept")
     return {"resultPlace": place}
