@@ -67,7 +67,7 @@ def test_a_function_gives_its_result_and_its_error(here: Here) -> None:
     assert lines[begin + 2] == "    raise KeyError(helpers.NAME)"
     assert "KeyError: 'the key'" in lines
     assert "failed 0 ConfigError" in output
-    assert "train returned no result: result is of type object, which is no JSON" in output
+    assert "train returned no result: result is of type object, which is not JSON" in output
     assert "large 500000" in lines
     assert "script ['--lr', '0.1']" in lines
     assert here.status("train")["result"] == '{"lr":1.0,"world":2,"rank":0,"where":"/data"}'

@@ -82,7 +82,7 @@ def _from_scalar(value: Any, place: str) -> Any:
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     instead = "; of an array or a tensor: .tolist()" if hasattr(value, "tolist") else ""
-    raise BadInputError(f"{place} is of type {name}, which is no JSON: pass {FORMS}{instead}")
+    raise BadInputError(f"{place} is of type {name}, which is not JSON: pass {FORMS}{instead}")
 
 
 def _items(value: Mapping[Any, Any], place: str, depth: int) -> Iterator[tuple[str, Any]]:

@@ -52,7 +52,7 @@ BECOMES: list[tuple[Any, Any]] = [
     (2**1000, 2**1000),
 ]
 REFUSED: list[tuple[Any, str]] = [
-    (object(), "result is of type object, which is no JSON"),
+    (object(), "result is of type object, which is not JSON"),
     ({"a": [1, {2}]}, "result['a'][1] is of type set"),
     ({"net": json.JSONDecoder()}, "result['net'] is of type json.decoder.JSONDecoder"),
     ({1: 2}, "result has the key 1, but JSON has only strings as keys"),

@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "an object of a function that it calls": (
         ["data = {'a': object()}", "def fit():\n    return data", "def train():\n    return fit()"],
-        "fit uses data of the notebook, but data['a'] is of type object, which is no JSON",
+        "fit uses data of the notebook, but data['a'] is of type object, which is not JSON",
     ),
     "a path": (
         ["from pathlib import Path\nDATA = Path('x')", "def train():\n    return DATA"],

@@ -208,7 +208,7 @@ def test_what_ranks_cannot_import_and_call_is_refused(function: Any, sentence: s
         ({"lr": 1, "epoch": 2}, "got an unexpected keyword argument 'epoch'"),
         ([1], "arguments=[1]: must be one mapping, of the names of plain's parameters to their values"),
         ({1: 2}, "arguments has the key 1, but the names of parameters are strings"),
-        ({"lr": object()}, "arguments['lr'] is of type object, which is no JSON"),
+        ({"lr": object()}, "arguments['lr'] is of type object, which is not JSON"),
         ({"lr": "x" * (1 << 20)}, "1 MiB of JSON, but at most 1 MiB can be sent"),
     ],
     ids=lambda value: str(value)[:40],

@@ -22,7 +22,7 @@ def call(function: Callable[..., Any]) -> None:
     A function that returns None leaves a result that it has set itself.
 
     Raises:
-        ConfigError: What the function returns is no JSON.
+        ConfigError: What the function returns is not JSON.
     """
     arguments = json.loads(Path(sys.argv[0]).with_name(ARGUMENTS).read_bytes())
     value = function(**arguments)
