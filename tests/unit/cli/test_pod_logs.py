@@ -193,9 +193,32 @@ def test_the_claim_that_has_a_history_is_named(
     pod["volumes"] = [{"name": "data", **CLAIM}, {"name": "other", "emptyDir": {}}]
     pod["containers"][0]["volumeMounts"] = mounts
     job["spec"] |= {"checkpoint": checkpoint} if checkpoint else {}
-    assert claim_of(as_job(job).spec, path) == address
+    assert claim_of(as_job(job), path) == address
     pod["securityContext"] = {"runAsUser": 7}
-    assert claim_of(as_job(job).spec, path) == (address and address.replace("//", "//7@"))
+    assert claim_of(as_job(job), path) == (address and address.replace("//", "//7@"))
+
+
+@pytest.mark.parametrize(
+    ("pod", "trainer", "security", "user"),
+    [
+        ({}, {}, "Restricted", ""),
+        ({}, {"runAsUser": 1000}, "None", ""),
+        ({"runAsUser": 7}, {"runAsUser": 0}, "Restricted", "0@"),
+        ({"runAsUser": 7}, {}, "None", "7@"),
+        ({}, {}, "None", "0@"),
+        ({"runAsNonRoot": False}, {}, "Restricted", "0@"),
+        ({"runAsNonRoot": False}, {"runAsNonRoot": True}, "Restricted", ""),
+    ],
+)
+def test_the_address_of_a_history_names_the_user_who_has_written_it(
+    pod: dict[str, Any], trainer: dict[str, Any], security: str, user: str
+) -> None:
+    job = a_failed_job()
+    job["spec"]["checkpoint"] = ON_CLAIM
+    job["spec"]["template"]["spec"]["securityContext"] = pod
+    job["spec"]["template"]["spec"]["containers"][0]["securityContext"] = trainer
+    job["status"]["podSecurity"] = security
+    assert claim_of(as_job(job), "/out/history") == f"pvc://{user}data/history"
 
 
 @pytest.mark.parametrize(("nodes", "node"), [(2, 2), (2, -1), (1, 1)])

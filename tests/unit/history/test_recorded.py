@@ -51,7 +51,20 @@ def test_the_error_that_ends_a_supervisor_is_kept(tmp_path: Path, uid: str, read
 
 @pytest.mark.parametrize(
     "written",
-    ["", "{", "null", "[]", "3", "{}", '{"attempt": "x"}', '{"attempt": 1, "step": [1]}', "[" * 100_000],
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "3",
+        "{}",
+        '{"attempt": "x"}',
+        '{"attempt": 1, "step": [1]}',
+        "[" * 100_000,
+        '{"attempt": Infinity}',
+        '{"attempt": 0}',
+        '{"attempt": 1000000000}',
+    ],
 )
 def test_an_incident_that_a_newer_operator_describes_in_another_way_is_left_out(written: str) -> None:
     assert seen_by_operator(written) is None

@@ -31,6 +31,7 @@ CLOSING_SECONDS = 2.0
 """How long the end of the history may delay the end of the pod."""
 FIRST_SECONDS = 120.0
 """How long an empty directory for checkpoints is left to the program when it starts."""
+MOST_ATTEMPTS = 10**9 - 1
 LEFT_SECONDS = 0.5
 """How long to wait for processes that were left behind to close their stdout."""
 
@@ -165,9 +166,12 @@ def seen_by_operator(incident: str) -> Event | None:
     """
     try:
         known = json.loads(incident)
-        return Event("incident", time.time(), int(known["attempt"]), int(known.get("step") or 0), {"incident": known})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        attempt, step = int(known["attempt"]), int(known.get("step") or 0)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
+    if not 0 < attempt <= MOST_ATTEMPTS:  # It becomes a part of a file's name.
+        return None
+    return Event("incident", time.time(), attempt, step, {"incident": known})
 
 
 def facts(env: Mapping[str, str]) -> dict[str, Any]:

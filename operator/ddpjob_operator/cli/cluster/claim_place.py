@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from urllib.parse import urlencode
 
-from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
+from ddpjob_operator.api import BadInputError, DDPJob, PodSecurity
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.client import Claimed, Cluster, ClusterError, Document, Jobs, as_job, connect, reading
 from ddpjob_operator.client.reader_pod import PORT, USER
@@ -20,6 +20,9 @@ from ddpjob_operator.text import visible
 ADDRESS = re.compile(
     r"pvc://(?:(?P<user>[0-9]{1,10})@)?(?P<claim>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?P<path>/[^\x00-\x1f?#]{0,1024})?"
 )
+
+ROOT = 0
+"""The user of most public images, and so of pods whose user only the image knows."""
 
 
 class ClaimPlace(HistoryPlace):
@@ -104,9 +107,9 @@ def _parts(address: str) -> tuple[str, str, int]:
     return found["claim"], (found["path"] or "").strip("/"), int(found["user"] or USER)
 
 
-def claim_of(spec: DDPJobSpec, path: str) -> str | None:
+def claim_of(job: DDPJob, path: str) -> str | None:
     """The address of a job's directory on a volume claim; None if it is on none."""
-    pod, wanted = spec.template["spec"], PurePosixPath(path)
+    spec, pod, wanted = job.spec, job.spec.template["spec"], PurePosixPath(path)
     sources = {volume["name"]: volume for volume in pod.get("volumes", ())}
     mounts: list[tuple[PurePosixPath, Document, str]] = [
         (PurePosixPath(mount["mountPath"]), sources.get(mount["name"], {}), mount.get("subPath", ""))
@@ -123,10 +126,17 @@ def claim_of(spec: DDPJobSpec, path: str) -> str | None:
     at, volume, within = max(around, key=lambda mount: len(mount[0].parts))
     if not (claim := volume.get("persistentVolumeClaim", {}).get("claimName")):
         return None
-    settings = [holder.get("securityContext", {}).get("runAsUser") for holder in (spec.trainer, pod)]
-    user = next((user for user in settings if user is not None), USER)
+    user = _user_of(job)
     whose = "" if user == USER else f"{user}@"
     return f"pvc://{whose}{claim}/{PurePosixPath(within, wanted.relative_to(at))}".removesuffix("/.")
+
+
+def _user_of(job: DDPJob) -> int:
+    """The number of the user to whom a job's files belong."""
+    pod, trainer = job.spec.template["spec"], job.spec.trainer
+    own: Document = {**pod.get("securityContext", {}), **trainer.get("securityContext", {})}
+    images_own = job.status.pod_security is PodSecurity.NONE or own.get("runAsNonRoot") is False
+    return int(own.get("runAsUser", ROOT if images_own else USER))
 
 
 def where_history_is(job: DDPJob) -> str:
@@ -136,7 +146,7 @@ def where_history_is(job: DDPJob) -> str:
         return f"none: {why_no_history(job)}"
     if is_url(path):
         return path
-    return claim_of(job.spec, path) or f"{path}, on a volume that is not a claim"
+    return claim_of(job, path) or f"{path}, on a volume that is not a claim"
 
 
 def why_no_history(job: DDPJob) -> str:

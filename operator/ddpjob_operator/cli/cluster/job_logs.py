@@ -66,7 +66,7 @@ def _kept(job: DDPJob, which: Which) -> int | None:
     if path is None or nothing_ran(job.status):
         return None
     if not is_url(path):
-        address = claim_of(job.spec, path)
+        address = claim_of(job, path)
         command = f"{itself()} logs {identity.namespace}/{identity.name} --history {address} --uid {identity.uid}"
         how = f"read it with: {command}" if address else "copy it, and read it with --history"
         _say(f"its history is on a volume, at {path}; {how}")

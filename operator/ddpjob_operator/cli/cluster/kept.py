@@ -40,7 +40,7 @@ def opened_place(cluster: Cluster, job: DDPJob) -> AbstractContextManager[Histor
         raise BadInputError(f"{name} has no history, so what it printed went with its pods: {why_no_history(job)}")
     if is_url(path):
         return nullcontext(open_place(path))
-    address = claim_of(job.spec, path)
+    address = claim_of(job, path)
     if address is None:
         raise BadInputError(
             f"the history of {name} is at {path}, on no volume claim; read a copy with ddpjob logs --history"
