@@ -69,6 +69,15 @@ class Laggard(MlpTask):
         return super().loss(output, target)
 
 
+class Hampered(MlpTask):
+    """Rank 2 is slow, until the file `mended` is in its directory."""
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        slow = os.environ["RANK"] == "2" and not Path("mended").exists()
+        time.sleep(0.3 if slow else 0.1)
+        return super().loss(output, target)
+
+
 def linger() -> None:
     """Makes a step as long as the test wants."""
     held()
