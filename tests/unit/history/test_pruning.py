@@ -176,9 +176,7 @@ def test_an_object_store_is_pruned_alike(monkeypatch: pytest.MonkeyPatch) -> Non
     uids = random.sample(["one", "two", "three"], 3)
     for uid in uids:
         keep(lambda writer: store_target.StoreTarget("s3://bucket", writer), "digits", uid)
-        time.sleep(
-            0.002
-        )  # The next job begins in another millisecond: jobs that begin in the same one have no order.
+        time.sleep(0.002)  # The index tells jobs apart that begin in different milliseconds.
     obstore.put(store, f"team/digits/{uids[0]}/node-00000/x", b"foreign")
     place = places.StorePlace("s3://bucket", store)
     stock = Stock(place, [*kept_jobs(place, ["team"])])
