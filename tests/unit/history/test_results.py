@@ -81,6 +81,14 @@ def test_the_largest_is_read_whole(kept: Any, tmp_path: Path) -> None:
     assert len(result_of(a_job(tmp_path / "history", said))) == LARGEST_BYTES - 2
 
 
+def test_a_later_process_knows_it_as_a_file_of_this_node(kept: Any, tmp_path: Path) -> None:
+    """Of many processes of a node, only the first and the newest keep their folders."""
+    folder, name = kept(json.dumps(LARGE).encode())["resultPlace"].split("/")[-2:]
+    (file,) = tmp_path.rglob(name)
+    writer = HistoryWriter("team", "train", UID, 0, 2, 1)
+    assert writer.has_written(folder, name, file.read_bytes)
+
+
 def test_pruning_removes_it_with_its_job(kept: Any, tmp_path: Path) -> None:
     kept(json.dumps(LARGE).encode())
     place = open_place(str(tmp_path / "history"))
