@@ -25,7 +25,21 @@ def submits() -> None:
     assert_type(job, ddpjob.Job)
     assert_type(ddpjob.connect("resnet", namespace="team", kubeconfig=Path("kubeconfig")), ddpjob.Job)
     ddpjob.submit("train.py", nodes="2")  # type: ignore[arg-type]
-    ddpjob.submit("train.py", "--lr")  # type: ignore[call-arg]
+    ddpjob.submit("train.py", "--lr")  # type: ignore[arg-type]
+
+
+def trains_a_function(lr: float) -> dict[str, float]:
+    ddpjob.set_result({"lr": lr})
+    return {"lr": lr}
+
+
+def calls() -> None:
+    assert_type(ddpjob.submit(trains_a_function, {"lr": 0.1}, nodes=2), ddpjob.Job)
+    assert_type(ddpjob.submit(trains_a_function).result("2h"), Any)
+    assert_type(ddpjob.run(trains_a_function, {"lr": 0.1}, procs_per_node=2, quiet=True), Any)
+    assert_type(ddpjob.run(Path("train.py"), args=["--lr", 0.1], run_dir=Path("runs")), Any)
+    ddpjob.run(7)  # type: ignore[arg-type]
+    ddpjob.submit(trains_a_function, 0.1)  # type: ignore[arg-type]
 
 
 def uses(job: ddpjob.Job) -> None:
