@@ -87,8 +87,8 @@ def _measured(source: Path, copy: Copy) -> Path:
     if not found.is_dir():
         (copy.root / MEASURED).mkdir()
         data = f"--data-file={MEASURED / REACH}"
-        run = ("run", data, "--source=operator,trainer", *PYTEST, UNIT)
-        for words in run, ("combine", "--append", data, str(MEASURED)):
+        run = ("run", "--parallel-mode", data, "--source=operator,trainer", *PYTEST, UNIT)
+        for words in run, ("combine", data, str(MEASURED)):
             if copy.run(3600, "-m", "coverage", *words, env={}) != os.EX_OK:
                 raise SystemExit(copy.said)
         shutil.rmtree(found.parent, ignore_errors=True)

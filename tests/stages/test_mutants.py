@@ -11,15 +11,27 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 IT = "operator/ddpjob_operator/it.py"
 FILES = {
-    "pyproject.toml": '[tool.mypy]\nfiles = ["operator"]\n[tool.pytest.ini_options]\naddopts = ["-q"]\n',
+    "pyproject.toml": """
+[tool.mypy]
+files = ["operator"]
+[tool.pytest.ini_options]
+addopts = ["-q"]
+[tool.coverage.run]
+relative_files = true
+""",
     "operator/ddpjob_operator/__init__.py": "",
     "trainer/ddpjob/__init__.py": "",
     "tests/unit/test_it.py": """
+import subprocess, sys
 from ddpjob_operator.it import doubled, first
 
 def test_both():
     assert doubled(3) == 6
     assert first([1]) == 1
+
+def test_a_program():
+    code = "from ddpjob_operator.it import in_a_program; assert in_a_program(3) == 6"
+    subprocess.run([sys.executable, "-c", code], check=True)
 """,
     IT: """
 def doubled(number: int) -> int:
@@ -33,6 +45,9 @@ def of_another_type(number: int) -> int:
     return number // number
 
 def never(number: int) -> int:
+    return number + number
+
+def in_a_program(number: int) -> int:
     return number + number
 """,
 }
