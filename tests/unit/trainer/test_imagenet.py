@@ -176,6 +176,15 @@ def test_in_place_of_a_broken_image_comes_the_next_one_that_can_be_decoded(
         assert torch.equal(picture, expected)
 
 
+def test_a_broken_image_is_named_when_it_is_met_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = skipping(pictures.as_shards, tmp_path, 3)
+    for _ in range(2):
+        read_all(data)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: the image 00003 in ")
+    assert warning.endswith("; the next image that can be decoded takes its place")
+
+
 def test_only_what_cannot_be_decoded_is_skipped(tmp_path: Path) -> None:
     files = skipping(pictures.as_files, tmp_path / "files")
     (tmp_path / "files" / "train" / "beetle" / "00003.jpg").unlink()

@@ -27,6 +27,7 @@ from ddpjob_rank.errors import (
     SupersededError,
 )
 from ddpjob_rank.manifests.manifest import NAME, Manifest, decoded, encoded
+from ddpjob_rank.manifests.unusable import UnavailableError, UnusableError
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
 
@@ -646,3 +647,25 @@ def test_names_of_saves_are_names_of_checkpoints(store: MemoryStore) -> None:
 def test_credentials_that_are_found_nowhere_are_told() -> None:
     asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2ms - HTTP error"
     assert "no credentials were found in the environment" in str(StoreError("x", GenericError(asked)))
+
+
+@pytest.mark.parametrize("for_good", [False, True])
+def test_older_checkpoints_stay_where_the_new_one_cannot_be_read_back(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, for_good: bool
+) -> None:
+    def check(*_: object) -> None:
+        raise UnusableError("it is torn") if for_good else UnavailableError("nobody answers")
+
+    write(store, (1, 10), (1, 20), keep=2)
+    before = keys(store)
+    monkeypatch.setattr(ObjectStore, "_check_written", check)
+    if for_good:
+        with pytest.raises(StorageError, match="was written, but is not intact: it is torn"):
+            write(store, (1, 30), keep=2)
+    else:
+        write(store, (1, 30), keep=2)
+        assert "cannot be read back now (nobody answers): older checkpoints are kept" in capsys.readouterr().err
+    assert {*before} < {*keys(store)}
+    monkeypatch.undo()
+    write(store, (1, 40), keep=2)
+    assert not {*before} & {*keys(store)}
