@@ -23,7 +23,7 @@ from ddpjob_preflight.collective import Trials
 from ddpjob_preflight.exchange import Group
 from ddpjob_preflight.plan import NO_END, WRONG, Outcome
 from ddpjob_preflight.trial_store import TrialStore
-from ddpjob_rank.errors import PeerLostError
+from ddpjob_rank.errors import PeerLostError, TrainerError
 from ddpjob_rank.world import World
 from ddpjob_supervisor.preflight.findings import PreflightError
 
@@ -346,3 +346,49 @@ def test_a_group_whose_ranks_do_not_come_is_told_with_how_long_it_was_waited_for
 
     monkeypatch.setattr(exchange, "_join", late)
     assert exchange.sum_over(Group("pair", 0, 2), World(), "gloo", 5.0) == Outcome(f"{NO_END} 5 s")
+
+
+@pytest.mark.usefixtures("store")
+def test_a_rank_alone_that_has_a_broken_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective, "Child", Here)
+    monkeypatch.setattr(collective, "try_gpu", lambda rank: Outcome(f"{exchange.WRONGLY} on {rank}"))
+    with pytest.raises(TrainerError, match=f"the GPU of rank 0 on node 0 {exchange.WRONGLY} on 0"):
+        Trials(World(), "nccl", 30.0).run()
+
+
+class LeftError(BaseException):
+    """The process has ended."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(None, 0), (PreflightError("node 1 is cut off"), 201)], ids=["fit", "not fit"]
+)
+def test_its_program_ends_with_the_code_and_the_report_of_what_it_found(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    error: PreflightError | None,
+    code: int,
+) -> None:
+    def leave(code: int) -> None:
+        raise LeftError(code)
+
+    def run(trials: Trials) -> None:
+        assert (trials.world.rank, trials.backend, trials.seconds) == (1, "gloo", 7.0)
+        if error:
+            raise error
+
+    env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "x"}
+    own = {"MASTER_PORT": "1", "DDPJOB_TERMINATION_LOG": str(tmp_path / "report"), "DDPJOB_BACKEND": "gloo"}
+    monkeypatch.setattr(os, "environ", env | own)
+    monkeypatch.setattr(sys, "argv", ["collective", "--timeout-seconds", "7"])
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(collective, "leave_at_once", leave)
+    monkeypatch.setattr(Trials, "run", run)
+    with pytest.raises(LeftError) as left:
+        collective.main()
+    assert left.value.args == (code,)
+    if error:
+        told = json.loads((tmp_path / "report").read_text())
+        assert (told["cause"], told["rank"]) == ("PreflightFailed", 1)
+    assert capsys.readouterr().err == (f"error: {error}\n" if error else "")
