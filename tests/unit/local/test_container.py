@@ -1,10 +1,12 @@
 """What stands in for a container ends its process in time, and records how that ended."""
 
 import errno
+import fcntl
 import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ddpjob_operator.local import container
@@ -85,3 +87,84 @@ def test_what_the_kernel_has_killed_for_memory_is_counted_in_either_version_of_c
 ) -> None:
     monkeypatch.setattr(container, "_lines", lambda file: files.get(file, []))
     assert container._kills_for_memory() == kills
+
+
+class Stop:
+    """Notes which process is watched, and that it is over."""
+
+    def __init__(self, *_: object) -> None:
+        self.heard: list[object] = []
+
+    def watch(self, main: int) -> None:
+        self.heard.append(main)
+
+    def over(self) -> None:
+        self.heard.append("over")
+
+
+@pytest.mark.parametrize(
+    ("argv", "kills", "ended"),
+    [
+        (["sh", "-c", "echo said; exit 0"], [0, 0], (0, "Completed", "")),
+        (["sh", "-c", "echo said >&2; exit 3"], [0, 1], (3, "Error", "")),
+        (["sh", "-c", "echo said; kill -TERM $$"], [0, 1], (143, "Error", "")),
+        (["sh", "-c", "echo said; kill -KILL $$"], [1, 1], (137, "Error", "")),
+        (["sh", "-c", "echo said; kill -KILL $$"], [1, 2], (137, "OOMKilled", "")),
+        (["none"], [0], (128, "StartError", "cannot run 'none' on this machine: No such file or directory")),
+        (["a\0b"], [0], (128, "StartError", "cannot run 'a\\x00b' on this machine: embedded null byte")),
+    ],
+    ids=["well", "badly", "told to", "killed", "killed for memory", "no program", "no name"],
+)
+def test_how_a_process_has_ended_is_told_as_a_kubelet_tells_it(
+    argv: list[str],
+    kills: list[int],
+    ended: tuple[int, str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, closed, reaped, stop = iter(kills), [], [], Stop()
+    monkeypatch.setattr(container, "_kills_for_memory", lambda: next(counted))
+    monkeypatch.setattr(container, "_end_descendants", lambda: reaped.append(True))
+    monkeypatch.setattr(container, "os", SimpleNamespace(**{**vars(os), "close": closed.append}))
+    process = {"argv": argv, "cwd": str(tmp_path), "env": dict(os.environ), "log": str(tmp_path / "log")}
+    found = container._run(tmp_path, process, stop)  # type: ignore[arg-type]
+    assert (found["code"], found["reason"], found["message"]) == ended
+    if ended[1] == "StartError":
+        assert not (tmp_path / "started.json").exists()
+        return
+    main = json.loads((tmp_path / "started.json").read_text())["main"]
+    assert stop.heard == [main, "over"]
+    assert reaped == [True]
+    assert 1 in closed, "`ddpjob run` learns that it runs"
+    assert (tmp_path / "log").read_text() == "said\n"
+
+
+@pytest.mark.parametrize("what", ["it runs", "it has ended", "it is new"])
+def test_a_pod_is_run_once(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    monkeypatch.setattr(container, "_StopRequest", Stop)
+    monkeypatch.setattr(container, "_prctl", lambda *_: None)
+    monkeypatch.setattr(container, "_run", lambda pod, *_: ran.append(pod) or {"code": 0})
+    (tmp_path / "process.json").write_text("{}")
+    (tmp_path / "lock").write_text("4194303, a former one\n")
+    if what == "it has ended":
+        (tmp_path / "exit.json").write_text("{}")
+    with (tmp_path / "lock").open() as other:
+        if what == "it runs":
+            fcntl.flock(other, fcntl.LOCK_EX)
+        container.main(tmp_path)
+    assert ran == ([tmp_path] if what == "it is new" else [])
+    if what == "it is new":
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        assert json.loads((tmp_path / "started.json").read_text()) == {"pid": os.getpid()}
+        assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 0}
+
+
+def test_on_a_full_disk_a_record_has_the_room_that_was_kept_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / container.ROOM).write_bytes(bytes(container.ROOM_BYTES))
+    monkeypatch.setattr(container, "_write", failing(errno.ENOSPC))
+    container._record(tmp_path / "exit.json", {"code": 3})
+    assert (tmp_path / "exit.json").read_text() == '{"code": 3, "full": true}\n'
+    assert not (tmp_path / container.ROOM).exists()
