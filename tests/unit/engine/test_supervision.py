@@ -1,12 +1,15 @@
 """What supervisors report of a gang that runs: how far it has come, that it stands still, that nothing is heard."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import Condition, ConditionType
 from ddpjob_operator.engine import Settings
+from ddpjob_operator.engine.supervision import awaits_first_report
+from ddpjob_operator.engine.view import View
 
 from .builders import START, Moment, a_job
 from .tables import Table, rows, verdict
@@ -527,3 +530,12 @@ def test_where_a_program_leaves_something_else_what_was_heard_last_stays(words: 
     seen = report.fails(0, code=0, message=words).settled().status.progress
     assert seen is not None
     assert seen.step == 388
+
+
+@pytest.mark.parametrize(("stopped", "awaits"), [(None, True), (1, True), (0, False)])
+def test_a_new_operator_awaits_the_first_report_of_rank_0s_pod_as_long_as_that_runs(
+    stopped: int | None, *, awaits: bool
+) -> None:
+    known = a_job(nodes=2).running().hears().settled().snapshot
+    pods = tuple(replace(pod, running=pod.node != stopped) for pod in known.pods)
+    assert awaits_first_report(View(replace(known, report=None, pods=pods))) is awaits

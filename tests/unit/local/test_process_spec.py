@@ -250,3 +250,16 @@ def test_a_process_has_its_threads_and_its_gpus_unless_its_user_has_chosen(tmp_p
     pod["spec"]["containers"][0]["command"] = ["x"]
     process = translate(pod, RunDirectory(tmp_path / "run"), tmp_path / "pod", machine)
     assert (process.env["OMP_NUM_THREADS"], process.env["CUDA_VISIBLE_DEVICES"]) == ("7", "2")
+
+
+def test_of_the_shell_a_process_has_everything_but_what_only_a_job_can_say(tmp_path: Path) -> None:
+    machine = Machine(
+        tmp_path, PORTS, threads=1, environment={"DDPJOB_UID": "x", "TRACEPARENT": "y", "RANK": "7", "LANG": "C"}
+    )
+    trainer = {"name": "trainer", "command": ["x"], "env": [{"name": "DDPJOB_SUPERVISOR", "value": "{}"}]}
+    trainer["env"].append({"name": "DDPJOB_TERMINATION_LOG", "value": "/dev/termination-log"})
+    labels = {"ddpjob.dev/node": "0", "ddpjob.dev/incarnation": "1"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [trainer]}}
+    process = translate(pod, RunDirectory(tmp_path / "run"), tmp_path / "pod", machine)
+    assert process.env["LANG"] == "C"
+    assert not {"DDPJOB_UID", "TRACEPARENT", "RANK"} & process.env.keys()

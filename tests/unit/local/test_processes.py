@@ -3,6 +3,7 @@
 import json
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api.contract import Label
@@ -241,3 +242,37 @@ def test_a_gang_is_there_from_the_first_pod_of_its_incarnation_or_a_later_one(
         write_json(directory / "pod.json", {"metadata": {"labels": {Label.INCARNATION: str(incarnation)}}})
     one = Pods(run, lambda: None).one_of_gang(wanted)
     assert (one and one.directory.name) == (found and f"pod-{found}")
+
+
+def test_a_pod_is_started_once_whoever_makes_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[str]()
+    monkeypatch.setattr(Pods, "_start", lambda _, pod, env: started.append(f"{pod.directory.name} {env['LANG']}"))
+    env = [{"name": key, "value": value} for key, value in NEEDED.items()]
+    spec = {"containers": [{"name": "trainer", "command": ["x"], "env": env}]}
+    labels = {Label.NODE: "0", Label.INCARNATION: "1"}
+    machine = Machine(tmp_path, Ports(1, 2, 3), threads=1, environment={"LANG": "C"})
+    pods = Pods(RunDirectory(tmp_path), lambda: None)
+    for _ in range(2):
+        pods.create({"metadata": {"name": "digits-0", "labels": labels}, "spec": spec}, machine, tmp_path)
+    assert started == ["digits-0 C"]
+    assert LocalPod(tmp_path / "pods" / "digits-0").manifest["metadata"]["uid"] == "digits-0"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_is_left_of_a_pod_is_killed_unless_its_container_has_seen_to_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    left, asked = [[Mock(), Mock()], []], list[dict[str, str]]()
+    killed = list(left[0])
+    monkeypatch.setattr(processes, "processes_of", lambda variables: asked.append(variables) or left.pop(0))
+    monkeypatch.setattr(processes.psutil, "wait_procs", lambda *_, **__: None)
+    run = RunDirectory(tmp_path)
+    (run.pods / "digits-1").mkdir(parents=True)
+    labels = {Label.JOB_UID: "uid", Label.NODE: "1", Label.INCARNATION: "2"}
+    write_json(run.pods / "digits-1" / "pod.json", {"metadata": {"labels": labels}})
+    if ended:
+        write_json(run.pods / "digits-1" / "exit.json", {})
+    Pods(run, lambda: None)._remove(LocalPod(run.pods / "digits-1"))
+    assert not (run.pods / "digits-1").exists()
+    assert [one.kill.called for one in killed] == [not ended] * 2
+    assert asked == [{"DDPJOB_UID": "uid", "NODE_RANK": "1", "DDPJOB_INCARNATION": "2"}] * (0 if ended else 2)
