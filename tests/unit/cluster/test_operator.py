@@ -385,3 +385,35 @@ def test_a_port_that_another_program_has_is_named() -> None:
 
     with socket.create_server(("", 0)) as other:
         asyncio.run(play(other.getsockname()[1]))
+
+
+@pytest.mark.parametrize(("seconds", "spread"), [(10, 1), (200, 20), (300, 30), (301, 30), (86400, 30)])
+def test_who_leads_lists_all_at_once_and_later_again_in_a_while_that_is_a_part_of_the_interval(
+    seconds: int, spread: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[object] = []
+
+    async def resync(spread: float, *, anew: bool) -> None:
+        heard.append((spread, anew))
+        if len(heard) == 5:
+            raise EOFError
+
+    async def pause(seconds: float) -> None:
+        heard.append(seconds)
+
+    async def play() -> None:
+        operator = an_operator(f"--resync-seconds={seconds}")
+        operator._elector = None
+        monkeypatch.setattr(operator, "_resync", resync)
+        monkeypatch.setattr(operator._namespaces, "check_soon", lambda: None)
+        monkeypatch.setattr(module.asyncio, "sleep", pause)
+        with pytest.raises(EOFError):
+            await operator._lead()
+        assert operator._listed.is_set()
+        assert operator._not_ready == ""
+        await operator._supervisors.close()
+        await operator._witnesses.close()
+
+    asyncio.run(play())
+    later = (pytest.approx(spread), True)
+    assert heard == [(0, False), seconds, later, seconds, later]
