@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddpjob_operator.cluster import job_watch
+from ddpjob_operator.cluster.kube.objects import JobObject, read
 from ddpjob_operator.cluster.store import Store
 
 from tests.support.waiting import patience
@@ -82,3 +84,53 @@ def test_kopf_begins_anew_later_each_time_unless_it_has_lasted(monkeypatch: pyte
     job_watch._watch(nothing, nothing)
     least = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 0.2, 0.4)
     assert all(seconds <= pause <= 1.5 * seconds for seconds, pause in zip(least, pauses, strict=True))
+
+
+def test_every_event_of_a_job_is_received_and_kopf_writes_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Any] = []
+    monkeypatch.setattr(job_watch, "credentials", lambda: "who we are")
+    registry = job_watch._registry(received.append)
+    (handler,) = registry._watching.get_all_handlers()
+    assert (handler.selector.group, handler.selector.any_name) == ("ddpjob.dev", "ddpjobs")
+    asyncio.run(handler.fn(event={"type": "ADDED"}, name="digits"))
+    assert received == [{"type": "ADDED"}]
+    (login,) = registry._activities.get_all_handlers()
+    assert login.fn() == "who we are"
+    assert not registry._changing.get_all_handlers()
+
+
+def test_a_job_is_forgotten_in_the_version_in_which_it_was_deleted() -> None:
+    heard: list[Any] = []
+    jobs: Any = SimpleNamespace(update=heard.append, forget=lambda *what: heard.append(what))
+    seen = read({**a_manifest(version=7), "spec": {}, "status": {}}, JobObject)
+    for kind in (None, "ADDED", "MODIFIED", "DELETED"):
+        job_watch._update(jobs, kind, seen)
+    assert heard == [seen, seen, seen, (("team", name_of()), "pod-0-1", 7)]
+
+
+@pytest.mark.parametrize(("namespaces", "everywhere"), [([], True), (["team"], False)])
+def test_kopf_neither_writes_nor_looks_around(
+    namespaces: list[str], monkeypatch: pytest.MonkeyPatch, *, everywhere: bool
+) -> None:
+    began: dict[str, Any] = {}
+
+    async def kopf_operator(**how: Any) -> None:
+        began.update(how)
+
+    async def choose(end: Callable[[], None]) -> list[str]:
+        end()
+        return namespaces
+
+    monkeypatch.setattr(job_watch.kopf, "operator", kopf_operator)
+    registry: Any = object()
+    asyncio.run(job_watch._operator(registry, choose))
+    settings = began["settings"]
+    assert (settings.posting.enabled, settings.scanning.disabled) == (False, True)
+    assert settings.watching.chunk_size == job_watch.CHUNK
+    assert settings.queueing.idle_timeout == job_watch.IDLE_SECONDS
+    assert (began["standalone"], began["clusterwide"], began["namespaces"]) == (True, everywhere, namespaces)
+    assert began["registry"] is registry
+    difference, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
+    assert difference.build(body={"spec": {}}) == {}
+    assert difference.fetch(body={}) is progress.fetch(key="a", body={}) is None
+    assert progress.clear(essence={"a": 1}) == {"a": 1}

@@ -10,6 +10,7 @@ import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.objects import Object, ObjectMeta
 from ddpjob_operator.cluster.namespaces import READ_AT_ONCE, Namespaces
+from ddpjob_operator.cluster.serve.metrics import REGISTRY
 
 from tests.support import virtual_time
 
@@ -185,6 +186,8 @@ def test_one_whose_watch_is_refused_is_closed_and_the_others_go_on() -> None:
         await asyncio.sleep(1)
         assert [scene.namespaces.serves(name) for name in ("blue", "green")] == [True, False]
         assert scene.left == ["green"]
+        names = ({"namespace": name} for name in ("blue", "green"))
+        assert [REGISTRY.get_sample_value("ddpjob_namespace_watched", name) for name in names] == [1, 0]
         assert scene.namespaces.problems.startswith("namespace green: the operator is not allowed to ")
 
     played(play, "blue", "green")

@@ -183,3 +183,20 @@ def test_an_answer_may_be_as_large_as_any_supervisor_s() -> None:
     body = json.dumps(a_document(ranks=ranks)).encode()
     assert len(body) < LARGEST_ANSWER
     assert told_by(saying(body)).document["ranks"] == ranks
+
+
+def test_each_question_has_a_connection_of_its_own_because_an_address_may_be_another_pods_by_then() -> None:
+    ports: list[int] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername")[1])
+        return web.json_response(a_document())
+
+    async def play() -> None:
+        async with serving(handle) as asked, new_session() as session:
+            for _ in range(2):
+                await ask(session, asked, "", 0.0)
+
+    virtual_time.run(play())
+    assert len(set(ports)) == 2
