@@ -24,6 +24,8 @@ def taken(command: argparse.ArgumentParser) -> Iterator[str]:
         }
         known = (f"{name} {value}" for name, value in said.items() if value is not None and value is not False)
         yield f"  {' '.join(action.option_strings) or action.metavar} = {action.dest}: {', '.join(known)}"
+    for group in command._mutually_exclusive_groups:
+        yield f"  only one of {', '.join(action.dest for action in group._group_actions)}"
 
 
 def test_the_command_line_takes_this(golden: Golden) -> None:

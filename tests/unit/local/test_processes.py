@@ -2,13 +2,16 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import DeletePod, Exit, Pod
-from ddpjob_operator.local import RunDirectory, processes
+from ddpjob_operator.local import RunDirectory, container, processes
 from ddpjob_operator.local.files import Lock, read_json, write_json
 from ddpjob_operator.local.process_spec import Machine, Ports
 from ddpjob_operator.local.processes import LocalPod, Pods, _is_attached
@@ -276,3 +279,42 @@ def test_what_is_left_of_a_pod_is_killed_unless_its_container_has_seen_to_that(
     assert not (run.pods / "digits-1").exists()
     assert [one.kill.called for one in killed] == [not ended] * 2
     assert asked == [{"DDPJOB_UID": "uid", "NODE_RANK": "1", "DDPJOB_INCARNATION": "2"}] * (0 if ended else 2)
+
+
+class Terminal:
+    """A terminal for rank 1, whose output goes into a log."""
+
+    rank = 1
+
+    def open_terminal(self, log: Path) -> int:
+        assert log.name == "node-1.log"
+        return 99
+
+
+@pytest.mark.parametrize(
+    ("terminal", "node", "stdin"),
+    [(None, 1, subprocess.DEVNULL), (Terminal(), 0, subprocess.DEVNULL), (Terminal(), 1, 99)],
+    ids=["no terminal", "another's", "its own"],
+)
+def test_a_pod_is_started_in_a_session_of_its_own_and_its_start_and_its_end_are_noticed(
+    terminal: Terminal | None, node: int, stdin: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, heard = list[tuple[list[str], dict[str, Any]]](), list[str]()
+    process = Mock(wait=lambda: heard.append("ended"))
+
+    def popen(argv: list[str], **how: Any) -> Mock:
+        started.append((argv, how))
+        return process
+
+    monkeypatch.setattr(processes.subprocess, "Popen", popen)
+    monkeypatch.setattr(processes, "_in_background", lambda what, *given: what(*given))
+    write_json(tmp_path / "process.json", {"log": f"node-{node}.log"})
+    (tmp_path / "lock").touch()
+    env = {"NODE_RANK": str(node), "NPROC_PER_NODE": "1", **({"DDPJOB_ATTACH": "1"} if terminal else {})}
+    Pods(RunDirectory(tmp_path), lambda: heard.append("changed"), terminal)._start(LocalPod(tmp_path), env)
+    ((argv, how),) = started
+    assert argv == [sys.executable, "-I", "-S", container.__file__, str(tmp_path)]
+    assert (how["env"], how["stdin"], how["stderr"]) == (env, stdin, subprocess.DEVNULL)
+    assert how["start_new_session"]
+    assert how["stdout"] > 2, "a pipe, whose end says that it has started"
+    assert heard == ["changed", "ended", "changed"]
