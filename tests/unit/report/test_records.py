@@ -1,10 +1,12 @@
 """Reading what a trainer has recorded: which lines count where a run was started several times."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddpjob_operator.report import find
-from ddpjob_operator.report.records import Record, Records, read
+from ddpjob_operator.report.records import DEEPEST, Record, Records, _bounded, _number, read
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -131,3 +133,20 @@ def test_steps_are_guesses_if_any_start_was_only_seen(
 ) -> None:
     lines = [line("started", attempt, 0, seen=flag) for attempt, flag in ((1, first), (2, second))]
     assert read(write(tmp_path / "progress.jsonl", *lines)).seen is seen
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}], ids=["lists", "objects"])
+def test_what_is_very_deep_ends_with_an_ellipsis(wrap: Callable[[Any], Any]) -> None:
+    def nested(levels: int, innermost: Any) -> Any:
+        return innermost if levels == 0 else wrap(nested(levels - 1, innermost))
+
+    assert _bounded(nested(DEEPEST, 1)) == nested(DEEPEST, 1)
+    assert _bounded(nested(DEEPEST + 1, 1)) == nested(DEEPEST, "…")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(1, 1.0), (-2.5, -2.5), (True, None), ("1", None), (None, None), (1e300, None), (-1e300, None), (1e-300, 0.0)],
+)
+def test_a_number_is_one_that_can_be_drawn(value: Any, number: float | None) -> None:
+    assert _number(value) == number
