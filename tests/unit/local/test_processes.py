@@ -1,9 +1,12 @@
 """What the files in a pod's directory say of it."""
 
 import json
+import os
+import platform
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -318,3 +321,33 @@ def test_a_pod_is_started_in_a_session_of_its_own_and_its_start_and_its_end_are_
     assert how["start_new_session"]
     assert how["stdout"] > 2, "a pipe, whose end says that it has started"
     assert heard == ["changed", "ended", "changed"]
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"delete.json": "{}"}, {"stop.json": "{}"}, ENDED], ids=["runs", "goes", "stops", "ended"]
+)
+def test_the_engine_sees_all_that_is_known_of_a_pod(files: dict[str, str], tmp_path: Path) -> None:
+    (directory := tmp_path / "digits-1-x").mkdir()
+    labels = {Label.NODE: "1", Label.INCARNATION: "2"}
+    write_json(directory / "pod.json", {"metadata": {"name": "digits-1-x", "uid": "uid", "labels": labels}})
+    os.utime(directory / "pod.json", (0, 1000))
+    end = {"code": 3, "reason": "Error", "message": "said", "finishedAt": 2000}
+    for name, text in {**RUNS, **files}.items():
+        (directory / name).write_text(json.dumps(end) if name == "exit.json" else text)
+    pod, runs = LocalPod(directory), files != ENDED
+    pod.request_file.parent.mkdir()
+    pod.request_file.write_text("soon\n")
+    assert pod.observed() == Pod(
+        name="digits-1-x",
+        uid="uid",
+        node=1,
+        incarnation=2,
+        running=runs,
+        exit=None if runs else Exit(3, "Error", "said", datetime.fromtimestamp(2000, UTC)),
+        deleting="delete.json" in files,
+        stopped="stop.json" in files,
+        node_name=platform.node() or "this machine",
+        created_at=datetime.fromtimestamp(1000, UTC),
+        address="127.0.0.2" if runs else None,
+        checkpoint_request="soon",
+    )
