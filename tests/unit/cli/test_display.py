@@ -165,6 +165,18 @@ def test_whose_terminal_is_gone_is_told_so_once_and_all_lines_are_taken_note_of(
     assert display.progress.saved is not None
 
 
+def test_an_output_that_is_gone_is_not_tried_for_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Pipe):
+        def write(self, text: str) -> int:
+            super().write(text)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(displays, "PIECE", 1)
+    with Display(Screen(file=(gone := Gone())), Lines(*["x"] * 100)).following(lost=lambda: None):
+        pass
+    assert 0 < gone.writes <= 5
+
+
 def test_who_interrupts_the_last_output_gets_the_terminal_back_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr("os._exit", left.append)
