@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, secrecy
 from ddpjob_operator.history import ManyJobsError, find_history, open_place
+from ddpjob_operator.history.job_history import _began
 from ddpjob_operator.history.places import MEANINGS, DirectoryPlace, PlaceError, StorePlace
 from ddpjob_supervisor.history import secret_values, store_target
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
@@ -342,7 +344,6 @@ def test_what_is_removed_twice_is_no_error_and_what_cannot_be_is_one(tmp_path: P
     place = DirectoryPlace(tmp_path)
     for path in ("folder/file", "folder/file", "none/file"):
         place.remove(path)
-        StorePlace("memory://", MemoryStore()).remove(path)
     assert place.files("folder") == []
     with pytest.raises(PlaceError, match=f"^cannot remove {tmp_path}/folder: "):
         place.remove("folder")
@@ -352,3 +353,26 @@ def test_without_the_package_for_stores_it_says_how_to_get_it(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(PlaceError, match=r"^s3://bucket: an object store needs another package: pip install"):
         open_place("s3://bucket")
+
+
+@pytest.mark.parametrize("other", ["another", None], ids=["another job's", "nobody's"])
+def test_a_segment_that_is_not_the_jobs_hides_none_that_is(tmp_path: Path, other: str | None) -> None:
+    ours = HistoryWriter("team", "digits", "a-uid", 0, 1, 1)
+    folder = tmp_path / ours.node_folder / ours.folder(1e9, "0123abcd")
+    folder.mkdir(parents=True)
+    for kind, name in (("events", other), ("log", "digits")):
+        series = Series(kind, HistoryWriter("team", name or "digits", "a-uid", 0, 1, 1), 1 << 20)
+        series.add(1, 1.0, {"t": 1, "x": "a line"})
+        content = series.unsaved[0].content if name else b"{}\n"
+        (folder / series.unsaved[0].name).write_bytes(content)
+    assert find_history(open_place(str(tmp_path)), None, "digits", "a-uid").identity.name == "digits"
+
+
+def test_an_object_that_is_gone_is_removed_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("obstore.delete", Mock(side_effect=FileNotFoundError))
+    StorePlace("s3://bucket", Mock()).remove("a")
+
+
+def test_of_a_folder_of_another_user_nobody_knows_when_it_began() -> None:
+    closed: Any = Mock(**{"folders.side_effect": PlaceError("Permission denied")})
+    assert _began(closed, "team/digits/a-uid") == 0
