@@ -14,6 +14,7 @@ from ddpjob_operator.local.registry import (
     names_in_use,
     register,
     registered,
+    registry,
     unregister,
 )
 from ddpjob_operator.local.run_directory import RunDirectory
@@ -112,3 +113,19 @@ def test_of_two_that_begin_one_run_only_one_gets_it(tmp_path: Path) -> None:
     lock.release()
     directory.job_file.write_text("{}")
     assert directory.claim() is None
+
+
+def test_a_run_that_is_gone_hides_no_other_and_two_who_look_at_once_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [run(tmp_path, name) for name in ("a", "b", "c")]
+    runs[0].root.rename(tmp_path / "moved")
+    unlink = Path.unlink
+
+    def another_was_first(link: Path, *, missing_ok: bool = False) -> None:
+        unlink(link)
+        unlink(link, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", another_was_first)
+    assert [*registered()] == runs[1:]
+    assert len([*registry().iterdir()]) == 2
