@@ -539,3 +539,10 @@ def test_a_new_operator_awaits_the_first_report_of_rank_0s_pod_as_long_as_that_r
     known = a_job(nodes=2).running().hears().settled().snapshot
     pods = tuple(replace(pod, running=pod.node != stopped) for pod in known.pods)
     assert awaits_first_report(View(replace(known, report=None, pods=pods))) is awaits
+
+
+def test_an_operator_that_has_heard_nothing_believes_what_rank_0_left_without_a_checkpoint() -> None:
+    known = a_job(nodes=1).running().hears(progress={"step": 388}).settled()
+    ended = known.awaits_report().fails(0, code=0, message='{"progress": {"step": 400}}')
+    seen = ended.settled().status
+    assert (seen.progress and seen.progress.step, seen.checkpoint) == (400, None)
