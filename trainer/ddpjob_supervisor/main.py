@@ -36,29 +36,51 @@ def main() -> NoReturn:
     try:
         unpack_variables(os.environ)
         flags = _parser().parse_args()
-        program = program_of(flags.program if flags.module is None else ["-m", *flags.module])
-        program.check()
+        program = _program_in(flags)
         if flags.secret_file is not None:
             os.environ[Env.SECRET_FILE] = str(flags.secret_file)
         if flags.preload and flags.start_method == COLD:
             raise ConfigError(
                 "--preload needs --start-method warm: a rank that is started cold imports everything itself"
             )
-        leave_at_once(supervise(program, flags.start_method, flags.max_restarts, flags.preload))
+        leave_at_once(
+            supervise(*(program, flags.start_method, flags.max_restarts, flags.preload), idle_seconds=flags.hold)
+        )
     except TrainerError as error:
         complain(str(error))
         write_report(report_of(error, 0, None), report_path(os.environ))
         sys.exit(error.exit_code)
 
 
+def _program_in(flags: argparse.Namespace) -> Program | None:
+    """The program that the command line names; None if the gang is held, and programs are sent to it later.
+
+    Raises:
+        ConfigError: There is no such program, or one beside --hold.
+    """
+    words = flags.program if flags.module is None else ["-m", *flags.module]
+    if flags.hold is not None:
+        if words:
+            raise ConfigError(f"--hold waits for programs, and {words[0]} is one: leave one of them out")
+        return None
+    program = program_of(words)
+    program.check()
+    return program
+
+
 def supervise(
-    program: Program,
+    program: Program | None,
     start_method: str | None = None,
     max_restarts: int | None = None,
     preload: Sequence[str] = (),
     joining_seconds: float | None = None,
+    *,
+    idle_seconds: float | None = None,
 ) -> int:
     """Runs a program once for each process of this node, and returns the exit code for all.
+
+    If `program` is None, the gang is held: it runs the programs that are sent to it, until none has run for
+    `idle_seconds`.
 
     `start_method` is one of START_METHODS. If it is None, ranks start warm, unless the program sets a variable that
     PyTorch reads at its import, and computes the value only when it runs. `preload` names modules that are imported,
@@ -83,7 +105,7 @@ def supervise(
             from .taking_part import settings_of, take_part  # noqa: PLC0415
 
             starter = Cold() if wanted is None else Warm(wanted, zygote)
-            settings = settings_of(os.environ, max_restarts, joining_seconds)
+            settings = settings_of(os.environ, max_restarts, joining_seconds, idle_seconds)
             return asyncio.run(take_part(settings, program, starter, os.environ, history))
         finally:
             if zygote is not None:
@@ -92,13 +114,16 @@ def supervise(
             output.finish()
 
 
-def _preload(program: Program, modules: Sequence[str], start_method: str | None) -> Preload | None:
+def _preload(program: Program | None, modules: Sequence[str], start_method: str | None) -> Preload | None:
     """What to import before the ranks are forked. None if each rank has to import everything itself."""
-    preloaded = (*PRELOADED, *(TRAINER_PRELOADED if program.is_trainer else ()), *modules)
+    is_trainer = program is not None and program.is_trainer
+    preloaded = (*PRELOADED, *(TRAINER_PRELOADED if is_trainer else ()), *modules)
     processes = os.environ.get(Env.NPROC_PER_NODE) or os.environ.get(Env.LOCAL_WORLD_SIZE) or "1"
     threads = threads_of_each(max(1, int(processes[:DIGITS]))) if processes.isascii() and processes.isdecimal() else 1
+    if program is None:
+        return Preload(preloaded, threads=threads)
     # The trainer imports PyTorch before the user's task, so variables that the task sets do not matter here.
-    if program.is_trainer:
+    if is_trainer:
         return Preload(preloaded, program.directory, threads)
     found = variables_of(program, {"OMP_NUM_THREADS": str(threads), **os.environ}, others=bool(modules))
     if found.unclear and start_method != WARM:
@@ -123,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="ddpjob-supervise",
         description=__doc__,
-        usage="%(prog)s [OPTION ...] {SCRIPT | -m MODULE} [ARGUMENT ...]",
+        usage="%(prog)s [OPTION ...] {SCRIPT | -m MODULE | --hold SECONDS} [ARGUMENT ...]",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -145,9 +170,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that is slow to import: it is imported once, before the ranks are forked (can be repeated)",
     )
+    parser.add_argument(
+        "--hold",
+        type=_seconds,
+        metavar="SECONDS",
+        help="run no program, but hold the nodes for programs that ddpjob run --on sends; end when none has run for"
+        " this many seconds",
+    )
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help=PROOF)
     module = "a module to run, as `python -m` would, and its arguments"
     parser.add_argument("-m", dest="module", metavar="MODULE ...", nargs=argparse.REMAINDER, help=module)
     script = "a script to run, as `python` would, and its arguments"
     parser.add_argument("program", metavar="SCRIPT ...", nargs=argparse.REMAINDER, help=script)
     return parser
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text[:DIGITS]) > 0):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of seconds, at least 1")
+    return int(text[:DIGITS])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import report_path, write_final_status
 from ddpjob_rank.reporting.copy_handover import SOCKET
@@ -24,9 +25,11 @@ from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
 from .history.history import OFF, NodeHistory, facts
+from .hold.reception import reception
 from .node import open_files
 from .node.copy_holder import CopyHolder
 from .node.directory import private_directory
+from .node.sent_code import SentCode
 from .node.starters import Starter
 from .node.strays import Strays
 from .page.curve import directory_of, recording
@@ -56,24 +59,38 @@ ID."""
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
 
-def settings_of(env: Mapping[str, str], max_restarts: int | None, joining_seconds: float | None) -> Settings:
+def settings_of(
+    env: Mapping[str, str],
+    max_restarts: int | None,
+    joining_seconds: float | None,
+    idle_seconds: float | None = None,
+) -> Settings:
     """This supervisor's settings, from the environment and from arguments that are not None, which override it.
 
-    `joining_seconds` applies only where no operator starts the nodes.
+    `joining_seconds` applies only where no operator starts the nodes. `idle_seconds` is the limit of a hold.
 
     Raises:
-        ConfigError: The environment does not describe a node of a gang.
+        ConfigError: The environment does not describe a node of a gang, or a gang is to be held without an operator.
     """
-    settings = with_secret(read_settings(env, max_restarts), env)
+    settings = replace(with_secret(read_settings(env, max_restarts), env), idle_seconds=idle_seconds)
+    if idle_seconds is not None and not settings.in_a_job:
+        raise ConfigError("--hold is for jobs on a cluster: hold one with ddpjob hold NAME")
     if None in (joining_seconds, settings.joining_seconds):
         return settings
     return replace(settings, joining_seconds=joining_seconds)
 
 
 async def take_part(
-    settings: Settings, program: Program, starter: Starter, env: Mapping[str, str], history: NodeHistory = OFF
+    settings: Settings,
+    program: Program | None,
+    starter: Starter,
+    env: Mapping[str, str],
+    history: NodeHistory = OFF,
 ) -> int:
-    """Runs this node's ranks as a part of its gang, and returns the exit code for all."""
+    """Runs this node's ranks as a part of its gang, and returns the exit code for all.
+
+    `program` is None if the gang is held, and programs are sent to it.
+    """
     open_files.raise_limit()
     async with AsyncExitStack() as stack:
         # Comes last: the event loop closes the descriptor for signals before it removes its handlers, and a signal
@@ -87,7 +104,8 @@ async def take_part(
         stack.callback(fit.cancel)
         heartbeats = Heartbeats(directory, settings.processes)
         copy = stack.enter_context(CopyHolder(Path(f"{heartbeats.path(0)}{SOCKET}")))
-        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy)
+        code = stack.enter_context(SentCode())
+        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy, code)
         follower = Follower(node, history)
         history.note("facts", settings.attempt, **facts(env), nodes=settings.nodes, processes=settings.processes)
         service = CoordinatorService(settings, _kind_of_start(settings, program, starter)) if settings.leads else None
@@ -104,20 +122,22 @@ async def take_part(
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))
         if service is None:
             return await follower.follow(port)
-        code = await _lead(settings, service, follower, port)
+        if settings.idle_seconds is not None:
+            await stack.enter_async_context(reception(directory, settings.uid, service))
+        exit_code = await _lead(settings, service, follower, port)
         result = {}
-        if settings.in_a_job and code == ExitCode.DONE:
+        if settings.in_a_job and exit_code == ExitCode.DONE:
             result = await kept_result(heartbeats.path(0), service.coordinator.attempt, history)
-        history.end(code, stopped=follower.told_to_stop)
-        status.finish(over=code == ExitCode.DONE)
-        if settings.in_a_job and code in WELL:
+        history.end(exit_code, stopped=follower.told_to_stop)
+        status.finish(over=exit_code == ExitCode.DONE)
+        if settings.in_a_job and exit_code in WELL:
             write_final_status(status.document(), report_path(env), result)
-        return code
+        return exit_code
 
 
-def _kind_of_start(settings: Settings, program: Program, starter: Starter) -> str:
+def _kind_of_start(settings: Settings, program: Program | None, starter: Starter) -> str:
     processes = (settings.nodes, settings.processes)
-    return kind_of_start(settings.image, processes, type(starter).__name__, program.words)
+    return kind_of_start(settings.image, processes, type(starter).__name__, program.words if program else ())
 
 
 async def _open_page(

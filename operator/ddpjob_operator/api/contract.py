@@ -21,6 +21,8 @@ SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
 ATTEMPT_BEGINS = "attempt {} begins"
 """The line that a supervisor prints before each attempt except the first. It may continue with ` in place: ` and the
 reason. These lines separate attempts whose output is in the same log."""
+ATTEMPT_ENDED = "attempt {} has ended"
+"""The line that a supervisor prints after each attempt of a held gang."""
 
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)

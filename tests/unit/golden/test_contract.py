@@ -39,6 +39,7 @@ def test_the_operators_side_is_the_golden_contract(golden: Golden) -> None:
         "controlPort": contract.DEFAULT_CONTROL_PORT,
         "terminationLog": contract.TERMINATION_LOG_PATH,
         "attemptBegins": contract.ATTEMPT_BEGINS,
+        "attemptEnded": contract.ATTEMPT_ENDED,
         "manager": contract.MANAGER,
         "labels": names(contract.Label),
         "env": names(contract.Env),
@@ -57,6 +58,7 @@ def test_the_trainer_reads_no_variable_that_the_contract_does_not_have() -> None
 
 def test_the_supervisor_prints_the_line_of_the_contract_before_an_attempt() -> None:
     assert CONTRACT["attemptBegins"] == membership.ATTEMPT_BEGINS
+    assert CONTRACT["attemptEnded"] == membership.ATTEMPT_ENDED
 
 
 def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:

@@ -64,7 +64,7 @@ def program_of(words: Sequence[str]) -> Program:
     Raises:
         ConfigError: The command line names no program.
     """
-    if not words or words == ["-m"]:
+    if not words or [*words] == ["-m"]:
         raise ConfigError("no program is given: name a script, or a module after -m")
     if words[0] == "-m":
         return Program(True, words[1], tuple(words[2:]))

@@ -16,6 +16,7 @@ from ddpjob_supervisor.watch.blame import Observation
 
 from .device_failures import DEVICE_FAILED
 from .judging import (
+    INTERRUPTED,
     KILLED_SECONDS,
     LONG_SECONDS,
     PEER_LOST,
@@ -33,12 +34,14 @@ from .judging import (
 from .messages import (
     STALLED,
     Beats,
+    Code,
     End,
     Examine,
     Examined,
     Failed,
     Farewell,
     Finished,
+    HeldProgram,
     Hello,
     Idle,
     Incident,
@@ -58,10 +61,12 @@ from .states import (
     Attempt,
     Done,
     Gathering,
+    Holding,
     Member,
     MemberState,
     Phase,
     Preflight,
+    RunEnd,
     Running,
     Stall,
     Stalled,
@@ -101,8 +106,12 @@ class Coordinator:
         processes: int = 1,
         check_first: bool = False,
         joining_seconds: float | None = None,
+        idle_seconds: float | None = None,
     ) -> None:
-        """`joining_seconds` is how long to wait for missing nodes; None if an operator replaces them."""
+        """`joining_seconds` is how long to wait for missing nodes; None if an operator replaces them.
+
+        `idle_seconds` is how long a held gang waits for the next program; None if the gang is not held.
+        """
         self.nodes = nodes
         self.members: dict[int, Member] = {}
         self.state: State = Gathering(now)
@@ -115,6 +124,14 @@ class Coordinator:
         self._check_first = check_first
         """Whether an attempt that only tests the machines must still run first."""
         self._joining_seconds = joining_seconds
+        self.idle_seconds = idle_seconds
+        self.program: HeldProgram | None = None
+        """The program that runs, or that ran last, in a held gang."""
+        self.outcome: RunEnd | None = None
+        """How the last run has ended, if the gang is held."""
+        self._code = b""
+        self._idle_since: float | None = None
+        """Since when a held gang has run nothing; None before the gang is complete, and during a run."""
         self._lowest = 1
         """The lowest number that the next attempt may have, because lower numbers may already have been used."""
         self._newest: dict[int, int] = {}
@@ -184,7 +201,7 @@ class Coordinator:
             return
         if member.state is MemberState.DONE:
             self._done.add(node)
-        elif not isinstance(self.state, Gathering):  # While the gang gathers, no rank runs, so none is lost.
+        elif not isinstance(self.state, Gathering | Holding):  # Otherwise no rank runs, so none is lost.
             self.current.left[node] = None if member.leaving else member.incarnation
             if member.state is MemberState.BUSY:
                 self._stop(now)
@@ -315,6 +332,25 @@ class Coordinator:
         tied = node is None  # All ranks are equally likely to be the cause.
         self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
+    def run(self, program: HeldProgram, code: bytes, now: float) -> None:
+        """Begins an attempt that runs a program in a held gang. `code` is the archive with the program's files."""
+        assert isinstance(self.state, Holding), "one program runs at a time"
+        self.program, self._code, self.outcome, self._idle_since = program, code, None, None
+        self._begin(self.attempt, now)
+        self._advance(now)
+
+    def interrupt(self, attempt: int, now: float) -> None:
+        """Ends the ranks of an attempt, because the person who runs the program does not want it any more."""
+        if attempt == self.attempt and isinstance(self.state, Running | Stalled):
+            self.current.interrupted = True
+            self._stop(now)
+            self._advance(now)
+
+    @property
+    def idle_until(self) -> float | None:
+        """When a held gang ends unless a program is run; None if the gang is not complete, or runs a program."""
+        return None if self._idle_since is None else self._idle_since + (self.idle_seconds or 0.0)
+
     def tick(self, now: float) -> None:
         """Leaves each state whose time limit has passed. To be called at `next_moment`."""
         self._advance(now)
@@ -332,7 +368,7 @@ class Coordinator:
                 return since + KILLED_SECONDS
             case Stopping(settling_since=float(since)):
                 return since + SETTLING_SECONDS
-        return None
+        return self.idle_until if isinstance(self.state, Holding) else None
 
     # Transitions.
 
@@ -351,6 +387,11 @@ class Coordinator:
                         now,
                     )
                     self._give_up(lost, now)
+                case Holding() if not self._is_complete:
+                    self.state = Gathering(now)
+                case Holding() if self.idle_until is not None and now >= self.idle_until:
+                    self.state = Done(now, succeeded=True)
+                    self._tell_all(Farewell())
                 case Preflight() | Running() | Stalled() if not busy:
                     self._stop(now)
                 case Running(parting_since=float(since)) if now >= since + PARTING_SECONDS:
@@ -365,23 +406,44 @@ class Coordinator:
         return len(self.members) == self.nodes and not any(member.leaving for member in self.members.values())
 
     def _start(self, state: Gathering, now: float) -> None:
-        """Begins the next attempt, for which all nodes have joined."""
+        """Begins the next attempt, for which all nodes have joined. A held gang waits for a program first."""
         back = [node for node, incarnation in state.lost.items() if self.members[node].incarnation == incarnation]
         if back:  # To the operator nothing has changed (same pod), so only the coordinator can report this incident.
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
+        number = self._next_number(state)
+        if self.idle_seconds is None or self._check_first:
+            self._begin(number, now)
+        else:
+            self._idle_since = now if self._idle_since is None else self._idle_since
+            self.current, self._lowest = Attempt(number, Ring(range(self.nodes), self._processes), now), number
+            self.state = Holding(now)
+
+    def _begin(self, number: int, now: float) -> None:
         # The preflight names nodes by their numbers, so its ranks are in the order of these numbers.
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)
-        self.current = Attempt(self._next_number(state), ring, now)
+        self.current = Attempt(number, ring, now)
         self._lowest = self.attempt + 1
         for member in self.members.values():
             member.state, member.beats, member.running = MemberState.BUSY, (), ()
         self.state = Preflight(now) if check else Running(now)
+        program = None if check else self.program
+        if program is not None:
+            self._send_code(program.code)
         members = {str(node): member.address for node, member in self.members.items()}
-        self._tell_all(Start(self.attempt, port=0, members=members, past=self.past, check=check, order=order))
+        self._tell_all(
+            Start(self.attempt, port=0, members=members, past=self.past, check=check, order=order, program=program)
+        )
+
+    def _send_code(self, digest: str) -> None:
+        """Sends the program's files to the members that lack them, such as new pods."""
+        lacking = [node for node, member in sorted(self.members.items()) if member.code != digest]
+        self.outbox.append((lacking, Code(digest, self._code)))
+        for node in lacking:
+            self.members[node].code = digest
 
     def _next_number(self, state: Gathering) -> int:
         """Returns a number that no attempt has had, and that is at least the number that the operator expects."""
@@ -433,6 +495,9 @@ class Coordinator:
             if not gone and now < (state.settling_since or now) + SETTLING_SECONDS:
                 return
             incident = None if gone else incident
+        if self.idle_seconds is not None and not self._check_first:
+            self.outcome, self.state = self._outcome_of(incident, gone), Gathering(now)
+            return
         lost = {node: incarnation for node, incarnation in current.left.items() if incarnation is not None}
         self.state = Gathering(now, lost=lost)
         if not self._check_first:
@@ -445,6 +510,18 @@ class Coordinator:
             self._check_first, self._lowest = False, self.attempt
         else:
             self._answer(self._stopped(now), now)
+
+    def _outcome_of(self, incident: Incident | None, gone: Sequence[int]) -> RunEnd:
+        """How a run in a held gang has ended. It is never restarted: the person who runs it decides what is next."""
+        if incident is not None:
+            who = "all ranks" if incident.is_of_all_ranks else self.current.ring.in_words(incident.end.rank)
+            step = "" if incident.end.step is None else f" at step {incident.end.step}"
+            return RunEnd(self.attempt, incident.end.exit_code, f"{who} failed{step}: {incident.end.words}")
+        if gone:
+            return RunEnd(self.attempt, ExitCode.PEER_LOST, f"node {gone[0]} is gone")
+        if self.current.interrupted:
+            return RunEnd(self.attempt, INTERRUPTED, "it was interrupted")
+        return RunEnd(self.attempt, ExitCode.DONE)
 
     def _gone(self) -> list[int]:
         """The nodes that left during this attempt, and the nodes that were told to stop."""

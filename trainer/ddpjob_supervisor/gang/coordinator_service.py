@@ -7,9 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.limits import Learned
 from ddpjob_rank.machine.listening import free_port
+from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.reporting.teller import STARTING
+from ddpjob_rank.running.program import program_of
 from msgspec.structs import replace
 
 from ddpjob_supervisor.history.history import seen_by_operator
@@ -21,11 +24,25 @@ from ddpjob_supervisor.watch.stopped import stopped_ranks
 from .addresses import address_of
 from .coordinator import Coordinator
 from .link import PING_SECONDS, SILENT_SECONDS, Link, LinkLostError, send_all
-from .messages import Announce, Beats, Hello, History, Message, Past, Ping, Refused, Start, UnreadableError, Welcome
-from .once import Once
+from .messages import (
+    NAMED,
+    Announce,
+    Beats,
+    HeldProgram,
+    Hello,
+    History,
+    Message,
+    Past,
+    Ping,
+    Refused,
+    Start,
+    UnreadableError,
+    Welcome,
+)
+from .once import Once, shown
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
-from .states import Delay, Gathering, Phase, Running, Stalled
+from .states import Delay, Gathering, Holding, Phase, Preflight, RunEnd, Running, Stalled, Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +72,15 @@ ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """Phases in which it is not yet decided why the attempt ended, although this node's ranks may have ended."""
 
 
+class NotHoldingError(TrainerError):
+    """A held gang cannot run a program now."""
+
+    def __init__(self, message: str, *, later: bool) -> None:
+        """`later` says whether the gang is still gathering, so that it can run one soon."""
+        super().__init__(message)
+        self.later = later
+
+
 class CoordinatorService:
     """Serves the members of the gang."""
 
@@ -68,6 +94,7 @@ class CoordinatorService:
             processes=settings.processes,
             check_first=settings.preflight == "Full",
             joining_seconds=settings.joining_seconds,
+            idle_seconds=settings.idle_seconds,
         )
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
@@ -191,6 +218,68 @@ class CoordinatorService:
             return Refused(f"node {hello.node} has already joined: each node needs a different number", for_good=True)
         return None
 
+    # A held gang.
+
+    def check_holding(self) -> None:
+        """Checks that a program can be run now.
+
+        Raises:
+            NotHoldingError: Another program runs, or the gang is not complete.
+        """
+        coordinator = self.coordinator
+        match coordinator.state:
+            case Holding():
+                return
+            case Gathering() if coordinator.missing:
+                missing = ", ".join(map(str, coordinator.missing[:NAMED]))
+                raise NotHoldingError(f"waiting for the supervisor of node {missing}", later=True)
+            case Gathering() | Preflight():
+                raise NotHoldingError("the nodes are getting ready", later=True)
+            case Running() | Stalled() | Stopping() if coordinator.program is not None:
+                raise NotHoldingError(f"{_named(coordinator.program)} runs here", later=False)
+        raise NotHoldingError("the hold is over", later=False)
+
+    def run(self, program: HeldProgram, code: bytes) -> int:
+        """Runs a program on all nodes; returns the number of its attempt. `code` is the archive with its files.
+
+        Raises:
+            NotHoldingError: As in `check_holding`.
+        """
+        self.check_holding()
+        # What was learned from another program does not hold for this one.
+        self._stalls = Stalls(self._settings.stall_timeout, None, self._settings.first_step_timeout)
+        self._kept = self._stalls.learned
+        self.coordinator.run(program, code, self._now())
+        self._act()
+        return self.coordinator.attempt
+
+    def interrupt(self, attempt: int) -> None:
+        """Ends the program of an attempt; does nothing if it has ended."""
+        self.coordinator.interrupt(attempt, self._now())
+        self._act()
+
+    async def outcome_of(self, attempt: int) -> RunEnd:
+        """How the program of an attempt has ended, once it has."""
+        while (outcome := self.coordinator.outcome) is None or outcome.attempt != attempt:
+            self._moved.clear()
+            await self._moved.wait()
+        return outcome
+
+    @property
+    def hold_message(self) -> str:
+        """What a held gang does, in a clause; empty if the gang is not held."""
+        coordinator = self.coordinator
+        if coordinator.idle_seconds is None:
+            return ""
+        program, outcome, until = coordinator.program, coordinator.outcome, coordinator.idle_until
+        name = "" if program is None else _named(program)
+        if name and outcome is None:
+            return f"held: {name} runs"
+        ended = f"{name} has ended" if name else "no program has run yet"
+        how = f": {outcome.message}" if outcome is not None and outcome.message else ""
+        ends = "" if until is None else f"; the hold ends at {rfc3339(until)} unless a program is run"
+        return f"held: {ended}{how}{ends}"
+
     async def finish(self) -> None:
         """Waits until the coordinator has decided why the attempt ended, because the others need its instructions."""
         with contextlib.suppress(TimeoutError):
@@ -300,7 +389,8 @@ class CoordinatorService:
 
     def _keep(self, learned: Learned) -> None:
         """Saves what was learned, but only after a stall or a longer first step, because pauses change too often."""
-        if (learned.stalls, learned.first_step) != (self._kept.stalls, self._kept.first_step):
+        held = self.coordinator.idle_seconds is not None  # Then programs differ from attempt to attempt.
+        if not held and (learned.stalls, learned.first_step) != (self._kept.stalls, self._kept.first_step):
             self._kept = learned
             self._keeping = asyncio.create_task(learned_limits.keep(learned, self._settings.uid, self._start))
 
@@ -373,3 +463,9 @@ class CoordinatorService:
             port = free_port(self._settings.listen)
         self._ports.add(port)
         return port
+
+
+def _named(program: HeldProgram) -> str:
+    """A program, who runs it, and which code it is. Its arguments are left out, because they may hold secrets."""
+    name = program_of(program.words).name
+    return f"{shown(name)} (code {program.code[:12]}, run by {program.by})"

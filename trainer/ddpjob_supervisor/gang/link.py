@@ -16,7 +16,8 @@ from .messages import Announce, Challenge, Hello, Message, Refused, UnreadableEr
 from .once import shown
 from .proof import CALLER, LISTENER, Role, Seals, SecretDiffersError, UnprovedError, nonce
 
-LINE_BYTES = 1 << 20
+LINE_BYTES = 2 << 20
+"""The maximum length of a line. An archive of 1 MiB has 1.4 MiB in base64."""
 
 FIRST_BYTES = 4096
 """The maximum length of a line from a peer that has not proved itself yet."""

@@ -110,9 +110,12 @@ class LocalRanks:
         """Whether the ranks were told to stop, and may clean up within the grace period."""
         return bool(self._requests)
 
-    async def run(self, program: Program, specs: Sequence[RankSpec]) -> tuple[End, ...]:
+    async def run(
+        self, program: Program, specs: Sequence[RankSpec], directory: Path | None = None
+    ) -> tuple[End, ...]:
         """Starts one rank for each spec and waits until all have ended. Returns the ends in the order of the specs.
 
+        `directory` is the working directory of the ranks; None if it is the supervisor's.
         If ranks are told to stop before they can be started, none is started, and this returns immediately.
 
         Raises:
@@ -126,7 +129,7 @@ class LocalRanks:
         if self.unwanted.is_set():
             code = SIGNAL_BASE + (signal.SIGKILL if self._stopped else self._requests[0])
             return tuple(End(spec.rank, code, time.time()) for spec in specs)
-        self._ranks, self._specs = await self._started(program, specs), specs
+        self._ranks, self._specs = await self._started(program, specs, directory), specs
         if self._stopped:
             self._kill()
         for nth, number in enumerate(self._requests):
@@ -146,7 +149,9 @@ class LocalRanks:
             for task in waits:
                 task.cancel()
 
-    async def _started(self, program: Program, specs: Sequence[RankSpec]) -> list[Rank]:
+    async def _started(
+        self, program: Program, specs: Sequence[RankSpec], directory: Path | None = None
+    ) -> list[Rank]:
         """Starts one rank for each spec. If one cannot be started, the others are killed, and the error is raised."""
         cores = cores_of_each(len(specs), near=await nvidia_driver.begin(specs[0].env, len(specs)))
         threads = threads_within(cores) if cores else [threads_of_each(len(specs))] * len(specs)
@@ -158,6 +163,7 @@ class LocalRanks:
                 program,
                 {"OMP_NUM_THREADS": str(threads[local]), **spec.env, **heard.env},
                 cores[local] if cores else None,
+                directory,
             )
             for local, (spec, heard) in enumerate(zip(specs, self._heard, strict=True))
         ]

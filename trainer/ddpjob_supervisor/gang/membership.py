@@ -29,6 +29,7 @@ from .judging import KILLED_SECONDS, is_well
 from .link import Link, LinkLostError
 from .messages import (
     Beats,
+    Code,
     End,
     Examine,
     Failed,
@@ -61,6 +62,9 @@ BEATS_PER_SECOND = 2000
 
 ATTEMPT_BEGINS = "attempt {} begins"
 """The line by which `ddpjob logs` finds the beginning of each attempt in a log. It is a part of the contract."""
+
+ATTEMPT_ENDED = "attempt {} has ended"
+"""The line by which `ddpjob run --on` finds the end of its run in a log. It is a part of the contract."""
 
 ALL_RANKS = "all ranks"
 
@@ -156,7 +160,7 @@ class Follower:
         self._send(Leaving())
         if (attempt := self._running) is not None and self._node.fit.done():
             attempt.ranks.send_signal(number)
-        elif attempt is None and is_well(self._ends):
+        elif attempt is None and (self._is_held or is_well(self._ends)):
             self._leave(Verdict(ExitCode.SAVED_AND_STOPPED))
         else:
             self._leave(Verdict(SIGNAL_BASE + number))
@@ -249,6 +253,8 @@ class Follower:
         """Carries out a message of the coordinator."""
         attempt = self._running
         match message:
+            case Code(digest, data):
+                self._node.code.receive(digest, data)
             case Start(number) if number >= self.attempt:
                 self._start(message)
             case Stop(number) if attempt is not None and number == self.attempt and not attempt.ranks.told_to_stop:
@@ -263,8 +269,8 @@ class Follower:
                 self._leave_with(incident)
             case Farewell():
                 self._membership = Membership.DISMISSED
-                if attempt is None:
-                    self._leave(exit_verdict.of_ranks(self._ends))
+                if attempt is None:  # How the last program ended does not matter to a hold.
+                    self._leave(Verdict(ExitCode.DONE) if self._is_held else exit_verdict.of_ranks(self._ends))
             case _:
                 pass  # The message is a ping, or is about a former attempt.
 
@@ -286,7 +292,7 @@ class Follower:
 
     def _log_attempt(self, start: Start) -> None:
         """Logs on every node that its ranks start again, and the reason if it is known."""
-        if start.attempt == 1:
+        if start.attempt == 1 and start.program is None:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
         if before is not None and before.attempt == start.attempt - 1:
@@ -327,6 +333,8 @@ class Follower:
             self._send(Located(domain))
         progressed = any(beat.get("step") is not None for beat in last)
         self._send(Finished(start.attempt) if attempt.done else Idle(start.attempt, tuple(ends), progressed))
+        if start.program is not None:
+            say(ATTEMPT_ENDED.format(start.attempt))
         connected = self._link is not None
         verdict = exit_verdict.once_ended(self._membership, ends, done=attempt.done, connected=connected)
         if verdict is not None:
@@ -364,6 +372,10 @@ class Follower:
         )
         if not self._exit_code.done():
             self._exit_code.set_result(verdict.code)
+
+    @property
+    def _is_held(self) -> bool:
+        return self._settings.idle_seconds is not None
 
     @property
     def _ring(self) -> Ring:

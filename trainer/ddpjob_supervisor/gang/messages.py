@@ -224,6 +224,26 @@ class History(_Message, frozen=True):
     past: Past = Past()
 
 
+class HeldProgram(_Strict, frozen=True):
+    """A program that somebody runs in a held gang."""
+
+    words: tuple[str, ...]
+    """Its command line, which `program_of` parses."""
+    code: str
+    """The SHA-256 of the archive with its files, in hexadecimal."""
+    by: str
+    """Who runs it, according to the command that sent it."""
+
+
+class Code(_Message, frozen=True):
+    """The files of the program that the next Start names. A supervisor keeps the last ones that it has received."""
+
+    digest: str
+    """The SHA-256 of `data`, in hexadecimal."""
+    data: bytes
+    """A zip archive."""
+
+
 class Start(_Message, frozen=True):
     """Fork the ranks of an attempt."""
 
@@ -237,6 +257,8 @@ class Start(_Message, frozen=True):
     """Whether the attempt tests the machines instead of running the program."""
     order: tuple[int, ...] | None = None
     """The numbers of the nodes in the order of their ranks; None for numerical order."""
+    program: HeldProgram | None = None
+    """The program to run, if the gang is held; otherwise None, because every supervisor was given the program."""
 
 
 class Stop(_Message, frozen=True):
@@ -344,6 +366,7 @@ Message = (
     | Elsewhere
     | Announce
     | History
+    | Code
     | Start
     | Stop
     | Examine

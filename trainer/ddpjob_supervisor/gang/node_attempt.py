@@ -16,11 +16,12 @@ from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.machine import interface
 from ddpjob_rank.machine.network import address_towards
 from ddpjob_rank.reporting.teller import STARTING
-from ddpjob_rank.running.program import Program
+from ddpjob_rank.running.program import Program, program_of
 from msgspec import structs
 
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import StartError
+from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
@@ -50,7 +51,8 @@ class NodeSetup:
     """What all attempts of a node have in common."""
 
     settings: Settings
-    program: Program
+    program: Program | None
+    """None if the gang is held: then each Start names the program."""
     starter: Starter
     rendezvous: Rendezvous
     fit: asyncio.Task[None]
@@ -60,6 +62,7 @@ class NodeSetup:
     heartbeats: Heartbeats
     strays: Strays
     copy: CopyHolder
+    code: SentCode
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
         """A ring with the nodes in the given order, or in numerical order if `order` is None."""
@@ -103,7 +106,9 @@ class NodeAttempt:
     @property
     def done(self) -> bool:
         """Whether the program is done on this node: all ranks have exited with 0."""
-        return not self.start.check and {end.exit_code for end in self.ends or ()} == {ExitCode.DONE}
+        return not (self.start.check or self.start.program) and {end.exit_code for end in self.ends or ()} == {
+            ExitCode.DONE
+        }
 
     async def run(self, former: "NodeAttempt | None") -> Sequence[End] | None:
         """Runs all ranks until they have ended. Returns None if the preflight failed, which ends this supervisor."""
@@ -122,18 +127,32 @@ class NodeAttempt:
         return ends
 
     async def _run(self) -> Sequence[End]:
-        # ddpjob-train does its own waiting for rank 0, after it has loaded its data.
-        if not self._node.settings.leads and not self._node.program.is_trainer:
-            await self._await_store()
         extra = await self._interface()
         specs = [self._with_attempt(local, spec, extra) for local, spec in enumerate(self._specs)]
         try:
-            program = COLLECTIVE if self.start.check else self._node.program
-            ends: Sequence[End] = await self.ranks.run(program, specs)
+            program, directory = await self._program()
+            # ddpjob-train does its own waiting for rank 0, after it has loaded its data.
+            if not self._node.settings.leads and not program.is_trainer:
+                await self._await_store()
+            ends: Sequence[End] = await self.ranks.run(program, specs, directory)
         except StartError as error:
             message, now = str(error), time.time()
             ends = [End(spec.rank, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
+
+    async def _program(self) -> tuple[Program, Path | None]:
+        """The program to run, and its working directory, or None if that is the supervisor's.
+
+        Raises:
+            StartError: The files that were sent with the program cannot be unpacked.
+        """
+        held = self.start.program
+        if self.start.check:
+            return COLLECTIVE, None
+        if held is not None:
+            return program_of(held.words), await in_thread(self._node.code.unpacked, held.code)
+        assert self._node.program is not None, "only a held gang has none of its own"
+        return self._node.program, None
 
     async def _await_store(self) -> None:
         """Waits until rank 0's store listens: a rank whose first try is refused waits long before its second."""

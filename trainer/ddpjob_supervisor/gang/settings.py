@@ -57,6 +57,8 @@ class Settings:
     peers: tuple[str, ...] = ()
     """Addresses of supervisors through which to find the coordinator, as host:port. Rank 0's is the first."""
     limits: Limits = NO_RESTARTS
+    idle_seconds: float | None = None
+    """How many seconds the gang is held without a program before it ends; None if it has a program of its own."""
     stall_timeout: float | None = None
     """Seconds without a finished step that count as a stall; None if this is learned from the job's own steps."""
     first_step_timeout: float | None = None

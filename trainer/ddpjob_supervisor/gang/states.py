@@ -5,6 +5,10 @@
         +--to be tested--> Preflight| +--no step for too long--> Stalled--+  |          +--> Done
                             +-------+----------------------------------------+
 
+A held gang has one more state: Gathering --all are there--> Holding --a program is sent--> Running. An attempt is
+never followed by another one without a program: Stopping --no rank runs--> Gathering. After its idle limit,
+Holding --> Done.
+
 Data that exists only in one state is a field of that state. Times are in seconds since the epoch, on the
 coordinator's clock.
 """
@@ -24,6 +28,7 @@ class Phase(StrEnum):
     """A state's name, as the status page shows it."""
 
     GATHERING = "Gathering"
+    HOLDING = "Holding"
     PREFLIGHT = "Preflight"
     RUNNING = "Running"
     STALLED = "Stalled"
@@ -54,6 +59,10 @@ class Gathering(State):
 
     If the same incarnation comes back, only the coordinator can report that it was out of reach. Empty if another
     incident explains why the attempt ended."""
+
+
+class Holding(State):
+    """All supervisors of a held gang are there, and no program runs."""
 
 
 class Preflight(State):
@@ -119,6 +128,17 @@ class Delay:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How the last run of a program in a held gang has ended."""
+
+    attempt: int
+    exit_code: int
+    """0, or the exit code of the rank that failed first."""
+    message: str = ""
+    """Why it ended, in a clause; empty if it is done."""
+
+
 @dataclass(slots=True)
 class Attempt:
     """The present attempt. Between two attempts, the last one."""
@@ -141,6 +161,8 @@ class Attempt:
     """How the ranks have ended, by node. Includes nodes that have left since."""
     heard: dict[int, float] = field(default_factory=dict)
     """When each node first reported a failure or the end of its ranks."""
+    interrupted: bool = False
+    """Whether the person who runs this program in a held gang has stopped it."""
     left: dict[int, int | None] = field(default_factory=dict)
     """The incarnations of the supervisors that have left, by node; None for a supervisor that had been told to
     stop."""
@@ -170,3 +192,5 @@ class Member:
     """The last report of each of the member's ranks, with the node's number as `node`."""
     running: tuple[int, ...] = ()
     """The member's ranks that have not ended."""
+    code: str = ""
+    """The digest of the last code that was sent to the member."""

@@ -33,7 +33,10 @@ class Cold:
         """
         try:
             process = await asyncio.create_subprocess_exec(
-                *COMMAND, str(os.getpid()), *launch.program.words, env=launch.env, start_new_session=True
+                *(*COMMAND, str(os.getpid()), *launch.program.words),
+                env=launch.env,
+                cwd=launch.directory,
+                start_new_session=True,
             )
         except OSError as error:
             raise StartError(f"cannot start {launch.program.name}: {error.strerror}") from error

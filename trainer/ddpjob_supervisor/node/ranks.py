@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ddpjob_rank.errors import TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE
@@ -25,6 +26,8 @@ class Launch:
     env: Mapping[str, str]
     cores: frozenset[int] | None = None
     """The cores on which the rank may run; None if it may run on any."""
+    directory: Path | None = None
+    """The working directory; None if it is the supervisor's."""
 
 
 @dataclass(slots=True)

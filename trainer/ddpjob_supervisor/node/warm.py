@@ -112,6 +112,7 @@ class _Zygote:
             "program": launch.program.words,
             "env": dict(launch.env),
             "cores": None if launch.cores is None else sorted(launch.cores),
+            "directory": None if launch.directory is None else str(launch.directory),
         }
         self._writer.write(json.dumps(request).encode() + b"\n")
         return rank

@@ -75,6 +75,8 @@ def main() -> None:
     if request is None:
         os._exit(0)
     _settle(request, seen, set_by_program)
+    if request["directory"] is not None:
+        os.chdir(request["directory"])
     program = program_of(request["program"])
     if "torch" in sys.modules and not program.is_trainer:
         watch(program, seen)

@@ -76,6 +76,8 @@ class Gang:
     delay: Delay | None = None
     stopped: str = ""
     """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
+    hold: str = ""
+    """What a held gang does, in a clause; empty if the gang is not held."""
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
@@ -128,6 +130,7 @@ def _of_all(gang: Gang) -> Document:
         "stall": _stall(gang.stall),
         "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
         "stoppedRanks": {"message": gang.stopped} if gang.stopped else None,
+        **({"hold": {"message": gang.hold}} if gang.hold else {}),
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
     }
 
@@ -156,6 +159,7 @@ def mark(gang: Gang) -> str:
         gang.stall and (gang.stall.since, gang.stall.rank, gang.stall.message),
         gang.delay and gang.delay.message,
         gang.stopped,
+        gang.hold,
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]

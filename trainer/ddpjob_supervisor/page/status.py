@@ -133,6 +133,7 @@ class Status:
             stall=current.stall,
             delay=current.delay if coordinator.phase is Phase.RUNNING else None,
             stopped=current.stopped if coordinator.phase is Phase.RUNNING else "",
+            hold=service.hold_message,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

@@ -225,6 +225,7 @@ STALL = Stall(AT)
         {"progress": dataclasses.replace(PROGRESS, loss=math.nan, not_finite_since=118)},
         {"progress": dataclasses.replace(PROGRESS, attempt=4)},
         {"progress": dataclasses.replace(PROGRESS, first=None)},
+        {"hold": "held: no program has run yet"},
         {"stragglers": ()},
         {"stragglers": (Straggler(0, 0, 1.84),)},
     ],

@@ -1,0 +1,164 @@
+"""A held gang: what its coordinator makes of programs, of how they end, and of supervisors that come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from ddpjob_supervisor.gang.coordinator import Coordinator
+from ddpjob_supervisor.gang.messages import Code, HeldProgram, Idle, Leaving, Start
+from ddpjob_supervisor.gang.states import Phase
+
+from .gangs import BEGIN, INTERRUPTED, KILLED, RAISED, STOPPED, WELL, Gang
+
+IDLE = 600.0
+
+
+@dataclass
+class Hold(Gang):
+    """A gang that waits for programs."""
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator(
+            self.nodes, self.limits, self.now, check_first=self.check, idle_seconds=IDLE, processes=self.processes
+        )
+
+    @property
+    def phase(self) -> Phase:
+        return self.coordinator.phase
+
+    def runs(self, code: str = "ab12") -> Hold:
+        self.coordinator.run(HeldProgram(("train.py",), code, "alice"), b"zip", self.now)
+        self._hear()
+        return self
+
+    def interrupted(self) -> Hold:
+        self.coordinator.interrupt(self.coordinator.attempt, self.now)
+        self._hear()
+        return self
+
+    def ends(self, *ends: object) -> str:
+        """Each node's only rank ends like this; returns what the coordinator records."""
+        for node, end in enumerate(ends):
+            self.says(node, Idle(self.coordinator.attempt, (end,)))  # type: ignore[arg-type]
+        outcome = self.coordinator.outcome
+        assert outcome is not None
+        return f"{outcome.attempt}: {outcome.exit_code} {outcome.message}".rstrip()
+
+
+def held(**how: object) -> Hold:
+    hold = Hold(**how)  # type: ignore[arg-type]
+    hold.starts()
+    return hold
+
+
+def test_it_waits_for_a_program_when_all_are_there() -> None:
+    hold = held()
+    assert (hold.phase, hold.words, hold.coordinator.attempt) == (Phase.HOLDING, "", 1)
+
+
+def test_the_machines_are_tested_first() -> None:
+    hold = held(check=True)
+    assert hold.words == "Try(1) to 0 1"
+    hold.idle(0, WELL).idle(1, WELL)
+    assert (hold.phase, hold.coordinator.attempt, hold.coordinator.outcome) == (Phase.HOLDING, 1, None)
+
+
+def test_a_program_starts_after_its_code_which_is_sent_to_each_node_once() -> None:
+    hold = held().runs()
+    assert hold.words == "Code to 0 1; Start(1) to 0 1"
+    assert [type(message) for _, message in hold.said] == [Code, Code, Start, Start]
+    assert hold.ends(WELL, WELL) == "1: 0"
+    assert hold.phase == Phase.HOLDING
+    assert hold.runs().words == "Start(2) to 0 1"
+    hold.ends(WELL, WELL)
+    assert hold.runs("cd34").words == "Code to 0 1; Start(3) to 0 1"
+
+
+def test_a_new_pod_gets_the_code_with_the_next_program() -> None:
+    hold = held().runs()
+    hold.ends(WELL, WELL)
+    hold.lost(1).joins(1, incarnation=2)
+    assert hold.runs().words == "Code to 1; Start(2) to 0 1"
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ((WELL, RAISED), "1: 1 rank 1 failed: Application: ModuleNotFoundError: No module named 'httpx'"),
+        ((STOPPED, KILLED), "1: 137 rank 1 failed: Application: killed by SIGKILL"),
+    ],
+)
+def test_a_program_that_fails_is_over_and_costs_no_restart(ends: tuple[object, ...], outcome: str) -> None:
+    hold = held().runs()
+    assert hold.ends(*ends) == outcome
+    assert (hold.phase, hold.incidents, hold.coordinator.past.restarts) == (Phase.HOLDING, [], 0)
+
+
+def test_an_interrupt_ends_the_ranks_of_its_own_attempt_alone() -> None:
+    hold = held().runs()
+    hold.coordinator.interrupt(2, hold.now)
+    assert hold.phase == Phase.RUNNING
+    assert hold.interrupted().words == "Stop(1) to 0 1"
+    assert hold.ends(STOPPED, STOPPED) == "1: 130 it was interrupted"
+    assert hold.interrupted().phase == Phase.HOLDING
+
+
+def test_a_stalled_program_ends_with_the_rank_that_stalled_it() -> None:
+    hold = held().runs()
+    hold.stalls().blames(1)
+    assert hold.ends(STOPPED, STOPPED) == "1: 203 rank 1 failed at step 7: Stalled: it is stopped"
+
+
+def test_a_lost_node_ends_the_program_and_is_waited_for() -> None:
+    hold = held().runs()
+    hold.lost(1)
+    hold.idle(0, STOPPED)
+    assert hold.coordinator.outcome is not None
+    assert hold.coordinator.outcome.message == "node 1 is gone"
+    assert hold.phase == Phase.GATHERING
+    hold.joins(1, incarnation=2, attempt=7)
+    assert (hold.phase, hold.coordinator.attempt, hold.incidents) == (Phase.HOLDING, 7, [])
+
+
+def test_a_node_that_is_lost_while_nothing_runs_is_no_incident() -> None:
+    hold = held()
+    hold.lost(1)
+    assert hold.phase == Phase.GATHERING
+    hold.joins(1)
+    assert (hold.phase, hold.incidents) == (Phase.HOLDING, [])
+
+
+def test_who_is_about_to_go_is_given_no_program() -> None:
+    hold = held()
+    hold.says(1, Leaving())
+    assert hold.phase == Phase.GATHERING
+    hold.lost(1).joins(1, incarnation=2)
+    assert hold.phase == Phase.HOLDING
+
+
+def test_a_program_that_a_leaving_node_has_ended_says_so() -> None:
+    hold = held().runs()
+    hold.says(1, Leaving())
+    assert hold.ends(STOPPED, INTERRUPTED) == "1: 204 node 1 is gone"
+
+
+def test_it_ends_well_after_its_idle_limit() -> None:
+    hold = held()
+    assert hold.coordinator.next_moment() == BEGIN + IDLE
+    hold.after(IDLE - 1)
+    assert hold.phase == Phase.HOLDING
+    hold.after(1)
+    assert (hold.coordinator.succeeded, hold.words) == (True, "Farewell to 0 1")
+
+
+def test_a_program_restarts_the_idle_limit_and_a_replaced_pod_does_not() -> None:
+    hold = held()
+    hold.after(IDLE - 10)
+    hold.runs().after(100)
+    hold.ends(WELL, WELL)
+    assert hold.coordinator.next_moment() == hold.now + IDLE
+    until = hold.coordinator.next_moment()
+    hold.after(50)
+    hold.lost(1).joins(1, incarnation=2)
+    assert hold.coordinator.next_moment() == until

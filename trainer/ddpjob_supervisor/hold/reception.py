@@ -1,0 +1,160 @@
+"""The socket in rank 0's pod at which programs for a held gang arrive, one conversation at a time."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+
+import msgspec
+from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_rank.running.program import program_of
+
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
+from ddpjob_supervisor.gang.messages import HeldProgram
+from ddpjob_supervisor.gang.once import shown
+
+from .words import (
+    LINE_BYTES,
+    VERSION,
+    Answer,
+    Begun,
+    Going,
+    Interrupt,
+    NotRun,
+    Over,
+    Question,
+    RunProgram,
+    SendCode,
+    TheCode,
+    questions,
+    socket_of,
+    to_line,
+)
+
+GOING_SECONDS = 15.0
+SPEAKING_SECONDS = 60.0
+"""How long the command may take to send the code."""
+
+
+@asynccontextmanager
+async def reception(directory: Path, uid: str, service: CoordinatorService) -> AsyncIterator[None]:
+    """Accepts programs for the job with this uid while the `async with` block runs.
+
+    Whoever reaches the socket runs code as this user. No other user can, because `directory` is private.
+
+    Raises:
+        StorageError: The socket cannot be created.
+    """
+    place = directory / socket_of(uid)
+    try:
+        server = await asyncio.start_unix_server(_Reception(service).serve, place, limit=LINE_BYTES)
+    except OSError as error:
+        raise StorageError(f"cannot create the socket {place} for programs: {error}") from error
+    try:
+        yield
+    finally:
+        server.close()
+
+
+class _Reception:
+    def __init__(self, service: CoordinatorService) -> None:
+        self._service = service
+        self._digest, self._data = "", b""
+        """The last code, so that it need not be sent again."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Has one conversation. If the command goes away, its ranks are ended."""
+        try:
+            async with aclosing(self._answers(reader)) as answers:
+                async for answer in answers:
+                    writer.write(to_line(answer))
+                    await writer.drain()
+        except OSError:
+            pass  # The command is gone, and `_answers` has ended its ranks.
+        finally:
+            writer.close()
+
+    async def _answers(self, reader: asyncio.StreamReader) -> AsyncGenerator[Answer]:
+        try:
+            async with asyncio.timeout(SPEAKING_SECONDS):
+                program = _program(await _next(reader))
+                self._service.check_holding()
+                if program.code != self._digest:
+                    yield SendCode()
+                    self._digest, self._data = program.code, _code(await _next(reader), program.code)
+            attempt = self._service.run(program, self._data)
+        except NotHoldingError as error:
+            yield NotRun(str(error), later=error.later)
+            return
+        except (ConfigError, TimeoutError) as error:
+            yield NotRun(str(error) or "the code did not arrive in time")
+            return
+        ended = asyncio.ensure_future(self._service.outcome_of(attempt))
+        gone = asyncio.ensure_future(_interruption(reader))
+        try:
+            yield Begun(attempt)
+            while not ended.done():
+                done, _ = await asyncio.wait(
+                    [ended, gone], timeout=GOING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if gone in done:
+                    self._service.interrupt(attempt)
+                    await asyncio.wait([ended])
+                if not ended.done():
+                    yield Going()
+            outcome = ended.result()
+            yield Over(outcome.attempt, outcome.exit_code, outcome.message)
+        finally:
+            self._service.interrupt(attempt)
+            for task in (ended, gone):
+                task.cancel()
+
+
+def _program(question: Question) -> HeldProgram:
+    """The program that a command wants to run.
+
+    Raises:
+        ConfigError: The request is not valid.
+    """
+    match question:
+        case RunProgram(words, digest, by, version):
+            if version != VERSION:
+                raise ConfigError(
+                    f"the command speaks version {version} of this protocol, and the image version {VERSION}: use"
+                    " the ddpjob of the image's release"
+                )
+            program_of(words)
+            return HeldProgram(words, digest, shown(by))
+        case _:
+            raise ConfigError("the command's first line is not a program")
+
+
+def _code(question: Question, digest: str) -> bytes:
+    """The archive.
+
+    Raises:
+        ConfigError: It is not what was announced.
+    """
+    if not isinstance(question, TheCode) or hashlib.sha256(question.data).hexdigest() != digest:
+        raise ConfigError("the code that arrived is not the code that was announced")
+    return question.data
+
+
+async def _next(reader: asyncio.StreamReader) -> Question:
+    """The command's next line.
+
+    Raises:
+        ConfigError: It is not valid, or the command is gone.
+    """
+    try:
+        return questions.decode(await reader.readuntil())
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.MsgspecError, OSError) as error:
+        raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
+
+
+async def _interruption(reader: asyncio.StreamReader) -> None:
+    """Waits until the command wants its ranks ended, or is gone."""
+    with suppress(ConfigError):
+        while not isinstance(await _next(reader), Interrupt):
+            pass
