@@ -38,7 +38,8 @@ class TimeKind(StrEnum):
     STALLED = "stalled"
     """The supervisors report that no step finishes any more."""
     OTHER = "other"
-    """The job saves and stops because it is suspended, or nobody can count its steps."""
+    """The job saves and stops because it is suspended, it is held and runs no program, or nobody can count its
+    steps."""
 
 
 class StartPart(StrEnum):
@@ -171,6 +172,8 @@ def counted(snapshot: Snapshot, after: DDPJobStatus, created: datetime | None = 
 
 def _kind(snapshot: Snapshot, status: DDPJobStatus) -> TimeKind | None:
     if status.state == State.RUNNING:
+        if snapshot.report is not None and snapshot.report.phase is Phase.HOLDING:
+            return TimeKind.OTHER
         supervised = status.bookkeeping.supervised or snapshot.job.spec.supervisor is not None
         return _kind_of_running(status, supervised=supervised)
     if status.state == State.STARTING:

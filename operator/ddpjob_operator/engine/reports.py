@@ -67,6 +67,8 @@ class Phase(StrEnum):
 
     GATHERING = "Gathering"
     """Some supervisors are not connected yet."""
+    HOLDING = "Holding"
+    """The gang is held, and runs no program."""
     PREFLIGHT = "Preflight"
     RUNNING = "Running"
     STALLED = "Stalled"
@@ -133,6 +135,8 @@ class SupervisorReport:
     """Why the attempt's first step counts as late, in a sentence; empty if it does not."""
     stopped: str = ""
     """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
+    hold: str = ""
+    """What a held gang does, in a clause; empty: the gang is not held."""
     stragglers: tuple[ReportedStraggler, ...] = ()
     pod: str = ""
     """The name of the pod that the report was read from."""
@@ -180,6 +184,7 @@ def parse_report(
         stall=_stall(document.get("stall"), clock),
         delay=_message(document.get("firstStepDelay")),
         stopped=_message(document.get("stoppedRanks")),
+        hold=_message(document.get("hold")),
         stragglers=_stragglers(document.get("stragglers")),
         pod=pod,
     )

@@ -157,6 +157,12 @@ def stopped_message(view: View) -> str:
     return "" if report is None or report.attempt < view.status.attempt or is_silent(view) else report.stopped
 
 
+def hold_message(view: View) -> str:
+    """What a held gang does, in a clause; empty if the gang is not held, or rank 0's supervisor is silent."""
+    report = view.report
+    return "" if report is None or is_silent(view) else report.hold
+
+
 def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
     """Returns the status with the supervisors' reports, and with a condition if rank 0's supervisor is silent."""
     if view.status.finished:
@@ -184,7 +190,12 @@ def training_warning(view: View) -> str:
 
 
 def new_start_over_message(view: View) -> str | None:
-    """Returns the message that the attempt started over; empty if it did not, None if it has no new first step."""
+    """Returns the message that the attempt started over; empty if it did not, None if it has no new first step.
+
+    Programs that run one after the other in a held gang have nothing to go on with.
+    """
+    if view.report is not None and view.report.hold:
+        return None
     reported = [incident.step for incident in view.status.incidents if incident.step is not None]
     before, steps = view.status.progress, view.status.bookkeeping.steps
     return start_over_message(before, steps, progress_of(view), view.spec.checkpoint, reported)

@@ -33,6 +33,10 @@ TABLE: dict[str, tuple[Moment, TimeKind | None]] = {
     "half of a gang does not start": (a_job(nodes=2).created().placed(0).settled(), None),
     "images are pulled": (a_job(nodes=2).created().placed(0, 1).settled(), TimeKind.ACCELERATOR_INITIALIZATION),
     "a supervisor has seen no step": (a_job(nodes=2, template=SUPERVISED).running(), TimeKind.PROGRAM_STARTUP),
+    "it is held and runs no program": (
+        a_job(nodes=2, template=SUPERVISED).running().hears("Holding", hold={"message": "held"}).settled(),
+        TimeKind.OTHER,
+    ),
     "nobody counts steps": (a_job(nodes=2).running(), TimeKind.OTHER),
     "the first step is late": (
         a_job(nodes=2).running().hears(firstStepDelay={"message": "no step"}).settled(),

@@ -12,7 +12,7 @@ from ddpjob_operator.engine.changes import changed
 from tests.support.exit_codes import among, other_than
 from tests.support.variables import variables_of
 
-from .builders import START, Moment, a_job, told
+from .builders import START, Moment, a_job, plan, told
 from .tables import Table, rows, verdict
 
 NO_WAIT = {"backoffSeconds": 0}
@@ -25,6 +25,13 @@ def an_incident(attempt: int, **other: Any) -> dict[str, Any]:
     node = other.get("node", 1)
     told = {"attempt": attempt, "time": time, "node": node, "rank": node, "cause": "Application", "exitCode": 137}
     return {**told, "signal": 9, "message": "killed by SIGKILL", "step": 100 + attempt, **other}
+
+
+def test_the_next_program_of_a_held_gang_is_the_next_attempt_and_no_restart() -> None:
+    held = supervised().hears("Holding", attempt=2, hold={"message": "held: train.py has ended"})
+    assert plan(held) == ""
+    status = held.settled().status
+    assert (status.attempt, status.restarts, status.incidents) == (2, 0, ())
 
 
 def supervised(**restart: Any) -> Moment:

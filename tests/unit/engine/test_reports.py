@@ -76,6 +76,7 @@ DOCUMENT: dict[str, Any] = {
     "stall": {"since": "2026-01-01T11:59:30.000Z", "node": 1, "rank": 1, "message": "it is stopped (state T)"},
     "firstStepDelay": {"since": "2026-01-01T11:55:00.000Z", "message": "no step seen for 5 min"},
     "stoppedRanks": {"message": "rank 1 is stopped (SIGSTOP)"},
+    "hold": {"message": "held: train.py runs"},
     "stragglers": [{"node": 1, "rank": 1, "slowdown": 1.81}],
     "ranks": [{"rank": 1}],
     "memory": {"zygotePssBytes": 1},
@@ -122,6 +123,7 @@ def test_a_document_is_read_as_it_is_meant() -> None:
         stall=Stall(START - timedelta(seconds=30), 1, "it is stopped (state T)"),
         delay="no step seen for 5 min",
         stopped="rank 1 is stopped (SIGSTOP)",
+        hold="held: train.py runs",
         stragglers=(ReportedStraggler(1, 1.8),),
         pod="digits-0",
     )

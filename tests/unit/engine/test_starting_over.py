@@ -224,6 +224,10 @@ def said(moment: Moment) -> tuple[str, str, str] | None:
 
 CONDITIONS: dict[str, tuple[Moment, tuple[str, str, str] | None]] = {
     "none of an attempt that goes on": (at(far, 2, 12_001, 12_003), None),
+    "none of the next program in a held gang": (
+        far.hears(attempt=2, progress={"attempt": 2, "firstStep": 1, "step": 3}, hold={"message": "held"}),
+        None,
+    ),
     "none of a suspended job that goes on": (
         at(far.suspended().asks(suspend=False).running(), 2, 12_401, 12_402),
         None,

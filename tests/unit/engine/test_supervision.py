@@ -20,6 +20,7 @@ STALL = {"since": "2026-01-01T12:00:00.000Z", "node": 1, "rank": 1, "message": "
 stands = gang.hears("Stalled", stall=STALL)
 late = gang.hears(firstStepDelay={"message": "no step seen for 5 min; rank 0 is at train.py:3"})
 frozen = gang.hears(stoppedRanks={"message": "rank 1 is stopped (SIGSTOP)"})
+waits = gang.hears("Holding", hold={"message": "held: no program has run yet"})
 later = {"message": "no step seen for 10 min; rank 0 is at train.py:9"}
 answered = {"attempt": 1, "time": "2026-01-01T12:00:00Z", "node": 1, "cause": "Stalled", "message": "no step for 5 s"}
 silent = gang.hears_nothing("10.0.1.0:29501 refuses connections")
@@ -41,6 +42,14 @@ TABLE: Table = {
     "a rank that is stopped is named at once": (
         frozen,
         *("", "Running", "2 nodes running; rank 1 is stopped (SIGSTOP)"),
+    ),
+    "a gang that waits for programs says so": (
+        waits,
+        *("", "Running", "2 nodes running; held: no program has run yet"),
+    ),
+    "and which one runs": (
+        waits.settled().hears(hold={"message": "held: train.py runs"}),
+        *("", "Running", "2 nodes running; held: train.py runs"),
     ),
     "until it is continued": (frozen.settled().hears(), "", "Running", "2 nodes running"),
     "nothing is said of it by a supervisor that is silent": (

@@ -13,6 +13,7 @@ from ddpjob_operator.engine.owned import SERVICE
 from ddpjob_operator.engine.supervision import (
     comes_up,
     delay_message,
+    hold_message,
     missed,
     stopped_message,
     supervision_message,
@@ -115,7 +116,7 @@ def under_way(view: View) -> Verdict | None:
     message = supervision_message(view) or "; ".join(
         part
         for part in (
-            *(message, stopped_message(view), delay_message(view), training_warning(view)),
+            *(message, hold_message(view), stopped_message(view), delay_message(view), training_warning(view)),
             *(unreachable_message(view), unprotected(view), returned(view)),
         )
         if part
