@@ -132,6 +132,13 @@ def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:
     assert {("ClusterRole", "ddpjob-edit"), ("ClusterRole", "ddpjob-view")} <= set(named(render()))
 
 
+def test_the_role_to_run_programs_in_pods_is_made_only_on_request_and_added_to_no_other() -> None:
+    assert ("ClusterRole", "ddpjob-debug") not in named(render())
+    role = named(render("rbac.debugRole=true"))["ClusterRole", "ddpjob-debug"]
+    assert verbs(role) == {("", "pods/exec"): {"get", "create"}, ("", "pods/portforward"): {"get", "create"}}
+    assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
+
+
 def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
     objects = named(render())
     edit, view = (verbs(objects["ClusterRole", name]) for name in ("ddpjob-edit", "ddpjob-view"))

@@ -224,9 +224,13 @@ def test_what_is_no_program_is_refused(held: Held) -> None:
     assert "failed: Application: cannot unpack the code that was sent: File is not a zip file" in over["message"]
 
 
-def test_where_nothing_is_held_the_command_is_told_so() -> None:
+def test_a_supervisor_that_is_not_ready_is_asked_again_later() -> None:
     conversation = Conversation({"DDPJOB_UID": str(uuid.uuid4())})
-    assert conversation.hears()["why"] == "this job is not held: rank 0's supervisor accepts no programs"
+    assert conversation.hears() == {
+        "kind": "NotRun",
+        "why": "rank 0's supervisor accepts no programs yet",
+        "later": True,
+    }
     assert conversation.process.wait(patience(30)) == 0
     conversation.leaves()
 

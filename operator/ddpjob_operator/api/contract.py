@@ -18,6 +18,9 @@ RESERVED_VOLUME_PREFIX = "ddpjob-"
 SUPERVISE, TRAIN = "ddpjob-supervise", "ddpjob-train"
 """The commands that start a supervisor, which in turn starts the ranks."""
 
+HOLD = "--hold"
+"""The option of SUPERVISE that holds a job's nodes for programs that are sent later."""
+
 ATTEMPT_BEGINS = "attempt {} begins"
 """The line that a supervisor prints before each attempt except the first. It may continue with ` in place: ` and the
 reason. These lines separate attempts whose output is in the same log."""

@@ -13,6 +13,7 @@ from .contract import (
     DEFAULT_STATUS_PORT,
     GPU_RESOURCES,
     GROUP,
+    HOLD,
     MAX_NODES,
     MAX_PROCS_PER_NODE,
     SUPERVISE,
@@ -262,6 +263,11 @@ class DDPJobSpec(Model):
         command = self.trainer.get("command") or [""]
         name = command[0].rpartition("/")[2]
         return name if name in {SUPERVISE, TRAIN} else None
+
+    @property
+    def held(self) -> bool:
+        """Whether the job is held for programs that are sent later, and has none of its own."""
+        return self.supervisor == SUPERVISE and HOLD in self.trainer.get("command", ())
 
     @property
     def topology(self) -> Topology | None:

@@ -19,6 +19,9 @@ from .durations import seconds_of
 from .help import EXAMPLES, Formatter, Overview, examples, overview
 from .invocation import called_by_kubectl
 
+IDLE_SECONDS = 1800
+"""How long a job is held without a program, by default."""
+
 END_OF_OPTIONS = "--"
 OF_ITSELF = frozenset({"-h", "--help", "--version"})
 """Options of `ddpjob` itself, accepted in place of a command."""
@@ -56,6 +59,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         _refuse(problem)
     if problem := mistakes.elsewhere(words):
         _refuse(problem)
+    if mistakes.runs_on_a_hold(words):  # `run` itself has no -n, which would take a script's -nr for a namespace.
+        words = ["--namespace" if word == "-n" else word for word in words]
     ours = mistakes.with_our_flags(words)
     arguments, unknown = top.parse_known_args(ours)
     arguments.program = program
@@ -99,6 +104,7 @@ def parser(prog: str = "ddpjob") -> argparse.ArgumentParser:
 
 def _run(command: argparse.ArgumentParser) -> None:
     command.usage = f"{OF_A_PROGRAM}\n       %(prog)s FILE\n       %(prog)s --resume NAME"
+    command.usage += "\n       %(prog)s --on JOB [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]"
     _program(command, "SCRIPT|FILE", "Python script, or YAML file with one DDPJob")
     resume = command.add_argument("--resume", type=_given, metavar="NAME", help="go on with the run of this name")
     resume.completer = completion.runs  # type: ignore[attr-defined]
@@ -124,6 +130,16 @@ def _run(command: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print the DDPJob that would run"
     )
     _machine(command)
+    on = command.add_argument_group("on held nodes")
+    held = on.add_argument(
+        "--on",
+        type=_given,
+        metavar="JOB",
+        help="run on the nodes that ddpjob hold JOB holds; Ctrl-C ends the ranks, and keeps the pods",
+    )
+    held.completer = completion.jobs  # type: ignore[attr-defined]
+    _sent(on)
+    _cluster(command, "--namespace")
 
 
 def _init(command: argparse.ArgumentParser) -> None:
@@ -194,9 +210,7 @@ def _processes(command: argparse._ActionsContainer, default: str) -> None:
 def _how(command: argparse._ActionsContainer) -> None:
     """Adds the options that `run`, `init` and `submit` share."""
     command.add_argument("-m", "--module", metavar="MODULE", help="run this Python module instead of a script")
-    command.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
-    )
+    _env(command)
     command.add_argument(
         "--max-restarts", type=_whole, metavar="N", help="restarts before the job fails (default: 6)"
     )
@@ -205,6 +219,12 @@ def _how(command: argparse._ActionsContainer) -> None:
         choices=["warm", "cold"],
         help="warm: fork ranks from a process that has imported torch; cold: start each rank separately"
         " (default: warm, unless the script computes a variable that torch reads when it is imported)",
+    )
+
+
+def _env(command: argparse._ActionsContainer) -> None:
+    command.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for the ranks (can be repeated)"
     )
 
 
@@ -231,6 +251,49 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     program = command.add_argument_group("program")
     _how(program)
+    _size(program)
+    program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
+    _sent(program)
+    _pods(program)
+    command.add_argument(
+        "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
+    )
+    command.add_argument("--wait", action="store_true", help="show what happens to the job until it ends")
+    _dry_run(command)
+    _cluster(command)
+
+
+def _hold(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", type=_given, metavar="NAME", help="the job's name")
+    command.set_defaults(target=None, module=None, program=None, source=None, include=[], max_restarts=None)
+    command.set_defaults(start_method=None, replace=False)
+    limits = command.add_argument_group("limits")
+    limits.add_argument(
+        "--idle-timeout",
+        type=_seconds,
+        default=IDLE_SECONDS,
+        metavar="DURATION",
+        help="end when no program has run for this long (default: 30m)",
+    )
+    limits.add_argument("--deadline", type=_seconds, metavar="DURATION", help="end after this time, whatever runs")
+    pods = command.add_argument_group("pods")
+    _env(pods)
+    _size(pods)
+    _pods(pods)
+    _dry_run(command)
+    _cluster(command)
+
+
+def _dry_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--dry-run", action="store_true", help="let the API server check the job, but create nothing"
+    )
+    command.add_argument(
+        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what would be created"
+    )
+
+
+def _size(program: argparse._ActionsContainer) -> None:
     program.add_argument(
         "--env-from",
         action="append",
@@ -242,7 +305,10 @@ def _submit(command: argparse.ArgumentParser) -> None:
     program.add_argument("--nodes", type=_whole, metavar="N", help="how many nodes (default: 1)")
     program.add_argument("--gpus-per-node", type=_whole, metavar="N", help="GPUs per node (default: none)")
     _processes(program, "one per GPU, else 1")
-    program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
+
+
+def _sent(program: argparse._ActionsContainer) -> None:
+    """Adds the options that choose the files to send to a cluster."""
     program.add_argument(
         "--source", type=_path, metavar="DIR", help="send this folder, except for what its .gitignore excludes"
     )
@@ -254,6 +320,10 @@ def _submit(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="send this file of the folder too, whatever its name and contents look like (can be repeated)",
     )
+
+
+def _pods(program: argparse._ActionsContainer) -> None:
+    """Adds the options for the pods of `submit` and `hold`."""
     program.add_argument(
         "--pip",
         action="append",
@@ -293,17 +363,6 @@ def _submit(command: argparse.ArgumentParser) -> None:
     )
     _keeps(program)
     program.add_argument("--queue", metavar="NAME", help="the Kueue queue that admits the job")
-    command.add_argument(
-        "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
-    )
-    command.add_argument("--wait", action="store_true", help="show what happens to the job until it ends")
-    command.add_argument(
-        "--dry-run", action="store_true", help="let the API server check the job, but create nothing"
-    )
-    command.add_argument(
-        "-o", "--output", choices=["yaml", "json"], help="with --dry-run: print what would be created"
-    )
-    _cluster(command)
 
 
 def _status(command: argparse.ArgumentParser) -> None:
@@ -568,13 +627,16 @@ def _machine(command: argparse.ArgumentParser) -> None:
     flags.add_argument("--run-dir", type=_path, metavar="DIR", help=help_text)
 
 
-def _cluster(command: argparse.ArgumentParser, *, of_history: bool = False) -> None:
-    """Adds the flags that choose a cluster; with `of_history`, only to find a history on a volume claim."""
+def _cluster(command: argparse.ArgumentParser, *namespace: str, of_history: bool = False) -> None:
+    """Adds the flags that choose a cluster; with `of_history`, only to find a history on a volume claim.
+
+    `namespace` are the names of the flag for the namespace, if these are not `-n` and `--namespace`.
+    """
     flags = command.add_argument_group("cluster of a history" if of_history else "cluster")
-    namespace = "the namespace (default: the context's)"
+    meaning = "the namespace (default: the context's)"
     if of_history:
-        namespace = "with --history: the namespace (default: all; for pvc://CLAIM/PATH, the context's)"
-    flags.add_argument("-n", "--namespace", metavar="NAMESPACE", help=namespace)
+        meaning = "with --history: the namespace (default: all; for pvc://CLAIM/PATH, the context's)"
+    flags.add_argument(*(namespace or ("-n", "--namespace")), metavar="NAMESPACE", help=meaning)
     flags.add_argument("--context", metavar="NAME", help="the kubeconfig's context (default: its current one)")
     flags.add_argument(
         "--kubeconfig", type=_path, metavar="FILE", help="the kubeconfig (default: $KUBECONFIG or ~/.kube/config)"
@@ -586,6 +648,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "init": ("write the DDPJob that runs a script into a YAML file", _init),
     "validate": ("check the DDPJobs of YAML files, and start nothing", _validate),
     "submit": ("run a DDPJob on a cluster", _submit),
+    "hold": ("hold nodes of a cluster for programs of run --on", _hold),
     "status": ("show what a job is doing and why", _status),
     "logs": ("print the ranks' output", _logs),
     "checkpoint": ("let jobs save a checkpoint now, and go on", _checkpoint),

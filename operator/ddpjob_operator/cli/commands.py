@@ -42,7 +42,7 @@ FAILED = 1
 
 
 HERE_ALONE = frozenset({"run", "init", "validate", "report", "export", "ls", "prune", "stop", "rm", "completion"})
-"""Commands that only work on this machine."""
+"""Commands that only work on this machine, except `run --on`."""
 
 
 def call(arguments: argparse.Namespace) -> int:
@@ -164,6 +164,8 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
 
 
 def _is_for_cluster(arguments: argparse.Namespace) -> bool:
+    if arguments.command == "run" and arguments.on is not None:
+        return True
     if arguments.command in HERE_ALONE:
         return False
-    return arguments.command == "submit" or on_cluster(arguments)
+    return arguments.command in {"submit", "hold"} or on_cluster(arguments)

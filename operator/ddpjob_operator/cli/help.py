@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 PLACES = {
     "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm", "prune"),
-    "on a cluster": ("submit", "suspend", "resume", "scale", "cancel"),
+    "on a cluster": ("submit", "hold", "suspend", "resume", "scale", "cancel"),
     "on this machine and on a cluster": ("status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
 }
@@ -15,6 +15,7 @@ EXAMPLES = {
     "init": ("train.py --procs-per-node 2", "-m package.train --output job.yaml"),
     "validate": ("job.yaml", "train.yaml evaluate.yaml"),
     "submit": ("train.py --nodes 2 --gpus-per-node 8 -- --lr 0.1", "job.yaml --wait"),
+    "hold": ("dev --nodes 2 --gpus-per-node 8", "dev --nodes 2 --idle-timeout 2h --queue team-a"),
     "status": ("train", "--namespace team --watch"),
     "logs": ("train --tail 20", "train --namespace team --follow"),
     "checkpoint": ("train", "train train-2 --namespace team --wait=false"),

@@ -25,7 +25,7 @@ SAME = {
 """ddpjob's names for flags of torchrun, accelerate and kubectl. The keys lack leading dashes, and use `-` for `_`."""
 
 OF_NODES = frozenset({"gpus", "gpus-per-node"})
-"""Flags in SAME that `submit` does not translate, because each node of a cluster has GPUs of its own."""
+"""Flags in SAME that `submit` and `hold` do not translate, because each node of a cluster has GPUs of its own."""
 
 NEEDLESS = {
     **dict.fromkeys(("node-rank", "machine-rank", "master-addr", "master-port", "main-process-port", "rdzv-id"), 1),
@@ -67,6 +67,7 @@ ON_A_CLUSTER = {
 """For each command that works only on this machine: the equivalent on a cluster."""
 ON_THIS_MACHINE = {
     "submit": "on this machine: {ddpjob} run",
+    "hold": "on this machine nothing needs to be held: {ddpjob} run",
     "version": "this command's own version: {ddpjob} version --client",
 }
 """For each command that works only on clusters: the equivalent on this machine."""
@@ -128,7 +129,7 @@ def elsewhere(words: Sequence[str]) -> str | None:
         else ("this machine", "a cluster", CLUSTERS, ON_A_CLUSTER)
     )
     of_history = command in READS_HISTORIES and any(word.partition("=")[0] == "--history" for word in rest)
-    if command not in counterparts or of_history:
+    if command not in counterparts or of_history or runs_on_a_hold(words):
         return None
     for word, following in pairwise([*takewhile(lambda word: word not in PROGRAMS, rest), ""]):
         if not (found := flags.fullmatch(word)):
@@ -142,6 +143,11 @@ def elsewhere(words: Sequence[str]) -> str | None:
         instead = counterparts[command].format(ddpjob=itself())
         return f"{found['flag'] or '-n'} is for {there}, but {command} is for {here}{instead and f'; {instead}'}"
     return None
+
+
+def runs_on_a_hold(words: Sequence[str]) -> bool:
+    """Whether the command is `run --on`, which is for a cluster."""
+    return words[0] == "run" and any(word.partition("=")[0] == "--on" for word in words)
 
 
 def unknown_arguments(
@@ -191,7 +197,7 @@ def with_our_flags(words: Sequence[str]) -> list[str]:
 
 
 def _translated(words: Sequence[str]) -> Iterator[str]:
-    known = OF_NODES if words[:1] == ["submit"] else ()
+    known = OF_NODES if words[:1] in (["submit"], ["hold"]) else ()
     same = {name: ours for name, ours in SAME.items() if name not in known}
     left = iter(words)
     for word in left:

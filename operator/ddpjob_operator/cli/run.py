@@ -125,6 +125,7 @@ def run_to_its_end(
     Raises:
         BadInputError: as `run`.
     """
+    program.refuse_options(arguments, ("source", "include"), "is for --on JOB; here a script finds its folder anyway")
     gpus = visible_gpus()
     wanted = _wanted(arguments, runs, gpus, packed)
     if arguments.attach is not None:

@@ -7,6 +7,7 @@ from .cluster import Cluster, Document
 from .errors import ClosedError, ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
+from .pod_exec import Conversation
 from .pods import JobPod, of_attempt, present, previous_attempt
 from .reader_pod import Claimed, reading
 
@@ -15,6 +16,7 @@ __all__ = [
     "ClosedError",
     "Cluster",
     "ClusterError",
+    "Conversation",
     "Document",
     "ExistsError",
     "JobPod",

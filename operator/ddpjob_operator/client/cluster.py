@@ -1,7 +1,7 @@
 """Sends requests to a cluster's API, as JSON, and raises readable errors."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -15,6 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from . import port_forward
 from .connections import Connections
 from .errors import ClosedError, UnreachableError, refusal
+from .pod_exec import Conversation
 
 Document = dict[str, Any]
 """A Kubernetes object in the form of JSON."""
@@ -26,6 +27,9 @@ Timeout = tuple[float, float | None]
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+PROTOCOL = "v4.channel.k8s.io"
+"""The protocol of tunnels: each frame begins with a byte that names its channel."""
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -102,26 +106,55 @@ class Cluster:
             UnreachableError: there is no answer.
             RefusedError: the API server or the pod refuses the request.
         """
-        import websocket  # noqa: PLC0415  Hardly any command needs it.
-        from kubernetes.stream.ws_client import create_websocket, get_websocket_url  # noqa: PLC0415
-
-        resource = f"/api/v1/namespaces/{self.namespace}/pods/{name}/portforward"
-        _, url, headers, *_ = self.api.param_serialize("GET", resource, auth_settings=["BearerToken"])
-        try:
-            url = get_websocket_url(url, [("ports", str(port))])  # type: ignore[no-untyped-call]
-            with closing(create_websocket(self.api.configuration, url, headers)) as tunnel:  # type: ignore[no-untyped-call]
-                tunnel.settimeout(ANSWER_SECONDS)
-                response = port_forward.get(tunnel, path)
-                data = response.read(LARGEST_BYTES)
-        except websocket.WebSocketBadStatusException as error:
-            raise refusal(error.status_code, _status(error.resp_body or b""), str(self)) from None
-        except (websocket.WebSocketException, HTTPException, OSError) as error:
-            raise UnreachableError(f"pod {name} gives no answer: {error or type(error).__name__}") from None
+        with closing(self._tunnel(name, "portforward", [("ports", str(port))])) as tunnel, self._explained(name):
+            response = port_forward.get(tunnel, path)
+            data = response.read(LARGEST_BYTES)
         if response.status != HTTPStatus.OK:
             raise UnreachableError(
                 f"pod {name} gives no answer: {data[:QUOTED_BYTES].decode(errors='replace').strip()}"
             )
         return _document(data)
+
+    @contextmanager
+    def start_in_pod(self, name: str, container: str, command: Sequence[str]) -> Iterator[Conversation]:
+        """Starts a program in a container of a running pod, as `kubectl exec` does.
+
+        The connection is closed after the `with` block, which ends the program's input.
+        The user needs the right to do so (`pods/exec`).
+
+        Raises:
+            UnreachableError: the pod cannot be reached.
+            RefusedError: the API server refuses the request.
+        """
+        streams = [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
+        query = [("container", container), *(("command", word) for word in command), *streams]
+        with closing(Conversation(self._tunnel(name, "exec", query))) as conversation:
+            yield conversation
+
+    def _tunnel(self, name: str, what: str, query: Sequence[tuple[str, str]]) -> Any:
+        """Opens the websocket of a pod's subresource."""
+        from kubernetes.stream.ws_client import create_websocket, get_websocket_url  # noqa: PLC0415
+
+        resource = f"/api/v1/namespaces/{self.namespace}/pods/{name}/{what}"
+        _, url, headers, *_ = self.api.param_serialize("GET", resource, auth_settings=["BearerToken"])
+        headers = {**headers, "sec-websocket-protocol": PROTOCOL}
+        with self._explained(name):
+            url = get_websocket_url(url, query)  # type: ignore[no-untyped-call]
+            tunnel = create_websocket(self.api.configuration, url, headers)  # type: ignore[no-untyped-call]
+        tunnel.settimeout(ANSWER_SECONDS)
+        return tunnel
+
+    @contextmanager
+    def _explained(self, pod: str) -> Iterator[None]:
+        """Turns errors of a tunnel into errors for the user."""
+        import websocket  # noqa: PLC0415  Hardly any command needs it.
+
+        try:
+            yield
+        except websocket.WebSocketBadStatusException as error:
+            raise refusal(error.status_code, _status(error.resp_body or b""), str(self)) from None
+        except (websocket.WebSocketException, HTTPException, OSError) as error:
+            raise UnreachableError(f"pod {pod} gives no answer: {error or type(error).__name__}") from None
 
     def __str__(self) -> str:
         return f"the cluster of context {self.context}"

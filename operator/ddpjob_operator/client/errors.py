@@ -61,8 +61,9 @@ def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
-        # DDPJob's own roles do not include the right to forward ports, because it applies to all pods of a namespace.
-        role = "edit" if "pods/portforward" in reason else "ddpjob-edit, or ddpjob-view to look"
+        # DDPJob's own roles include neither of these rights, because they apply to all pods of a namespace.
+        beyond_ours = "pods/portforward" in reason or "pods/exec" in reason
+        role = "edit" if beyond_ours else "ddpjob-edit, or ddpjob-view to look"
         message = f"{where} does not allow this: {reason}. Ask for the ClusterRole {role}"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return UnreachableError(f"{where} cannot answer now: {reason}")

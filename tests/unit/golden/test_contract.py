@@ -13,6 +13,7 @@ from ddpjob_rank import errors
 from ddpjob_rank.environment import Env as TrainerEnv
 from ddpjob_rank.exit_codes import ExitCode as TrainerExitCode
 from ddpjob_rank.failure.failure_report import report_of
+from ddpjob_supervisor import main as supervisor
 from ddpjob_supervisor.gang import judging, membership
 
 from tests.unit.engine.builders import START
@@ -40,6 +41,7 @@ def test_the_operators_side_is_the_golden_contract(golden: Golden) -> None:
         "terminationLog": contract.TERMINATION_LOG_PATH,
         "attemptBegins": contract.ATTEMPT_BEGINS,
         "attemptEnded": contract.ATTEMPT_ENDED,
+        "hold": contract.HOLD,
         "manager": contract.MANAGER,
         "labels": names(contract.Label),
         "env": names(contract.Env),
@@ -59,6 +61,10 @@ def test_the_trainer_reads_no_variable_that_the_contract_does_not_have() -> None
 def test_the_supervisor_prints_the_line_of_the_contract_before_an_attempt() -> None:
     assert CONTRACT["attemptBegins"] == membership.ATTEMPT_BEGINS
     assert CONTRACT["attemptEnded"] == membership.ATTEMPT_ENDED
+
+
+def test_the_supervisor_has_the_option_of_the_contract_that_holds_nodes() -> None:
+    assert supervisor._parser().parse_args([CONTRACT["hold"], "600"]).hold == 600
 
 
 def test_the_trainer_exits_with_the_codes_of_the_contract() -> None:

@@ -26,7 +26,7 @@ def main() -> None:
     unpack_variables(os.environ)
     place = find(os.environ.get(Env.UID, ""))
     if place is None:
-        whole(OUTPUT, to_line(NotRun("this job is not held: rank 0's supervisor accepts no programs")))
+        whole(OUTPUT, to_line(NotRun("rank 0's supervisor accepts no programs yet", later=True)))
         return
     with socket.socket(socket.AF_UNIX) as supervisor, selectors.DefaultSelector() as ready:
         supervisor.connect(str(place))
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def find(uid: str) -> Path | None:
-    """The socket of a job's supervisor in this container; None if it holds no gang, or is not rank 0's."""
+    """The socket of a job's supervisor in this container; None if it has not created one yet, or holds no gang."""
     found = (path for parent in PARENTS for path in parent.glob(f"{PREFIX}*/{socket_of(uid)}"))
     return next((path for path in found if _answers(path)), None)
 

@@ -17,9 +17,11 @@ from ddpjob_operator.text import visible
 from .change import cancel, resume, scale, suspend
 from .cluster_version import version
 from .delete import delete
+from .hold import hold
 from .job_checkpoint import checkpoint
 from .job_logs import logs
 from .job_status import stacks, status, watch
+from .run_on import run_on
 from .submit import submit
 
 __all__ = ["call", "location_of_job"]
@@ -100,6 +102,8 @@ def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "submit": _submit,
+    "hold": hold,
+    "run": run_on,
     "status": _status,
     "logs": _logs,
     "version": lambda cluster, _: version(cluster),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import HOLD, SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module, started
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.secrecy import SECRET_NAME
@@ -54,6 +55,41 @@ def parcel(given: argparse.Namespace, namespace: str, packed: PackedProgram | No
     if packed is not None:
         program_here = _of_packed(packed, folder, given.include)
     source, packages = with_packages(given, program_here)
+    return _parcel(
+        entrypoint,
+        given,
+        namespace,
+        source,
+        packages,
+        works_in_code=program_here is not None,
+        already_told=packed.told if packed else (),
+    )
+
+
+def hold_parcel(given: argparse.Namespace, namespace: str) -> Parcel:
+    """Builds the job that holds nodes for programs that are sent later.
+
+    Raises:
+        BadInputError: an option is wrong.
+    """
+    source, packages = with_packages(given, None)
+    entrypoint = Entrypoint((SUPERVISE, HOLD, str(given.idle_timeout)), (), given.name)
+    made = _parcel(entrypoint, given, namespace, source, packages, works_in_code=False)
+    if given.deadline is not None:
+        made.document["spec"]["activeDeadlineSeconds"] = given.deadline
+    return made
+
+
+def _parcel(
+    entrypoint: Entrypoint,
+    given: argparse.Namespace,
+    namespace: str,
+    source: Source | None,
+    packages: Sequence[str],
+    already_told: Sequence[str] = (),
+    *,
+    works_in_code: bool,
+) -> Parcel:
     gpus = given.gpus_per_node or 0
     # A launcher needs the number of processes on its command line. For other programs procsPerNode stays unset, so
     # that it defaults to the number of GPUs.
@@ -78,14 +114,14 @@ def parcel(given: argparse.Namespace, namespace: str, packed: PackedProgram | No
         secrets=given.env_from,
         queue=given.queue,
         code=code["metadata"]["name"] if code else None,
-        works_in_code=program_here is not None,
+        works_in_code=works_in_code,
         packages=packages,
     )
     document = with_pod_options(document_of(entrypoint, options), wanted)
     digest = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
     document["metadata"] |= {"namespace": namespace, **digest}
-    told = (*_packed(source, whole=given.dry_run), *_beside(given)) if source else ()
-    told += (*(packed.told if packed else ()), *_readable(given.env))
+    told = (*packed_files(source, whole=given.dry_run), *beside(given)) if source else ()
+    told += (*already_told, *_readable(given.env))
     return Parcel(document, code, told)
 
 
@@ -133,7 +169,7 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
         raise BadInputError(f"{local[0]} would not be sent; to send it with its folder: --source .")
 
 
-def _packed(source: Source, *, whole: bool) -> Iterator[str]:
+def packed_files(source: Source, *, whole: bool) -> Iterator[str]:
     """Lines that list the packed files and the files that are left out: the first of each or, with `whole`, all."""
     names = sorted(file.name for file in source.files)
     size = readable(sum(len(file.content) for file in source.files))
@@ -167,14 +203,13 @@ def _readable(env: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _beside(given: argparse.Namespace) -> Iterator[str]:
+def beside(given: argparse.Namespace) -> Iterator[str]:
     """A warning if a script that is sent alone imports modules from its folder."""
     if given.source is not None or given.target is None:
         return
     script = Path(given.target)
-    beside = [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]
-    if beside:
-        names = ", ".join(beside)
+    if found := [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]:
+        names = ", ".join(found)
         yield f"{script} imports {names} from its folder, which is not sent; to send it: --source {script.parent}"
 
 

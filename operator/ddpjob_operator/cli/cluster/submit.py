@@ -70,7 +70,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     except ExistsError as error:
         raise BadInputError(f"{error}. {_instead(parcel.file, job)}") from None
     if given.output:
-        print(_printed(parcel, given.output), end="")
+        print(printed(parcel, given.output), end="")
         return 0
     size = size_of(job.spec)
     where = f"namespace {cluster.namespace} of context {cluster.context}"
@@ -149,7 +149,7 @@ def create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, scr
         raise
 
 
-def _printed(parcel: Parcel, output: str) -> str:
+def printed(parcel: Parcel, output: str) -> str:
     """The objects that would be created, in a form that `kubectl apply -f -` accepts."""
     made = [part for part in (parcel.code, parcel.document) if part is not None]
     if output == "yaml":

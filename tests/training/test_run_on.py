@@ -1,0 +1,206 @@
+"""`ddpjob run --on`, with real supervisors and ranks, behind a cluster that is made up: its pods are processes."""
+
+import contextlib
+import importlib
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.client import JobPod
+
+from tests.training.gang import SCRIPT, Gang, a_gang
+from tests.training.test_hold import Conversation, packed
+
+run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
+"""The module; the room exports the function of the same name."""
+
+NOW = "2026-01-01T00:00:00Z"
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "command": ["ddpjob-supervise", "--hold", "600"]}]}}
+
+
+class Piped(Conversation):
+    """An exec: a process whose input ends with the connection."""
+
+    problem = ""
+
+    def send(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def lines(self) -> Iterator[bytes]:
+        assert self.process.stdout is not None
+        yield from iter(self.process.stdout.readline, b"")
+
+
+@dataclass
+class Nodes:
+    """As much of a cluster, and of the client for its jobs, as the command needs."""
+
+    gang: Gang
+    message: str = "2 nodes running"
+    finished: bool = False
+
+    @property
+    def cluster(self) -> "Nodes":
+        return self
+
+    def get(self, name: str) -> dict[str, Any]:
+        told = {"reason": "Done", "message": "", "lastTransitionTime": NOW, "observedGeneration": 1}
+        ended = {"type": "Complete", "status": "True", **told}
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": name, "namespace": "team", "uid": self.gang.uid},
+            "spec": {"nodes": self.gang.nodes, "template": TEMPLATE},
+            "status": {"message": self.message, "conditions": [ended] if self.finished else []},
+        }
+
+    def find(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.get(job["metadata"]["name"])
+
+    def pods(self, _: object) -> list[JobPod]:
+        kind = {"incarnation": 0, "attempt": 1, "started": True, "ended": False}
+        return [JobPod(f"dev-{node}", "team", f"pod-{node}", node, **kind) for node in self.gang.supervisors]
+
+    def watch_pods(self, job: object) -> Iterator[list[JobPod]]:
+        yield self.pods(job)
+        time.sleep(3600)  # In a thread that the process does not wait for.
+
+    def pod(self, pod: JobPod) -> JobPod:
+        return pod
+
+    def log(self, pod: JobPod, _: str = "", **__: object) -> Iterator[tuple[str, str]]:
+        shown = 0
+        for _ in count():
+            lines = self.gang.log(pod.node).split("\n")[:-1]
+            for text in lines[shown:]:
+                yield datetime.now(UTC).isoformat(), text
+            shown = len(lines)
+            time.sleep(0.02)
+
+    @contextlib.contextmanager
+    def start_in_pod(self, name: str, container: str, command: Sequence[str]) -> Iterator[Piped]:
+        assert (name, container, tuple(command)) == ("dev-0", "trainer", run_on.SPEAK)
+        conversation = Piped({"DDPJOB_UID": self.gang.uid})
+        try:
+            yield conversation
+        finally:
+            conversation.leaves()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    with a_gang(tmp_path, 2) as gang:
+        gang.uid = str(uuid.uuid4())
+        monkeypatch.setattr(run_on, "Jobs", lambda cluster: cluster)
+        monkeypatch.chdir(tmp_path)
+        gang.start("--hold", "600")
+        yield Nodes(gang)
+
+
+def run(nodes: Nodes, *words: str) -> int:
+    code: int = run_on.run_on(nodes, parse(["run", "--on", "dev", *words]))
+    return code
+
+
+def test_a_script_is_sent_as_soon_as_the_nodes_are_ready_and_its_output_shown(
+    nodes: Nodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for text in ("print('first', flush=True)", "import os; print('second', os.environ['RANK'], flush=True)"):
+        Path("train.py").write_text(text)
+        assert run(nodes, "train.py") == 0
+    said = capfd.readouterr()
+    first, second = ["[rank 0] first", "[rank 1] first"], ["[rank 0] second 0", "[rank 1] second 1"]
+    assert sorted(said.out.splitlines()[:2]) == first
+    assert sorted(said.out.splitlines()[2:]) == second
+    assert [line.partition("(")[0] for line in said.err.splitlines()][-1] == "ddpjob: attempt 2: done "
+    assert said.err.splitlines()[-1].endswith("; dev is held")
+
+
+def test_a_folder_is_sent_with_its_modules_and_arguments_reach_the_script(
+    nodes: Nodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = nodes.gang.directory / "project"
+    folder.mkdir()
+    (folder / "beside.py").write_text("WORD = 'beside'")
+    (folder / "train.py").write_text("import sys, beside\nprint(beside.WORD, sys.argv[1:], flush=True)")
+    assert run(nodes, "--source", "project", "project/train.py", "--", "--lr", "0.1") == 0
+    assert run(nodes, "--source", "project", "-m", "train") == 0
+    printed = capfd.readouterr().out
+    assert "[rank 1] beside ['--lr', '0.1']\n" in printed
+    assert "[rank 0] beside []\n" in printed
+
+
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(
+        "import os, time\nif os.environ['RANK'] == '1': raise SystemExit(3)\ntime.sleep(1000)"
+    )
+    assert run(nodes, "train.py") == 3
+    assert "attempt 1: rank 1 failed: Application: ended with exit code 3 (" in capfd.readouterr().err
+
+
+def test_ctrl_c_ends_the_ranks_and_keeps_the_nodes(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
+    gang = nodes.gang
+    Path("train.py").write_text(SCRIPT)
+
+    def interrupt() -> None:
+        gang.await_steps(1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert run(nodes, "train.py", "--", "1000000") == 130
+    said = capfd.readouterr().err
+    assert "ending the ranks; dev keeps its pods" in said
+    assert "attempt 1: it was interrupted (" in said
+    assert not gang.ranks(0)
+    assert all(supervisor.poll() is None for supervisor in gang.supervisors.values())
+
+
+def test_while_another_program_runs_the_command_says_whose_it_is(nodes: Nodes) -> None:
+    Path("train.py").write_text("print()")
+    assert run(nodes, "train.py") == 0
+    other = Conversation({"DDPJOB_UID": nodes.gang.uid})
+    assert other.runs(packed(train=SCRIPT), "train.py", "1000000", by="bob")["kind"] == "Begun"
+    with pytest.raises(BadInputError, match=r"^dev: train\.py \(code [0-9a-f]{12}, run by bob\) runs here$"):
+        run(nodes, "train.py")
+    other.leaves()
+
+
+def test_of_a_hold_that_is_over_the_command_says_how_it_ended(nodes: Nodes) -> None:
+    Path("train.py").write_text("print()")
+    nodes.finished, nodes.message = True, "All ranks finished"
+    with pytest.raises(BadInputError, match=r"^dev has ended: All ranks finished; hold it again: ddpjob hold dev$"):
+        run(nodes, "train.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nowhere.py", "there is no nowhere.py in "),
+        ("--nodes 2 train.py", "--nodes cannot be given with --on: dev was held with it, or without it"),
+        ("--detach train.py", "--detach cannot be given with --on"),
+        ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
+        ("", "name a script, a module after -m, or a command after --"),
+        ("-- bash train.sh", "held nodes run scripts and modules; name a script, or a module after -m"),
+    ],
+)
+def test_a_mistake_gets_one_message_before_anything_is_sent(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print()")
+    with pytest.raises(BadInputError) as refused:
+        run_on.run_on(None, parse(["run", "--on", "dev", *words.split()]))
+    assert message in str(refused.value)

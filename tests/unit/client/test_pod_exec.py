@@ -1,0 +1,124 @@
+"""A conversation with a program in a pod, by the API server's protocol for that (v4.channel.k8s.io)."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
+from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE
+from kubernetes.client.api_client import ApiClient
+from kubernetes.client.configuration import Configuration
+
+PATH = "/api/v1/namespaces/team/pods/dev-0/exec"
+COMMAND = ("python", "-m", "speak")
+MAY_NOT = 'pods "dev-0" is forbidden: User "jane" cannot create resource "pods/exec" in API group ""'
+FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": MAY_NOT, "code": 403}
+DONE = {"status": "Success"}
+FAILED = {"status": "Failure", "message": "command terminated with non-zero exit code: 1"}
+
+
+class Server:
+    """Answers the first line with these frames: a channel, and what arrives on it."""
+
+    def __init__(self, *frames: tuple[int, bytes], refusal: Any = None) -> None:
+        self.frames, self.refusal = frames, refusal
+        self.asked, self.pieces = b"", 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        assert request.query.getall("command") == [*COMMAND]
+        assert (request.query["container"], request.query["stdin"]) == ("trainer", "true")
+        assert request.headers["authorization"] == "Bearer mine"
+        if self.refusal is not None:
+            return web.json_response(self.refusal, status=self.refusal["code"])
+        tunnel = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        await tunnel.prepare(request)
+        for channel in (1, 2, 3):
+            await tunnel.send_bytes(bytes([channel]))  # As the API server does to begin with.
+        while not self.asked.endswith(b"\n"):
+            frame = await tunnel.receive_bytes()
+            assert frame[:1] == b"\0"
+            self.asked, self.pieces = self.asked + frame[1:], self.pieces + 1
+        for channel, content in self.frames:
+            await tunnel.send_bytes(bytes([channel]) + content)
+        await tunnel.close()
+        return tunnel
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Cluster]:
+    """A cluster whose API server is `server`."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> tuple[web.AppRunner, int]:
+        app = web.Application()
+        app.router.add_get(PATH, server.handle)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return runner, runner.addresses[0][1]
+
+    runner, port = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        configuration = Configuration(host=f"http://127.0.0.1:{port}")
+        configuration.api_key["authorization"] = "Bearer mine"
+        yield Cluster(ApiClient(configuration), "here", "team")
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def talk(server: Server, line: bytes = b"hello\n") -> tuple[list[bytes], str]:
+    """The lines that the program prints, and why it ended."""
+    with serving(server) as cluster, cluster.start_in_pod("dev-0", "trainer", COMMAND) as conversation:
+        conversation.send(line)
+        return [*conversation.lines()], conversation.problem
+
+
+def test_lines_are_whole_however_they_arrive() -> None:
+    server = Server((1, b"a\nb"), (1, b"c\n"), (1, b"\n"), (3, json.dumps(DONE).encode()))
+    assert talk(server) == ([b"a", b"bc", b""], "")
+
+
+def test_a_long_line_is_sent_in_pieces() -> None:
+    server, line = Server(), b"x" * (2 * PIECE) + b"\n"
+    talk(server, line)
+    assert (server.asked, server.pieces) == (line, 3)
+
+
+def test_what_the_program_said_last_on_its_stderr_is_why_it_failed() -> None:
+    server = Server((2, b"Traceback\nNo module named speak\n"), (3, json.dumps(FAILED).encode()))
+    assert talk(server) == ([], "No module named speak")
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        ((3, json.dumps(FAILED).encode()), "command terminated with non-zero exit code: 1"),
+        ((3, b"not JSON"), "not JSON"),
+        ((1, b"x" * (LONGEST_LINE + 1)), "its answer is too long"),
+    ],
+)
+def test_other_ends_are_explained_too(frame: tuple[int, bytes], problem: str) -> None:
+    assert talk(Server(frame)) == ([], problem)
+
+
+def test_who_may_not_run_programs_in_pods_is_told_which_right_is_missing() -> None:
+    with pytest.raises(RefusedError, match=r'"pods/exec".*Ask for the ClusterRole edit$'):
+        talk(Server(refusal=FORBIDDEN))
+
+
+def test_an_api_server_that_is_gone_is_named() -> None:
+    with serving(Server()) as cluster:
+        pass
+    gone = cluster.start_in_pod("dev-0", "trainer", COMMAND)
+    with pytest.raises(UnreachableError, match=r"^pod dev-0 gives no answer: "), gone:
+        pass
