@@ -1,0 +1,76 @@
+"""`ddpjob hold NAME`: the job that it creates, and what it says."""
+
+import importlib
+from typing import Any
+
+import pytest
+import yaml
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.validation import problems
+from ddpjob_operator.cli.arguments import parse
+
+from tests.unit.client.api import JOBS, a_cluster, refused
+
+hold = importlib.import_module("ddpjob_operator.cli.cluster.hold").hold
+
+
+def made(words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The job that the command would create."""
+    assert hold(a_cluster({}), parse(["hold", *words.split(), "--dry-run", "-o", "yaml"])) == 0
+    document: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    assert problems(document) == []
+    return document
+
+
+def test_it_is_a_job_without_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    document = made("dev --nodes 2 --gpus-per-node 8 --queue team-a --volume data:/data", capsys)
+    job = DDPJob.from_dict(document)
+    assert (job.metadata.name, job.spec.nodes, job.spec.held) == ("dev", 2, True)
+    assert job.spec.trainer["command"] == ["ddpjob-supervise", "--hold", "1800"]
+    assert job.spec.resources["nvidia.com/gpu"] in {8, "8"}
+    assert document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team-a"
+
+
+def test_its_limits_are_those_that_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = made("dev --idle-timeout 2h --deadline 8h", capsys)["spec"]
+    assert spec["template"]["spec"]["containers"][0]["command"] == ["ddpjob-supervise", "--hold", "7200"]
+    assert spec["activeDeadlineSeconds"] == 28_800
+
+
+def test_a_job_with_a_program_is_not_held() -> None:
+    for command in (["ddpjob-supervise", "train.py"], ["python", "--hold"]):
+        template = {"spec": {"containers": [{"name": "trainer", "image": "a", "command": command}]}}
+        document = {"metadata": {"name": "a", "namespace": "b"}, "spec": {"template": template}}
+        assert not DDPJob.from_dict({"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", **document}).spec.held
+
+
+def test_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster({})
+    assert hold(cluster, parse(["hold", "dev", "--nodes", "2"])) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "dev: 2 nodes x 1 process, held in namespace team of context here",
+        "Run a program on it with: ddpjob run --on dev -n team SCRIPT",
+        "End it with: ddpjob delete dev -n team",
+    ]
+    assert [request[:2] for request in cluster.asked] == [("POST", JOBS)]
+
+
+def test_a_name_that_is_taken_may_be_a_hold_already() -> None:
+    with pytest.raises(
+        BadInputError, match=r"^dev exists already .* run a program on it: ddpjob run --on dev -n team "
+    ):
+        hold(a_cluster(refused(409, "AlreadyExists")), parse(["hold", "dev"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("dev --nodes 0", "--nodes: 0 is too small"),
+        ("Dev", "--name: "),
+        ("dev -o yaml", "-o yaml works only with --dry-run; add it"),
+    ],
+)
+def test_a_mistake_gets_one_message(words: str, message: str) -> None:
+    with pytest.raises(BadInputError) as said:
+        hold(a_cluster(), parse(["hold", *words.split()]))
+    assert message in str(said.value)
