@@ -201,7 +201,7 @@ class Coordinator:
             return
         if member.state is MemberState.DONE:
             self._done.add(node)
-        elif not isinstance(self.state, Gathering | Holding):  # Otherwise no rank runs, so none is lost.
+        elif not isinstance(self.state, Gathering):  # While the gang gathers, no rank runs, so none is lost.
             self.current.left[node] = None if member.leaving else member.incarnation
             if member.state is MemberState.BUSY:
                 self._stop(now)

@@ -15,6 +15,8 @@ from ddpjob_supervisor.gang.messages import HeldProgram
 from ddpjob_supervisor.gang.once import shown
 
 from .words import (
+    CODE_BYTES,
+    COMMAND_BYTES,
     LINE_BYTES,
     VERSION,
     Answer,
@@ -125,6 +127,8 @@ def _program(question: Question) -> HeldProgram:
                     " the ddpjob of the image's release"
                 )
             program_of(words)
+            if sum(map(len, words)) > COMMAND_BYTES:
+                raise ConfigError(f"the command line is longer than {COMMAND_BYTES} characters")
             return HeldProgram(words, digest, shown(by))
         case _:
             raise ConfigError("the command's first line is not a program")
@@ -134,8 +138,10 @@ def _code(question: Question, digest: str) -> bytes:
     """The archive.
 
     Raises:
-        ConfigError: It is not what was announced.
+        ConfigError: It is not what was announced, or too large.
     """
+    if isinstance(question, TheCode) and len(question.data) > CODE_BYTES:
+        raise ConfigError(f"the code has {len(question.data)} bytes; at most {CODE_BYTES} are allowed")
     if not isinstance(question, TheCode) or hashlib.sha256(question.data).hexdigest() != digest:
         raise ConfigError("the code that arrived is not the code that was announced")
     return question.data
