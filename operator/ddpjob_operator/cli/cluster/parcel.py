@@ -86,9 +86,9 @@ def _parcel(
     namespace: str,
     source: Source | None,
     packages: Sequence[str],
-    already_told: Sequence[str] = (),
     *,
     works_in_code: bool,
+    already_told: Sequence[str] = (),
 ) -> Parcel:
     gpus = given.gpus_per_node or 0
     # A launcher needs the number of processes on its command line. For other programs procsPerNode stays unset, so
