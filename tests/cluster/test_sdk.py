@@ -81,7 +81,7 @@ def test_the_examples_of_the_reference_run(mine: Team, capsys: pytest.CaptureFix
     mine.apply(
         a_job("resnet"),
         a_job("runs", annotations=FOR_LONG),
-        a_job("fails", annotations=FAILS, restart={"maxRestarts": 0}),
+        a_job("fails", nodes=1, annotations=FAILS, restart={"maxRestarts": 0}),
     )
     mine.wait("Succeeded", "resnet")
     mine.wait("Running", "runs")
