@@ -108,14 +108,16 @@ def test_a_job_is_forgotten_in_the_version_in_which_it_was_deleted() -> None:
     assert heard == [seen, seen, seen, (("team", name_of()), "pod-0-1", 7)]
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("namespaces", "everywhere"), [([], True), (["team"], False)])
-def test_kopf_neither_writes_nor_looks_around(
+def test_kopf_neither_writes_nor_looks_around_and_ends_when_it_is_to_choose_anew(
     namespaces: list[str], monkeypatch: pytest.MonkeyPatch, *, everywhere: bool
 ) -> None:
     began: dict[str, Any] = {}
 
     async def kopf_operator(**how: Any) -> None:
         began.update(how)
+        await how["stop_flag"].wait()
 
     async def choose(end: Callable[[], None]) -> list[str]:
         end()

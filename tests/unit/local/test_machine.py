@@ -117,3 +117,10 @@ def test_the_cores_are_shared_and_each_process_has_one_at_least(
 ) -> None:
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
     assert machine.threads_per_process(processes) == threads
+
+
+def test_a_free_port_is_one_on_which_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = free_port()
+    with socket.create_server((machine.LOOPBACK, 0)) as taken:
+        monkeypatch.setattr(machine, "PORTS", [*[taken.getsockname()[1]] * 9, free])
+        assert {free_port() for _ in range(5)} == {free}
