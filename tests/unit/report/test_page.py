@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import find, render
-from ddpjob_operator.report.page import _settings
+from ddpjob_operator.report.page import _began, _settings
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -319,3 +319,17 @@ def test_of_a_run_that_was_resumed_the_page_says_how_long_this_start_took_and_al
     status["conditions"] = []
     (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
     assert "<dt>Duration</dt><dd>10m</dd>" in render(replace(find(tmp_path), created=ZERO), ZERO)
+
+
+@pytest.mark.parametrize(
+    ("status", "began"),
+    [(None, 60), ({}, 60), ({"startTime": "2026-01-01T12:00:00Z"}, 0), ({"startTime": "2026-01-01T13:00:00Z"}, 60)],
+    ids=["no job", "a job that has not begun", "a job that began before", "a job that began again"],
+)
+def test_a_run_began_when_its_job_or_its_program_did(
+    status: dict[str, Any] | None, began: int, tmp_path: Path
+) -> None:
+    write(tmp_path / "metrics" / "progress.jsonl", line("started", 1, 0, at=60), line("started", 2, 0, at=90))
+    if status is not None:
+        write(tmp_path / "job.json", json.dumps(DOCUMENT | {"status": status}))
+    assert _began(find(tmp_path)) == ZERO + timedelta(seconds=began)

@@ -145,6 +145,7 @@ def test_a_page_has_the_later_of_both_attempts_and_what_holds_up_those_that_run(
             succeeded=False,
         ),
         beats=dict,
+        hold_message="",
         stall_limit=9.0,
     )
     settings = Settings(uid="u", nodes=2, processes=PROCESSES, attempt=of_operator)
