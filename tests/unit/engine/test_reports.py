@@ -8,7 +8,7 @@ import pytest
 from ddpjob_operator.api import Cause, ConditionType, RequestState
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Phase, ReportedStraggler, Stall, SupervisorReport, parse_report, with_read_error
-from ddpjob_operator.engine.foreign import document_of
+from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of
 from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.reports import ReportedRequest
 from hypothesis import given
@@ -341,3 +341,23 @@ def test_a_gang_that_was_heard_of_is_remembered_as_supervised() -> None:
     assert moment.status.bookkeeping.supervised
     assert not moment.fails(0).decided().status.bookkeeping.supervised
     assert moment.status.condition(ConditionType.TRAINING_STALLED) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "attempt"),
+    [
+        (0, 0, None),
+        (1, 1, 1),
+        (2**31, 2**31, 2**31),
+        (2**31 + 1, 2**31 + 1, None),
+        (2**53, 2**53, None),
+        (2**53 + 1, None, None),
+        (-1, None, None),
+        (True, None, None),
+        (1.0, None, None),
+        ("1", None, None),
+        (None, None, None),
+    ],
+)
+def test_a_number_of_others_is_whole_and_within_bounds(value: object, count: int | None, attempt: int | None) -> None:
+    assert (count_of(value), attempt_of(value)) == (count, attempt)
