@@ -1,5 +1,6 @@
 """What a rank tells: as it is written, as it is read, and what becomes of it where somebody dies."""
 
+import itertools
 import json
 import math
 import os
@@ -89,6 +90,7 @@ def test_numbers_that_are_not_known_stay_so() -> None:
         ([(1, 10.0), ("pause", 10.1), ("resume", 60.1), (1, 60.3)], 0.3),
         ([(1, 10.0), (1, 10.2), (-5, 11.0), (1, 11.2)], 0.2),
         ([(1, 10.0), (math.nan, 20.0), (1, 20.2)], 0.2),
+        ([("pause", 5.0), (1, 10.0), (1, 10.2)], 0.2),
     ],
     ids=[
         "a first step has no time of its own",
@@ -100,6 +102,7 @@ def test_numbers_that_are_not_known_stay_so() -> None:
         "what is no training is not in it",
         "a count that began anew",
         "a count that was not known",
+        "another activity comes first",
     ],
 )
 def test_the_recent_mean_of_a_step(moments: list[tuple[Any, float]], mean: float | None) -> None:
@@ -783,3 +786,19 @@ def test_the_memory_of_a_process_without_a_gpu_is_what_it_has_in_memory() -> Non
     touched[::4096] = b"x" * len(touched[::4096])
     assert teller._memory_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     assert teller._memory_bytes() > len(touched)
+
+
+def test_memory_is_measured_now_and_then_and_not_whenever_something_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks = itertools.count(1)
+    monkeypatch.setattr(teller, "_memory_bytes", lambda: next(looks))
+    with a_rank(monkeypatch, tmp_path) as heartbeats:
+        reporting.report(step=1)
+        assert reporting._current
+        now = time.monotonic() + teller.MEMORY_SECONDS
+        measured = []
+        for later in (0.0, 0.1, teller.MEMORY_SECONDS - 0.1, teller.MEMORY_SECONDS):
+            reporting._current.write(now + later)
+            measured.append(beat_of(heartbeats).memory_bytes)
+    assert measured == [measured[0]] * 3 + [measured[0] + 1]
