@@ -126,3 +126,21 @@ def test_a_data_set_has_at_least_one_sample() -> None:
     assert [sample_count(TensorDataset(torch.zeros(count, 1))) for count in (1, 2)] == [1, 2]
     with pytest.raises(ConfigError, match=r"^TensorDataset is empty: a task's data must have samples$"):
         sample_count(TensorDataset(torch.zeros(0, 1)))
+
+
+class Drawing(Dataset[Any]):
+    """Each sample is drawn when it is fetched."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.rand(1), index
+
+
+def test_what_is_drawn_for_samples_leaves_the_generators_of_the_model_as_they_were() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    batches(Drawing(), [0, 1], [2, 3])
+    assert torch.equal(torch.rand(1), expected)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
+from ddpjob_trainer.config import read_config
 from ddpjob_trainer.group.backend import device_of
 from ddpjob_trainer.model import modes
 from ddpjob_trainer.options import ModeConfig
@@ -73,3 +74,17 @@ def test_gpus_that_the_backend_leaves_alone_are_not_called_missing(capsys: pytes
     model = nn.Linear(1, 1)
     assert modes.data_parallel(model, ModeConfig(mode="data-parallel"), CPU) is model
     assert "--mode data-parallel: backend gloo uses no GPU, so" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "said"),
+    [
+        (["--device-ids", "0,2"], 2, "--device-ids names GPU 2, but this process sees 2: "),
+        (["--output-device", "1"], 1, "--output-device names GPU 1, but this process sees 1: "),
+    ],
+)
+def test_a_gpu_that_there_is_not_is_named_with_the_flag(flags: list[str], gpus: int, said: str) -> None:
+    mode = read_config(["--mode", "data-parallel", *flags], {}).mode
+    with pytest.raises(ConfigError, match=said):
+        modes._check(mode, gpus)
+    modes._check(mode, gpus + 1)
