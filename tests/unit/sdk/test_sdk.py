@@ -393,3 +393,10 @@ def test_a_cancelled_job_cannot_be_resumed_and_no_rank_has_failed() -> None:
     with pytest.raises(ddpjob.JobFailed) as raised:
         a_failed_job(reason="Cancelled").result()
     assert not isinstance(raised.value, ddpjob.RankFailed)
+
+
+def test_a_job_that_has_not_started_has_the_ranks_of_its_spec() -> None:
+    document = a_document_with(nodes=None)
+    jobs: Any = SimpleNamespace(find=lambda _: document)
+    with pytest.raises(ddpjob.BadInputError, match="has no rank 2: its ranks are numbered 0 to 1"):
+        next(Job(jobs, document).logs(rank=2))
