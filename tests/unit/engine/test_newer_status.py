@@ -13,6 +13,7 @@ from ddpjob_operator.api.status import (
     Incident,
     NodeIncarnation,
     Straggler,
+    _kept,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,3 +182,8 @@ def test_what_was_said_of_one_checkpoint_is_not_said_of_the_next() -> None:
     then = with_status(trains, DDPJobStatus.model_validate(document))
     again, next_one = (then.hears(checkpoint={"step": step}).settled().status.to_dict() for step in (100, 200))
     assert (again["checkpoint"].get("shards"), next_one["checkpoint"].get("shards")) == (8, None)
+
+
+def test_a_newer_field_that_both_have_is_as_it_is_now() -> None:
+    before, after = (DDPJobStatus.model_validate(said) for said in ({"novel": 1, "old": 1}, {"novel": 2}))
+    assert _kept(before, after).model_extra == {"novel": 2, "old": 1}
