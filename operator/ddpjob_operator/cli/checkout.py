@@ -31,7 +31,7 @@ def git_state(folder: Path) -> GitState | None:
     try:
         filters = tuple(_without_filters(_git(folder, "config", "--list", "--name-only", "-z").split("\0")))
         entries = _git(folder, *filters, *STATUS).split("\0") if len(filters) <= MOST_FILTERS else []
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError, _NotTurnedOffError):
         return None
     head = dict(entry[2:].partition(" ")[::2] for entry in entries if entry.startswith("# "))
     commit, branch = head.get("branch.oid", ""), head.get("branch.head", "")
@@ -51,11 +51,21 @@ def with_git_state(document: dict[str, Any], state: GitState | None) -> dict[str
 
 
 def _without_filters(names: list[str]) -> Iterator[str]:
-    """Options that turn off all filters, by which git would compare the contents of files."""
+    """Options that turn off all filters, by which git would compare the contents of files.
+
+    Raises:
+        _NotTurnedOffError: No option can turn one of them off.
+    """
     for name in names:
         section, _, key = name.rpartition(".")
         if name.startswith("filter.") and key in {"clean", "smudge", "process", "required"}:
+            if "=" in name:  # git takes what follows for the value.
+                raise _NotTurnedOffError
             yield from ("-c", f"{section}.{key}={'false' if key == 'required' else ''}")
+
+
+class _NotTurnedOffError(Exception):
+    """git would run a program that the repository names."""
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import unwrap
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,7 +22,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.secrecy import SECRET_NAME
 
 from .json_values import plain
-from .modules import imported_names
+from .modules import imported_names, innermost
 
 MAIN = "__main__"
 MODULE = "ddpjob_notebook"
@@ -123,7 +122,7 @@ class NotebookParts:
         Raises:
             BadInputError: It is not.
         """
-        code = unwrap(value).__code__ if isinstance(value, FunctionType) else None
+        code = innermost(value).__code__ if isinstance(value, FunctionType) else None
         if code is not None and (code.co_name != node.name or code.co_firstlineno != _begin(node)):
             raise BadInputError(f"{node.name} is not as {cell.name} defines it; run that cell again")
 

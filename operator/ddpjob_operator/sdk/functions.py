@@ -17,7 +17,7 @@ from ddpjob_operator.cli.packed import PackedProgram
 from .cells import MODULE as NOTEBOOK_MODULE
 from .cells import parts_of
 from .json_values import json_of
-from .modules import check_import_is_harmless, files_of_imports, module_of
+from .modules import check_import_is_harmless, files_of_imports, innermost, module_of
 
 Function = Callable[..., Any]
 
@@ -208,8 +208,7 @@ def is_typed(name: str) -> bool:
 
 
 def _file_name(function: FunctionType) -> str:
-    name: str = inspect.unwrap(function).__code__.co_filename
-    return name
+    return innermost(function).__code__.co_filename
 
 
 def _is_in_class(function: FunctionType) -> bool:

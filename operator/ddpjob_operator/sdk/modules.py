@@ -1,6 +1,7 @@
 """Finds the file of a function, and the files beside it that it imports: by their syntax trees, without an import."""
 
 import ast
+import inspect
 import sys
 import sysconfig
 import warnings
@@ -178,3 +179,9 @@ def _name_of(file: Path, root: Path) -> str:
     path = file.relative_to(root)
     parts = path.parent.parts if file.name == INIT else path.with_suffix("").parts
     return ".".join(parts)
+
+
+def innermost(function: FunctionType) -> FunctionType:
+    """The function that a decorator has wrapped; the wrapper itself if it has wrapped something else."""
+    inner = inspect.unwrap(function, stop=lambda outer: not isinstance(vars(outer)["__wrapped__"], FunctionType))
+    return inner if isinstance(inner, FunctionType) else function

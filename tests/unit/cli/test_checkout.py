@@ -103,6 +103,15 @@ def test_nothing_that_a_repository_names_is_run(keys: tuple[str, ...], repositor
     assert not ran.exists()
 
 
+def test_where_a_filter_cannot_be_turned_off_nothing_is_known(repository: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    git(repository, "config", "--file", ".git/config", "filter.a=b.clean", f"touch {ran} #")
+    (repository / ".gitattributes").write_text("* filter=a=b\n", encoding="utf-8")
+    (repository / "train.py").write_text("print(3)\n", encoding="utf-8")
+    assert git_state(repository) is None
+    assert not ran.exists()
+
+
 def test_another_submission_replaces_the_commit(repository: Path) -> None:
     state = git_state(repository)
     old = {"metadata": {"annotations": {COMMIT: "old", BRANCH: "old", DIRTY: "true", "example.com/a": "b"}}}

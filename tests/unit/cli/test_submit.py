@@ -21,6 +21,7 @@ from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.parcel import Parcel
 from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import _folder, submit
+from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.engine import Event
@@ -135,6 +136,11 @@ def test_the_commit_is_that_of_the_folder_that_the_program_or_the_file_is_in(
         Path(name).touch()
     parcel = Parcel({}, None, file=Path(file) if file else None)
     assert _folder(parcel, parse(["submit", *words.split()])).resolve() == Path(folder).resolve()
+
+
+def test_the_commit_of_a_function_is_that_of_its_module(tmp_path: Path) -> None:
+    packed = PackedProgram({}, "call.py", "train", origin=tmp_path / "elsewhere")
+    assert _folder(Parcel({}, None), parse(["submit", "--image", "any"]), packed) == tmp_path / "elsewhere"
 
 
 def test_a_dry_run_tells_what_there_would_be(capsys: pytest.CaptureFixture[str]) -> None:

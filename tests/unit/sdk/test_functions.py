@@ -104,6 +104,14 @@ SHAPES: dict[str, tuple[str, Tree, set[str]]] = {
         },
         {"deco.py"},
     ),
+    "a function with the name of an object that is none": (
+        "train",
+        {
+            "train.py": "import functools\nclass Doubles:\n    def __call__(self, x):\n        return 2 * x\n"
+            "@functools.wraps(Doubles(), assigned=())\n" + RETURNS.format("2 * x"),
+        },
+        set(),
+    ),
 }
 
 

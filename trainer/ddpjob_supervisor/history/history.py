@@ -180,7 +180,9 @@ def facts(env: Mapping[str, str]) -> dict[str, Any]:
     for package in VERSIONS:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
-    git = {"git": json.loads(env[Env.GIT])} if env.get(Env.GIT) else {}
+    git = {}
+    with contextlib.suppress(ValueError, RecursionError):  # An image may have a variable of this name.
+        git = {"git": json.loads(env[Env.GIT])} if env.get(Env.GIT) else {}
     return {
         "host": platform.node(),
         "image": env.get(Env.IMAGE, ""),

@@ -1,5 +1,6 @@
 """`ddpjob logs NAME` for a job on a cluster: the output of its ranks, merged and prefixed as in local mode."""
 
+import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -67,7 +68,9 @@ def _kept(job: DDPJob, which: Which) -> int | None:
         return None
     if not is_url(path):
         address = claim_of(job, path)
-        command = f"{itself()} logs {identity.namespace}/{identity.name} --history {address} --uid {identity.uid}"
+        # The path is its author's text, and the reader's shell is going to read it.
+        where = shlex.quote(address or "")
+        command = f"{itself()} logs {identity.namespace}/{identity.name} --history {where} --uid {identity.uid}"
         how = f"read it with: {command}" if address else "copy it, and read it with --history"
         _say(f"its history is on a volume, at {path}; {how}")
         return None

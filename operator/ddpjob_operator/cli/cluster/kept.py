@@ -1,5 +1,6 @@
 """Opens what is kept of a job on a cluster, wherever its history is."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -49,6 +50,6 @@ def opened_place(cluster: Cluster, job: DDPJob) -> AbstractContextManager[Histor
     if image is None:
         raise BadInputError(
             f"{name} names no image for a pod that reads its history; name one with ddpjob logs {name} --history "
-            f"{address} --reader-image IMAGE"
+            f"{shlex.quote(address)} --reader-image IMAGE"
         )
     return opened_address(cluster, address, *image)

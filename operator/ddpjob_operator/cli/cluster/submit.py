@@ -98,12 +98,14 @@ def parcel_of(
         BadInputError: the file, the program or an option is wrong.
     """
     cluster, parcel = _parcel(cluster, given, packed)
-    document = with_git_state(parcel.document, git_state(_folder(parcel, given)))
+    document = with_git_state(parcel.document, git_state(_folder(parcel, given, packed)))
     return cluster, dataclasses.replace(parcel, document=with_trace(document, trace_context_here()))
 
 
-def _folder(parcel: Parcel, given: argparse.Namespace) -> Path:
+def _folder(parcel: Parcel, given: argparse.Namespace, packed: PackedProgram | None = None) -> Path:
     """The folder that the program or the YAML file comes from; if it is only in an image, the working directory."""
+    if packed is not None and given.source is None:
+        return packed.origin
     file = parcel.file or (Path(given.target) if given.target is not None else None)
     return given.source or (file.parent if file is not None and file.is_file() else Path())
 
