@@ -139,7 +139,8 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
     assert head.split() == ["NAME", "STATE", "READY", "PROGRESS", "ETA", "RESTARTS", "AGE", "MESSAGE"]
     assert row.split()[:6] == ["digits", "Starting", "0/2", "30%", "56s", "3"]
     code, said = user.call("status", "digits")
-    assert f"Namespace:    {user.namespace} of context plant\nState:        Starting\n" in said
+    assert f"Namespace:    {user.namespace} of context plant\n" in said
+    assert "\nState:        Starting\n" in said
     assert said.count("2 nodes created") == 1
     code, said = user.call("status", "digits", "-o", "wide")
     assert "Created             True" in said

@@ -13,7 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpjob_operator.api import BadInputError, DDPJob
+from pydantic import ValidationError
+
+from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
 from ddpjob_operator.api.words import enumerated
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
@@ -49,6 +51,8 @@ NODES = 64
 """In a larger job, only the events of node 0 are read, which has the incidents of all."""
 LONGEST = 1000
 """A value is cut off after this many characters."""
+LONGEST_MESSAGE = 512
+"""As a job's status has it."""
 RECENT = 4
 """In how many of the last segments of events an incident is searched for."""
 
@@ -208,6 +212,8 @@ class _Seen:
     reached: int = 0
     """The last attempt."""
     finished: bool = False
+    result: str = ""
+    """How node 0's supervisor ended; empty if an attempt has begun since."""
     stopped: str = ""
     """The signal that told the node to stop; empty if an attempt has begun since."""
     incidents: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -226,7 +232,9 @@ class _Seen:
             case {"event": "facts"}:
                 self.facts = event
             case {"event": "begun"}:
-                self.stopped = ""
+                self.stopped = self.result = ""
+            case {"event": "ended", "result": str(result)}:
+                self.result = result
             case {"event": "stopping", "signal": str(signal)}:
                 self.stopped = signal
             case {"event": "progress"}:
@@ -305,7 +313,7 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
     for index, attempt in enumerate(sorted(seen.incidents, reverse=True)):
         incident = seen.incidents[attempt]
         who = "node {node}" if incident.get("rank") is None else "rank {rank} on node {node}"
-        row = f"attempt {{attempt}}, {who}: {{cause}}: {{message}}".format_map(_Shown(incident))
+        row = f"attempt {{attempt}}, {who}: {{cause}}: ".format_map(_Shown(incident)) + _message(incident)
         screen.entry(f"{'Incidents:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
     return 0
 
@@ -331,9 +339,10 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
         for end in seen.ended.values()
         if end.get("exitCode") == 0 and end.get("attempt") == max(attempts, default=0)
     ]
-    finished = seen.finished or len(done) == len(nodes) * history.ranks  # Not every program reports its steps.
+    # Not every program reports its steps.
+    finished = seen.finished or seen.result == "succeeded" or len(done) == len(nodes) * history.ranks
     yield "End", "the program finished" if finished else _end(seen)
-    if attempts:
+    if attempts := attempts or [1, seen.reached] * bool(seen.reached):  # Not every program prints something.
         yield "Attempts", span_of_attempts(attempts[0], attempts[-1])
     if seen.first:
         yield "Recorded", f"{seen.first} to {seen.last}{_ago(seen.last, now)}"
@@ -355,7 +364,7 @@ def _end(seen: _Seen) -> str:
             return f"the program was told to stop ({seen.stopped})"
         since = " since the last incident" if last else ""
         return f"none was recorded{since}: it still runs, or was lost with its node"
-    return "{cause}: {message}".format_map(_Shown(last))
+    return f"{last.get('cause', '?')}: {_message(last)}"
 
 
 def _ago(moment: str, now: datetime) -> str:
@@ -373,14 +382,42 @@ def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
 
 def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "RunData":
     """The data of a job's page: what its history has and, if it is known, the job."""
-    from ddpjob_operator.report import RunData, collected  # noqa: PLC0415  Its libraries may be missing.
+    from ddpjob_operator.report import Kept, RunData, collected  # noqa: PLC0415  Its libraries may be missing.
 
     from .printed_records import records_of  # noqa: PLC0415
 
     seen = _Seen()
     recorded = collected(seen.passing(history.events(0)))
     said = records_of(history.log(history.segments(0, "log")), now)
-    return RunData(history.identity.name, job, recorded, printed=said, git=seen.git)
+    known = Kept(
+        began=_moment(seen.first),
+        ended=_moment(seen.last),
+        world=world(len(history.nodes()), history.ranks),
+        result=seen.result,
+        incidents=[*_incidents(seen)],
+        git=seen.git,
+    )
+    return RunData(history.identity.name, job, recorded, printed=said, kept=known)
+
+
+def _incidents(seen: _Seen) -> Iterator[Incident]:
+    """The incidents that can be read."""
+    for incident in seen.incidents.values():
+        with contextlib.suppress(ValidationError):
+            yield Incident.model_validate({"pod": "", **incident, "message": _message(incident)[:LONGEST_MESSAGE]})
+
+
+def _message(incident: Mapping[str, Any]) -> str:
+    """What an incident's program said last, with the type of its exception."""
+    exception, message = incident.get("exception"), str(incident.get("message", ""))
+    return f"{exception}: {message}" if exception and not message.startswith(str(exception)) else message
+
+
+def _moment(time: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(time).astimezone(UTC)
+    except ValueError:
+        return None
 
 
 def _listed(numbers: list[int]) -> str:

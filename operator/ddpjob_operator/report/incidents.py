@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from ddpjob_operator.api import DDPJob, Incident
+from ddpjob_operator.api import Incident
 
 from .records import Records, Start
 
@@ -29,12 +29,11 @@ class Interruption:
     """The step from which training went on; None if it did not go on, or if the step is unknown."""
 
 
-def incidents(job: DDPJob | None, recorded: Records) -> list[Interruption]:
-    """Lists the incidents in the job's status, and any other restarts that the records show.
+def incidents(history: Sequence[Incident], recorded: Records) -> list[Interruption]:
+    """Lists the incidents that are known, and any other restarts that the records show.
 
     A start after the end of training, for example with more epochs, does not count as an interruption.
     """
-    history = job.status.incidents if job else ()
     found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
         in_history = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)

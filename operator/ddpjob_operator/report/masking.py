@@ -9,7 +9,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.secrecy import NAMES, SECRET_NAME, SHAPED
 
 from .records import Record, Records, Start
-from .run_data import RunData
+from .run_data import Kept, RunData
 
 IN_A_URL = re.compile(r"(?<=://)[^/\s]+(?=@)")
 NAME = rf"(?=[-\w.]*(?:{NAMES})) [-\w.]++"
@@ -59,7 +59,12 @@ class Mask:
             recorded=self._records(found.recorded),
             stacks=[replace(one, story=self.script(one.story)) for one in found.stacks],
             printed=self._records(found.printed),
+            kept=found.kept and self._kept(found.kept),
         )
+
+    def _kept(self, kept: Kept) -> Kept:
+        masked = [one.model_copy(update={"message": self.script(one.message)}) for one in kept.incidents]
+        return replace(kept, incidents=masked)
 
     def value(self, name: str, text: str) -> str:
         """The value `text` of a variable or option `name`, masked if the name looks secret."""

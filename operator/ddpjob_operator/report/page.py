@@ -1,13 +1,13 @@
 """Renders the page of a run: its facts, curves, incidents, checkpoints and settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from ddpjob_operator.api import ConditionType, DDPJob, State
+from ddpjob_operator.api import ConditionType, DDPJob, Incident, State
 from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.words import counted, lasted, restarts
@@ -22,6 +22,8 @@ from .run_data import RunData
 CHECKPOINTS = 10
 """Only this many of the latest checkpoints are listed."""
 
+ENDS = {"succeeded": State.SUCCEEDED.value, "failed": State.FAILED.value, "stopped": "Stopped"}
+"""The words for the results of `ended` events."""
 REACHED = ("progress", "evaluated", "saved", "finished", "ended")
 """Events that show how far training has come. The last event of progress may be a few steps before the end."""
 
@@ -46,7 +48,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
     mask.run(found)  # The first call recognizes all secrets, so that the second can mask them everywhere.
     found = mask.run(found)
     recorded = found.recorded
-    interruptions = incidents(found.job, recorded)
+    interruptions = incidents(_known_incidents(found), recorded)
     zero = _began(found)
     told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
@@ -67,9 +69,11 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
 
 
 def _state(found: RunData) -> str:
-    """The job's state. If there is no job, how the last start ended according to its records, or Unknown."""
+    """The job's state. If there is no job, how it ended according to its history or its records, or Unknown."""
     if found.job:
         return str(found.job.status.state)
+    if found.kept and (state := ENDS.get(found.kept.result)):
+        return state
     last = found.recorded.starts[-1] if found.recorded.starts else None
     if last and last.of("finished"):
         return "Finished"
@@ -78,8 +82,14 @@ def _state(found: RunData) -> str:
     return "Unknown"
 
 
+def _known_incidents(found: RunData) -> Sequence[Incident]:
+    return found.job.status.incidents if found.job else found.kept.incidents if found.kept else ()
+
+
 def _began(found: RunData) -> datetime | None:
     known = [start.began.time for start in found.recorded.starts]
+    if found.kept and found.kept.began:
+        known.append(found.kept.began)
     if found.job and found.job.status.start_time:
         # A resumption has replaced the time of the first start, which may not be recorded either.
         known.append((found.created if found.job.status.resumed else None) or found.job.status.start_time)
@@ -92,17 +102,14 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     last = recorded.last
     if zero:
         ended = (job.status.completion_time if job else None) or (now if job and found.carried_on else None)
-        until = ended or (last.time if last else zero)
+        until = ended or (found.kept.ended if found.kept else None) or (last.time if last else zero)
         yield "Started", _moment(zero)
         yield "Duration", _lasted(job, zero, until)
     at_rest = job is None or job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and not found.carried_on:
         yield "Managed by", "no ddpjob run, so this page may be out of date"
-    if job and job.status.nodes and job.status.procs_per_node:
-        nodes, procs = job.status.nodes, job.status.procs_per_node
-        yield "World", f"{counted(nodes, 'node')} x {counted(procs, 'process')}, {job.status.backend}"
-    elif recorded.starts:
-        yield "World", counted(int(recorded.starts[-1].began.number("world_size") or 1), "process")
+    if world := _world(found):
+        yield "World", world
     told = recorded if recorded.of("progress") else found.printed
     yield from _results(told)
     if not told.of("progress"):
@@ -133,10 +140,20 @@ def _lasted(job: DDPJob | None, zero: datetime, until: datetime) -> str:
     return lasted(max(0.0, (until - job.status.start_time).total_seconds()), in_all)
 
 
+def _world(found: RunData) -> str:
+    status = found.job.status if found.job else None
+    if status and status.nodes and status.procs_per_node:
+        return f"{counted(status.nodes, 'node')} x {counted(status.procs_per_node, 'process')}, {status.backend}"
+    if found.kept:
+        return found.kept.world
+    starts = found.recorded.starts
+    return counted(int(starts[-1].began.number("world_size") or 1), "process") if starts else ""
+
+
 def _code(found: RunData) -> str:
     """The git commit that the job was submitted from, in words; empty if it is unknown."""
     of_job = GitState.of(found.job.metadata.annotations or {}) if found.job else None
-    return str(of_job or found.git or "")
+    return str(of_job or (found.kept and found.kept.git) or "")
 
 
 def _started_over(found: RunData) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.contract import Env
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.spec import is_url
@@ -19,6 +19,22 @@ from .stacks import Stack, stacks
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")
 """Where to look for records in a directory of metrics, of checkpoints, or of a run. In a run, checkpoints may be in a
 subdirectory of a volume. Checkpoints on a hostPath are found through the pods' environment instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a history tells of a job, which may be gone."""
+
+    began: datetime | None
+    ended: datetime | None
+    """The times of its first and its last event."""
+    world: str
+    """The job's size, in words."""
+    result: str
+    """How rank 0's supervisor ended, as `ended` events have it; empty if it has not ended."""
+    incidents: Sequence[Incident]
+    git: GitState | None
+    """What the job was submitted from, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +53,8 @@ class RunData:
     """The ranks' stacks at the time when the run hung."""
     printed: Records = field(default_factory=Records)
     """Records made from the progress lines that the program printed."""
-    git: GitState | None = None
-    """What the job was submitted from, if that is known without the job."""
+    kept: Kept | None = None
+    """What its history tells; None if there is none."""
 
 
 def find(directory: Path) -> RunData:

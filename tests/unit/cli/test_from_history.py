@@ -340,3 +340,20 @@ def test_how_it_ended_is_what_was_recorded_last(incidents: list[Any], reached: i
     told = [{"cause": "OutOfMemory", "message": f"at {attempt}", "attempt": attempt} for attempt in incidents]
     seen = SimpleNamespace(last_incident=told[-1] if told else {}, reached=reached, stopped=stopped)
     assert _end(cast("Any", seen)) == end
+
+
+def test_a_program_that_reports_nothing_has_ended_all_the_same(says: Says, tmp_path: Path, kept: Path) -> None:
+    incident = INCIDENT | {"exception": "MemoryError", "message": "no more", "time": "2026-01-01T12:00:00Z"}
+    job = ("quiet", "q-uid")
+    keep(kept, 0, event("begun", 1, 0), event("incident", 1, 0, incident=incident), job=job)
+    keep(kept, 0, event("begun", 2, 0), event("ended", 2, 0, result="succeeded"), job=job, attempt=2, incarnation=2)
+    shown = says("status", "quiet")
+    assert "End:          the program finished" in shown
+    assert "Attempts:     1 to 2" in shown
+    assert ": MemoryError: no more" in shown
+    page = tmp_path / "page.html"
+    says("report", "quiet", "--output", str(page))
+    text = page.read_text()
+    assert "quiet: Succeeded" in text
+    assert "1 node x 2 processes" in text
+    assert "MemoryError: no more" in text
