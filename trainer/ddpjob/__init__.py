@@ -102,6 +102,11 @@ for _error in [name for name in __all__ if name in globals() and name.endswith("
     _named(globals()[_error])
 
 
+def __dir__() -> list[str]:
+    """The public names, for completion in a shell: most are imported only when they are used."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Imports what needs PyTorch or a Kubernetes client when it is used."""
     if name not in HOMES:

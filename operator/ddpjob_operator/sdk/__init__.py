@@ -11,6 +11,12 @@ from .failures import JobFailed, RankFailed
 from .handle import Job, JobEvent, LogLine
 from .running import run
 from .submitting import submit
+from .tracebacks import as_in_notebook
+
+for _error in (BadInputError, ClusterError, JobFailed, RankFailed):
+    # A traceback shows the name by which a program can catch the error and, in a notebook, ends with the user's line.
+    _error.__module__ = "ddpjob"
+    _error._render_traceback_ = as_in_notebook  # type: ignore[union-attr]
 
 __all__ = [
     "BadInputError",

@@ -10,8 +10,6 @@ command; the text of each is the one that the command prints.
 from ddpjob_operator.api import DDPJobStatus, Incident
 from ddpjob_operator.text import visible
 
-from .tracebacks import as_in_notebook
-
 
 class JobFailed(Exception):  # noqa: N818  The job has failed, not the program that reads this.
     """The job has failed.
@@ -30,10 +28,6 @@ class JobFailed(Exception):  # noqa: N818  The job has failed, not the program t
     """The job's last status."""
     hint: str
     """What to do next; empty if DDPJob has no advice."""
-
-    def _render_traceback_(self) -> list[str]:
-        """The traceback in a notebook, which ends with the notebook's own line."""
-        return as_in_notebook(self)
 
 
 class RankFailed(JobFailed):

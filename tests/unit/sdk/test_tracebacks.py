@@ -1,11 +1,13 @@
 """The traceback in a log."""
 
 import random
+import subprocess
 import sys
 import traceback
 from types import SimpleNamespace
 from typing import Any
 
+import ddpjob
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJobStatus
 from ddpjob_operator.sdk.failures import failure
@@ -73,3 +75,12 @@ def test_in_a_notebook_the_frames_of_ddpjob_are_left_out_and_its_notes_are_shown
     assert "packed_function(lambda: 1, None)" in shown
     assert "ddpjob_operator/sdk" not in shown
     assert shown.count("Look at its log") == 1
+    mistake: Any = raised.value
+    assert "ddpjob_operator/sdk" not in "\n".join(mistake._render_traceback_())
+
+
+def test_a_traceback_shows_the_names_by_which_errors_can_be_caught() -> None:
+    program = "import ddpjob\nddpjob.run(lambda: 1)"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ddpjob.BadInputError: ")
+    assert {"run", "submit", "RankFailed"} <= {*dir(ddpjob)}
