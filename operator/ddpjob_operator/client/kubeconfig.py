@@ -2,6 +2,8 @@
 
 import difflib
 import os
+import time
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -19,6 +21,14 @@ IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/names
 CONNECTIONS = 128
 """Maximum number of connections: enough to follow the logs of many pods and to make a few other requests."""
 
+CREDENTIALS_SECONDS = 60.0
+"""How long a token whose expiry is unknown is used until it is read again. A token file is often replaced only just
+before the old token expires."""
+CLIENT_SECONDS = 600.0
+"""How long an API client is given out again. A client cannot take new certificates, which a plugin may have made."""
+
+UNUSABLE = (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError)
+"""What the Kubernetes client raises for a kubeconfig with a mistake."""
 TEMPORARY = "set TMPDIR to a directory of yours that has room"
 """Advice after a write error: the Kubernetes client writes the certificates of a kubeconfig to temporary files."""
 
@@ -46,11 +56,11 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
     joined = os.pathsep.join(map(str, files))
     try:
         written = tuple((found.st_mtime_ns, found.st_size, found.st_ino) for found in map(Path.stat, files))
-        api, chosen = _of_files(files, written, context)
+        api, chosen = _of_files(files, written, context, int(time.monotonic() / CLIENT_SECONDS))
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; {TEMPORARY}"
         raise BadInputError(f"cannot use the kubeconfig {joined}: {reason}") from None
-    except (ConfigException, yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except UNUSABLE as error:
         raise BadInputError(f"cannot use the kubeconfig {joined}: {' '.join(str(error).split())}") from None
     named = namespace or chosen["context"].get("namespace") or "default"
     if not isinstance(named, str):
@@ -65,12 +75,32 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
 
 @lru_cache(maxsize=8)
 def _of_files(
-    files: tuple[Path, ...], _written: tuple[tuple[int, ...], ...], context: str | None
+    files: tuple[Path, ...], _written: tuple[tuple[int, ...], ...], context: str | None, _period: int
 ) -> tuple[ApiClient, Document]:
-    """An API client for a context, and the context. Both are made again when one of the files was written."""
+    """An API client for a context, and the context. Both are made anew in each period, and if a file was written."""
     configuration, loader = _configuration(), _loader(os.pathsep.join(map(str, files)), context)
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    _keep_valid(configuration, loader)
     return ApiClient(configuration), loader.current_context
+
+
+def _keep_valid(configuration: Configuration, loader: KubeConfigLoader) -> None:
+    """Lets a client that is used for hours read its token again, also if nothing says when the token expires."""
+    at_expiry, read = configuration.refresh_api_key_hook, time.monotonic()
+    if at_expiry is None:  # It has no token.
+        return
+
+    def before_request(configuration: Configuration) -> None:
+        nonlocal read
+        if hasattr(loader, "expiry"):
+            at_expiry(configuration)
+        elif time.monotonic() - read >= CREDENTIALS_SECONDS:
+            read = time.monotonic()
+            with suppress(OSError, *UNUSABLE):  # The old token may still be valid; if not, the API server says so.
+                loader.load_and_set(configuration)
+            configuration.refresh_api_key_hook = before_request
+
+    configuration.refresh_api_key_hook = before_request
 
 
 @cache

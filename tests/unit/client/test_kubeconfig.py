@@ -1,14 +1,18 @@
 """Which cluster, user and namespace are meant: those that kubectl would take."""
 
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.client import kubeconfig
+from ddpjob_operator.client import Cluster, kubeconfig
 from ddpjob_operator.client.kubeconfig import connect, kubeconfigs
+from kubernetes.config.kube_config import KubeConfigLoader
 
 
 def config(file: Path, name: str, current: str | None = None, **context: Any) -> Path:
@@ -92,14 +96,96 @@ def test_a_file_that_cannot_be_read_is_named(home: Path, monkeypatch: pytest.Mon
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kubeconfig.KubeConfigLoader, "load_and_set", no_room)
+    monkeypatch.setattr(KubeConfigLoader, "load_and_set", no_room)
     with pytest.raises(BadInputError, match=r"No space left on device; set TMPDIR to a directory of yours"):
         connect(file)
 
 
-def test_many_submits_share_the_connections_until_the_file_is_written_again(home: Path) -> None:
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets time pass, which stands still otherwise."""
+    now = 0.0
+
+    def pass_by(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(kubeconfig, "time", SimpleNamespace(monotonic=lambda: now))
+    return pass_by
+
+
+def with_user(file: Path, user: dict[str, Any]) -> Path:
+    """The file of `config`, with another user."""
+    content = yaml.safe_load(config(file, "a", "a").read_text(encoding="utf-8"))
+    content["users"][0]["user"] = user
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+def token_of(cluster: Cluster) -> str:
+    """The token that the next request sends."""
+    return str(cluster.api.configuration.auth_settings()["BearerToken"]["value"])
+
+
+def plugin(home: Path, **status: str) -> dict[str, Any]:
+    """A user whose plugin prints what `home/token` has, and notes each run in `home/runs`."""
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    printed = json.dumps({**credential, "status": {**status, "token": "TOKEN"}})
+    script = f"echo >> {home}/runs; sed s/TOKEN/$(cat {home}/token)/ <<'END'\n{printed}\nEND"
+    return {"exec": {"apiVersion": credential["apiVersion"], "command": "sh", "args": ["-c", script]}}
+
+
+@pytest.mark.parametrize("kind", ["file", "plugin"])
+def test_a_client_that_is_kept_for_hours_takes_a_new_token_from_its_file_or_plugin(
+    home: Path, later: Callable[[float], None], kind: str
+) -> None:
+    (home / "token").write_text("first")
+    file = with_user(home / "kube", {"tokenFile": str(home / "token")} if kind == "file" else plugin(home))
+    kept = connect(file)
+    for token in ("second", "third"):
+        (home / "token").write_text(token)
+        assert token_of(kept) != f"Bearer {token}", "it is not read for each request"
+        later(kubeconfig.CREDENTIALS_SECONDS)
+        assert token_of(kept) == f"Bearer {token}"
+    assert connect(file).api is kept.api
+
+
+def test_a_token_file_that_is_gone_for_a_while_leaves_the_last_token(
+    home: Path, later: Callable[[float], None]
+) -> None:
+    (home / "token").write_text("first")
+    kept = connect(with_user(home / "kube", {"tokenFile": str(home / "token")}))
+    (home / "token").unlink()
+    later(kubeconfig.CREDENTIALS_SECONDS)
+    assert token_of(kept) == "Bearer first"
+    (home / "token").write_text("second")
+    later(kubeconfig.CREDENTIALS_SECONDS)
+    assert token_of(kept) == "Bearer second"
+
+
+def test_a_plugin_that_says_how_long_its_token_is_valid_is_not_run_before(
+    home: Path, later: Callable[[float], None]
+) -> None:
+    (home / "token").write_text("first")
+    kept = connect(with_user(home / "kube", plugin(home, expirationTimestamp="2100-01-01T00:00:00Z")))
+    later(kubeconfig.CREDENTIALS_SECONDS)
+    assert token_of(kept) == "Bearer first"
+    assert (home / "runs").read_text() == "\n"
+
+
+def test_new_certificates_reach_the_jobs_that_are_submitted_later(home: Path, later: Callable[[float], None]) -> None:
     file = config(home / "kube", "a", "a")
     first = connect(file)
+    later(kubeconfig.CLIENT_SECONDS)
+    assert connect(file).api is not first.api
+
+
+def test_many_submits_share_the_connections_until_the_file_is_written_again(
+    home: Path, later: Callable[[float], None]
+) -> None:
+    file = config(home / "kube", "a", "a")
+    first = connect(file)
+    later(kubeconfig.CREDENTIALS_SECONDS)
     assert connect(file, namespace="other").api is first.api
     assert connect(config(file, "b", "b")).api is not first.api
     assert connect(file).context == "b"
