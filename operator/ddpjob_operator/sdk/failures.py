@@ -7,8 +7,13 @@ A user's mistake is a BadInputError, and a cluster that does not answer or refus
 command; the text of each is the one that the command prints.
 """
 
-from ddpjob_operator.api import DDPJobStatus, Incident
+from collections.abc import Callable, Sequence
+
+from ddpjob_operator.api import DDPJob, DDPJobStatus, Incident
+from ddpjob_operator.api.reasons import FROM_OUTSIDE
 from ddpjob_operator.text import visible
+
+from .tracebacks import last_traceback
 
 
 class JobFailed(Exception):  # noqa: N818  The job has failed, not the program that reads this.
@@ -62,25 +67,24 @@ class RankFailed(JobFailed):
     """The last traceback in its log; empty if the log has none, or is gone with its pod."""
 
 
-def failure(name: str, status: DDPJobStatus, hint: str) -> JobFailed:
-    """The error of a failed job, without the attributes and the traceback of a rank."""
-    return _described(JobFailed(f"{name} has failed: {visible(status.message)}"), name, status, hint)
+def failure(job: DDPJob, hint: str, log: Callable[[Incident], Sequence[str]]) -> JobFailed:
+    """The error of a failed job: a RankFailed, unless the job has failed although no rank has.
 
-
-def failure_of_rank(
-    name: str, status: DDPJobStatus, incident: Incident, remote_traceback: str, hint: str
-) -> RankFailed:
-    """The error of a job that has failed because of an incident."""
-    error = RankFailed(f"{name} has failed: {visible(status.message)}")
+    `log` returns the last lines of the log of the rank in an incident.
+    """
+    name, status, incident = job.metadata.name, job.status, job.status.last_incident
+    message = f"{name} has failed: {visible(status.message)}"
+    if incident is None or status.reason in FROM_OUTSIDE:
+        return _described(JobFailed(message), name, status, hint)
+    error = RankFailed(message)
     error.rank, error.node, error.node_name = incident.rank, incident.node, incident.node_name
     error.pod, error.attempt, error.step = incident.pod, incident.attempt, incident.step
     error.cause, error.exit_code = str(incident.cause), incident.exit_code
-    error.remote_traceback = remote_traceback
-    if remote_traceback:
-        shown = "\n".join(map(visible, remote_traceback.splitlines()))
+    error.remote_traceback = last_traceback(log(incident))
+    if error.remote_traceback:
+        shown = "\n".join(map(visible, error.remote_traceback.splitlines()))
         error.add_note(f"\nIn the log of {incident.pod}:\n\n{shown}\n")
-    _described(error, name, status, hint)
-    return error
+    return _described(error, name, status, hint)
 
 
 def _described(error: JobFailed, name: str, status: DDPJobStatus, hint: str) -> JobFailed:

@@ -10,8 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus
-from ddpjob_operator.api.reasons import FROM_OUTSIDE
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, Incident
 from ddpjob_operator.api.status import Progress
 from ddpjob_operator.cli.cluster.job_logs import followed_lines, lines_of, past_pods
 from ddpjob_operator.cli.cluster.kept import keeps_history, opened_history
@@ -31,10 +30,9 @@ from ddpjob_operator.engine import called, domain_key
 from ddpjob_operator.history import JobHistory
 from ddpjob_operator.text import visible
 
-from .failures import JobFailed, failure, failure_of_rank
+from .failures import JobFailed, failure
 from .notebook import JobInNotebook, publisher
 from .results import result_of
-from .tracebacks import last_traceback
 
 if TYPE_CHECKING:
     from ddpjob_operator.report import RunData
@@ -477,18 +475,15 @@ class Job:
         return life.job
 
     def _failure(self, job: DDPJob) -> JobFailed:
-        incident = job.status.last_incident
-        hint = "\n".join(advice(job, f" -n {self.namespace}"))
-        if incident is None or job.status.reason in FROM_OUTSIDE:
-            return failure(self.name, job.status, hint)
-        try:
-            pods = [pod for pod in self._jobs.pods(self._document) if pod.name == incident.pod and pod.has_log]
-            lines = [
-                text for pod in pods for _, text in lines_of(self._jobs, job, pod, Which(tail=TRACEBACK_LINES), None)
-            ]
-        except ClusterError:
-            lines = []  # The failure is worth more than its log.
-        return failure_of_rank(self.name, job.status, incident, last_traceback(lines), hint)
+        def log(incident: Incident) -> list[str]:
+            which = Which(tail=TRACEBACK_LINES)
+            try:
+                pods = [pod for pod in self._jobs.pods(self._document) if pod.name == incident.pod and pod.has_log]
+                return [text for pod in pods for _, text in lines_of(self._jobs, job, pod, which, None)]
+            except ClusterError:
+                return []  # The failure is worth more than its log.
+
+        return failure(job, "\n".join(advice(job, f" -n {self.namespace}")), log)
 
 
 def _deadline(timeout: float | str | None) -> float:

@@ -10,18 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.reasons import DEADLINES
+from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.cli.run import Ended, run_to_its_end
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.cli.target import runs_of
 from ddpjob_operator.local import REQUEST_SIGNAL, RunDirectory, tail
 
-from .failures import JobFailed, failure, failure_of_rank
+from .failures import JobFailed, failure
 from .functions import Function, program_of
 from .results import result_of
-from .tracebacks import last_traceback
 
 FilePath = str | os.PathLike[str]
 
@@ -137,10 +135,8 @@ def _signals_as_before() -> Iterator[None]:
 
 
 def _failure(job: DDPJob, directory: RunDirectory) -> JobFailed:
-    incident = job.status.last_incident
-    hint = "\n".join(advice(job))
-    if incident is None or job.status.reason in DEADLINES:
-        return failure(job.metadata.name, job.status, hint)
-    gang = max((gang for gang in directory.gangs() if gang <= incident.attempt), default=1)
-    log = tail(directory.logs_of(gang) / f"node-{incident.node}.log", LOG_BYTES)
-    return failure_of_rank(job.metadata.name, job.status, incident, last_traceback(log.splitlines()), hint)
+    def log(incident: Incident) -> list[str]:
+        gang = max((gang for gang in directory.gangs() if gang <= incident.attempt), default=1)
+        return tail(directory.logs_of(gang) / f"node-{incident.node}.log", LOG_BYTES).splitlines()
+
+    return failure(job, "\n".join(advice(job)), log)

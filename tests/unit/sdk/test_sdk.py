@@ -11,9 +11,11 @@ from unittest.mock import Mock
 
 import ddpjob
 import pytest
-from ddpjob_operator.client import Document, JobPod, RefusedError
+from ddpjob_operator.api.reasons import FROM_OUTSIDE
+from ddpjob_operator.client import Document, JobPod, RefusedError, as_job
 from ddpjob_operator.client.cluster import Query
-from ddpjob_operator.sdk import handle, submitting
+from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.sdk import handle, running, submitting
 from ddpjob_operator.sdk.handle import Job, LogLine
 from kubernetes.client.api_client import ApiClient
 
@@ -177,6 +179,15 @@ def test_a_deadline_is_no_failure_of_a_rank() -> None:
     with pytest.raises(ddpjob.JobFailed) as raised:
         a_failed_job(reason="DeadlineExceeded").result()
     assert not isinstance(raised.value, ddpjob.RankFailed)
+
+
+@pytest.mark.parametrize("reason", sorted(FROM_OUTSIDE))
+def test_a_run_on_this_machine_that_ends_from_outside_is_no_failure_of_a_rank_either(
+    reason: str, tmp_path: Path
+) -> None:
+    document = a_document_with(FAILED, state="Failed", reason=reason, incidents=[INCIDENT])
+    error = running._failure(as_job(document), RunDirectory(tmp_path))
+    assert type(error) is ddpjob.JobFailed
 
 
 def test_waiting_has_an_end() -> None:

@@ -9,11 +9,15 @@ from typing import Any
 
 import ddpjob
 import pytest
-from ddpjob_operator.api import BadInputError, DDPJobStatus
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import as_job
 from ddpjob_operator.sdk.failures import failure
 from ddpjob_operator.sdk.functions import packed_function
 from ddpjob_operator.sdk.tracebacks import last_traceback
 
+from tests.unit.client.api import a_job
+
+SPEC = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
 BEGIN = "Traceback (most recent call last):"
 FRAMES = [BEGIN, '  File "train.py", line 3, in <module>', "    net.load_state_dict(state)"]
 ERROR = ["RuntimeError: Error(s) in loading state_dict for Net:", '\tMissing key(s) in state_dict: "a.weight". ']
@@ -70,7 +74,7 @@ def test_in_a_notebook_the_frames_of_ddpjob_are_left_out_and_its_notes_are_shown
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     with pytest.raises(BadInputError) as raised:
         packed_function(lambda: 1, None)
-    error = failure("train", DDPJobStatus(message="it"), "Look at its log").with_traceback(raised.tb)
+    error = failure(as_job(a_job() | {"spec": SPEC}), "Look at its log", lambda _: []).with_traceback(raised.tb)
     shown = "\n".join(error._render_traceback_())
     assert "packed_function(lambda: 1, None)" in shown
     assert "ddpjob_operator/sdk" not in shown
