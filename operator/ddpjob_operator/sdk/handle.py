@@ -457,8 +457,9 @@ class Job:
                     else JobInNotebook.on(publish, self._jobs, document)
                 )
                 shown.follow(deadline)
-                # If the output was closed, the wait goes on without it.
-                life = shown.life if shown.life.over else Life(self._jobs, document)
+                life = shown.life
+                if not life.over and time.monotonic() < deadline:  # The output was closed; the wait goes on.
+                    life = Life(self._jobs, document)
             while not life.over and time.monotonic() < deadline:
                 for _ in life.news(POLL_SECONDS):
                     pass

@@ -1,6 +1,7 @@
 """`ddpjob.submit`, `ddpjob.connect` and `ddpjob.Job`, with a cluster that is made up."""
 
 import re
+import time
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -197,6 +198,24 @@ def test_waiting_has_an_end() -> None:
         Job(jobs, document).wait("10ms", quiet=True)
     with pytest.raises(ddpjob.BadInputError, match="soon is not a duration"):
         Job(jobs, document).wait("soon")
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_who_has_waited_in_vain_is_told_what_the_job_did_last_also_if_the_output_was_closed(
+    monkeypatch: pytest.MonkeyPatch, *, closed: bool
+) -> None:
+    before, now = (a_document_with(state="Running", message=message) for message in ("starts", "step 7"))
+    watched = iter([[now], [now] if closed else []])
+    jobs = jobs_with(find=lambda _: before, watch=lambda _: iter(next(watched)))
+    life = handle.Life(jobs, before)
+
+    def follow(deadline: float) -> None:
+        while not closed and time.monotonic() < deadline:
+            assert not [*life.news(0.01)]
+
+    monkeypatch.setattr(handle, "ShownJob", SimpleNamespace(on=lambda *_: SimpleNamespace(life=life, follow=follow)))
+    with pytest.raises(TimeoutError, match="step 7"):
+        Job(jobs, before).wait("100ms")
 
 
 @pytest.mark.parametrize(
