@@ -92,8 +92,8 @@ class Job:
         job.wait(timeout="2h")
         print(job.name, job.status().state)
 
-    In a `with` statement, the job is cancelled if the block is left by an exception, also by Ctrl-C. If the block
-    ends normally, nothing happens to the job.
+    In a `with` statement, the job is cancelled if the block is left by an exception, also by Ctrl-C or by the
+    TimeoutError of `wait` and `result`. If the block ends normally or by `sys.exit(0)`, nothing happens to the job.
 
         with ddpjob.connect("resnet") as job:
             for progress in job.progress():
@@ -133,7 +133,7 @@ class Job:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._in_with = False
-        if error is None:
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             return
         try:
             self.cancel()
@@ -170,7 +170,7 @@ class Job:
             quiet: Whether to show nothing.
 
         Raises:
-            TimeoutError: The job has not ended yet. It goes on.
+            TimeoutError: The job has not ended yet. It goes on, unless the error leaves its `with` statement.
             BadInputError: The job no longer exists, or `timeout` is no duration.
             ClusterError: The cluster cannot be reached any more, or the job was deleted.
             KeyboardInterrupt: Somebody has pressed Ctrl-C.
@@ -194,7 +194,7 @@ class Job:
         Raises:
             RankFailed: A rank has failed.
             JobFailed: The job has failed for another reason, such as a deadline.
-            TimeoutError: The job has not ended yet. It goes on.
+            TimeoutError: The job has not ended yet. It goes on, unless the error leaves its `with` statement.
             BadInputError: The job no longer exists, `timeout` is no duration, or the history with the result cannot
                 be read.
             ClusterError: The cluster cannot be reached any more, or the job was deleted.
@@ -472,7 +472,8 @@ class Job:
             if life is not None:
                 life.stop()
         if not life.over:
-            raise TimeoutError(f"{self.name} has not ended yet, and goes on: {life.job.status.message}")
+            goes_on = "" if self._in_with else ", and goes on"
+            raise TimeoutError(f"{self.name} has not ended yet{goes_on}: {life.job.status.message}")
         return life.job
 
     def _failure(self, job: DDPJob) -> JobFailed:

@@ -1,6 +1,7 @@
 """`ddpjob.submit`, `ddpjob.connect` and `ddpjob.Job`, with a cluster that is made up."""
 
 import re
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -380,7 +381,7 @@ def a_cancellable(document: Document | None, error: Exception | None = None) -> 
     return Job(jobs, a_document_with(state="Running")), jobs  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), SystemExit(["no"])], ids=repr)
 def test_a_job_is_cancelled_if_its_block_is_left_by_an_exception(error: BaseException) -> None:
     job, jobs = a_cancellable(a_document_with(state="Running"))
     with pytest.raises(type(error)) as raised, job:
@@ -389,11 +390,29 @@ def test_a_job_is_cancelled_if_its_block_is_left_by_an_exception(error: BaseExce
     assert raised.value.__notes__ == ["digits was cancelled because of this"]
 
 
+def test_a_timeout_that_leaves_the_block_does_not_say_that_the_job_goes_on() -> None:
+    document, cancelled = a_document_with(state="Running", message="step 7"), Mock()
+    jobs = jobs_with(find=lambda _: document, watch=lambda _: iter([document]), cancel=cancelled)
+    with pytest.raises(TimeoutError, match="digits has not ended yet: step 7") as raised, Job(jobs, document) as job:
+        job.result(timeout="10ms")
+    cancelled.assert_called_once()
+    assert raised.value.__notes__ == ["digits was cancelled because of this"]
+
+
 def test_a_job_goes_on_if_its_block_ends() -> None:
     job, jobs = a_cancellable(a_document_with(state="Running"))
     with job as same:
         assert same is job
     assert not jobs.cancelled
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_job_goes_on_if_the_program_ends_in_its_block_without_a_failure(code: int | None) -> None:
+    job, jobs = a_cancellable(a_document_with(state="Running"))
+    with pytest.raises(SystemExit) as raised, job:
+        sys.exit(code)
+    assert not jobs.cancelled
+    assert not hasattr(raised.value, "__notes__")
 
 
 def test_the_error_of_a_block_is_worth_more_than_that_of_the_cluster() -> None:
