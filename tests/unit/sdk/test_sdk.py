@@ -381,7 +381,7 @@ def a_cancellable(document: Document | None, error: Exception | None = None) -> 
     return Job(jobs, a_document_with(state="Running")), jobs  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), SystemExit(["no"])], ids=repr)
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), SystemExit([1])], ids=repr)
 def test_a_job_is_cancelled_if_its_block_is_left_by_an_exception(error: BaseException) -> None:
     job, jobs = a_cancellable(a_document_with(state="Running"))
     with pytest.raises(type(error)) as raised, job:
