@@ -621,9 +621,10 @@ class DDPJobStatus(_Said):
 
     @property
     def resumed(self) -> bool:
-        """Whether the job goes on after a suspension. Then `start_time` is the time of the last resumption."""
+        """Whether the job has started again after a suspension. Then `start_time` is when it last did so."""
         suspended = self.condition(ConditionType.SUSPENDED)
-        return suspended is not None and suspended.status == "False"
+        # A job that is cancelled while it is suspended is not suspended any more either, but has no startTime.
+        return suspended is not None and suspended.status == "False" and self.start_time is not None
 
     def message_while_true(self, kind: ConditionType) -> str:
         """Returns the message of the condition of this type if it is true; otherwise empty."""

@@ -103,3 +103,18 @@ def test_a_cancelled_job_has_failed_for_that_reason_and_nobody_is_to_blame(momen
     assert true.pop(ConditionType.FAILURE_TARGET) == true.pop(ConditionType.FAILED) == "Cancelled"
     assert ConditionType.SUSPENDED not in true
     assert (status.reason, status.incidents, status.restarts) == ("Cancelled", (), 0)
+
+
+@pytest.mark.parametrize(
+    ("moment", "resumed"),
+    [
+        (running.suspended(), False),
+        (running.suspended().asks(cancel=True), False),
+        (running.suspended().asks(suspend=False), True),
+        (running.suspended().asks(suspend=False).settled().asks(cancel=True), True),
+        (running.asks(cancel=True), False),
+    ],
+    ids=["suspended", "cancelled while suspended", "resumed", "cancelled after it was resumed", "never suspended"],
+)
+def test_a_job_was_resumed_if_it_has_started_again(moment: Moment, *, resumed: bool) -> None:
+    assert moment.settled().status.resumed is resumed
