@@ -49,6 +49,45 @@ def test_a_job_is_cancelled_once(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def that_ends(*kinds: str, reason: str, cancel: bool) -> dict[str, Any]:
+    """A job whose end is decided, with these conditions."""
+    since = {"status": "True", "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{"type": kind, "reason": reason, "message": f"For {reason}", **since} for kind in kinds]
+    state = {"Complete": "Succeeded", "Failed": "Failed"}.get(kinds[-1], "Running")
+    return a_job(cancel=cancel) | {"status": {"state": state, "conditions": conditions}}
+
+
+@pytest.mark.parametrize("cancel_asked", [True, False])
+@pytest.mark.parametrize(
+    ("kinds", "reason", "said"),
+    [
+        (["FailureTarget"], "Cancelled", "digits: cancelled already\n"),
+        (["FailureTarget", "Failed"], "Cancelled", "digits: cancelled already\n"),
+        (["FailureTarget"], "MaxRestartsExceeded", "digits: ending already: For MaxRestartsExceeded\n"),
+        (["SuccessCriteriaMet"], "AllRanksSucceeded", "digits: ending already: For AllRanksSucceeded\n"),
+    ],
+)
+def test_of_a_job_whose_end_is_decided_cancel_says_what_for(
+    kinds: list[str], reason: str, said: str, capsys: pytest.CaptureFixture[str], *, cancel_asked: bool
+) -> None:
+    jobs, asked = jobs_of(that_ends(*kinds, reason=reason, cancel=cancel_asked))
+    assert cancel(jobs, "digits") == 0
+    assert capsys.readouterr().out == said
+    assert [method for method, *_ in asked] == ["GET"]
+
+
+@pytest.mark.parametrize("cancel_asked", [True, False])
+@pytest.mark.parametrize(
+    ("kinds", "state"),
+    [(["SuccessCriteriaMet", "Complete"], "succeeded"), (["FailureTarget", "Failed"], "failed")],
+)
+def test_a_job_that_has_ended_before_it_could_be_cancelled_is_an_error(
+    kinds: list[str], state: str, *, cancel_asked: bool
+) -> None:
+    with pytest.raises(BadInputError, match=f"digits has {state} and cannot be changed"):
+        cancel(jobs_of(that_ends(*kinds, reason="Any", cancel=cancel_asked))[0], "digits")
+
+
 KEEPS = {"checkpoint": {"path": "s3://bucket/digits"}}
 LOSES = "it has neither a checkpoint nor a volume that outlives its pods"
 RAN = {"attempt": 1}

@@ -1,12 +1,19 @@
 """`ddpjob suspend`, `resume`, `scale` and `cancel` on a cluster: each changes the spec, which the operator heeds."""
 
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
 from ddpjob_operator.api.gitops import keeper
+from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.phrases import how_to_resume
 from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.engine import lost_with_pods
+from ddpjob_operator.text import visible
+
+ENDS = frozenset(
+    {ConditionType.SUCCESS_CRITERIA_MET, ConditionType.FAILURE_TARGET, ConditionType.COMPLETE, ConditionType.FAILED}
+)
+"""Conditions that say how a job ends or has ended. Nothing changes that later, not even `spec.cancel`."""
 
 
 def suspend(jobs: Jobs, name: str) -> int:
@@ -74,8 +81,12 @@ def cancel(jobs: Jobs, name: str) -> int:
     """
     document = jobs.get(name)
     job = as_job(document)
-    if job.spec.cancel:
+    ends = [known for known in job.status.conditions if known.status == "True" and known.type in ENDS]
+    if any(known.reason == Reason.CANCELLED for known in ends) or (job.spec.cancel and not ends):
         print(f"{name}: cancelled already")
+        return 0
+    if ends and not job.status.finished:
+        print(f"{name}: ending already: {visible(ends[0].message)}")
         return 0
     _check_unfinished(job)
     jobs.cancel(document)
