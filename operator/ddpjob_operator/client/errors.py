@@ -6,6 +6,9 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 
+DEBUG = "ddpjob-debug, if the chart has installed it (rbac.debugRole=true), or edit"
+"""The roles with the rights to run programs in pods and to forward their ports."""
+
 
 class ClusterError(Exception):
     """The cluster cannot be reached, or does not fulfil a request. The text is a complete message for the user."""
@@ -61,9 +64,9 @@ def refusal(code: int, answer: dict[str, Any], where: str) -> ClusterError:
     if code == HTTPStatus.UNAUTHORIZED:
         message = f"{where} rejects your credentials ({reason}): those in the kubeconfig are wrong or have expired"
     elif code == HTTPStatus.FORBIDDEN and " cannot " in reason:
-        # DDPJob's own roles include neither of these rights, because they apply to all pods of a namespace.
-        beyond_ours = "pods/portforward" in reason or "pods/exec" in reason
-        role = "edit" if beyond_ours else "ddpjob-edit, or ddpjob-view to look"
+        # DDPJob's usual roles include neither of these rights, because they apply to all pods of a namespace.
+        for_debugging = "pods/portforward" in reason or "pods/exec" in reason
+        role = DEBUG if for_debugging else "ddpjob-edit, or ddpjob-view to look"
         message = f"{where} does not allow this: {reason}. Ask for the ClusterRole {role}"
     elif code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return UnreachableError(f"{where} cannot answer now: {reason}")

@@ -112,7 +112,7 @@ def test_other_ends_are_explained_too(frame: tuple[int, bytes], problem: str) ->
 
 
 def test_who_may_not_run_programs_in_pods_is_told_which_right_is_missing() -> None:
-    with pytest.raises(RefusedError, match=r'"pods/exec".*Ask for the ClusterRole edit$'):
+    with pytest.raises(RefusedError, match=r'"pods/exec".*ClusterRole ddpjob-debug, if .*, or edit$'):
         talk(Server(refusal=FORBIDDEN))
 
 

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
 from ddpjob_operator.client import cluster as cluster_module
+from ddpjob_operator.client.errors import DEBUG
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
@@ -90,7 +91,7 @@ def test_a_pod_is_asked_at_its_own_port_and_its_answer_is_read_whole() -> None:
 
 
 def test_who_may_not_forward_ports_is_told_which_role_may() -> None:
-    why = f"{re.escape(MAY_NOT)}. Ask for the ClusterRole edit$"
+    why = f"{re.escape(MAY_NOT)}. Ask for the ClusterRole {re.escape(DEBUG)}$"
     with serving(Server(refusal=FORBIDDEN)) as cluster, pytest.raises(RefusedError, match=why):
         cluster.ask_pod("digits-0", PORT, "/stacks")
 
