@@ -119,6 +119,8 @@ class CoordinatorService:
         self._kept = self._stalls.learned
         self._stepped = 0
         """The last attempt that has finished a step."""
+        self._ended: asyncio.Future[RunEnd] | None = None
+        """How the present program of a held gang has ended, once it has."""
         self._asking: asyncio.Task[dict[int, Observation]] | None = None
         """The task that asks all ranks what they are doing."""
         self._telling: asyncio.Task[None] | None = None
@@ -239,8 +241,10 @@ class CoordinatorService:
                 raise NotHoldingError(f"{_named(coordinator.program)} runs here", later=False)
         raise NotHoldingError("the hold is over", later=False)
 
-    def run(self, program: HeldProgram, code: bytes) -> int:
-        """Runs a program on all nodes; returns the number of its attempt. `code` is the archive with its files.
+    def run(self, program: HeldProgram, code: bytes) -> tuple[int, asyncio.Future[RunEnd]]:
+        """Runs a program on all nodes; returns the number of its attempt, and how it will have ended.
+
+        `code` is the archive with the program's files.
 
         Raises:
             NotHoldingError: As in `check_holding`.
@@ -250,20 +254,16 @@ class CoordinatorService:
         self._stalls = Stalls(self._settings.stall_timeout, None, self._settings.first_step_timeout)
         self._kept = self._stalls.learned
         self.coordinator.run(program, code, self._now())
+        # Who waits for the end learns it even if the next program begins before that task's turn.
+        self._ended = asyncio.get_running_loop().create_future()
+        attempt, ended = self.coordinator.attempt, self._ended
         self._act()
-        return self.coordinator.attempt
+        return attempt, ended
 
     def interrupt(self, attempt: int) -> None:
         """Ends the program of an attempt; does nothing if it has ended."""
         self.coordinator.interrupt(attempt, self._now())
         self._act()
-
-    async def outcome_of(self, attempt: int) -> RunEnd:
-        """How the program of an attempt has ended, once it has."""
-        while (outcome := self.coordinator.outcome) is None or outcome.attempt != attempt:
-            self._moved.clear()
-            await self._moved.wait()
-        return outcome
 
     @property
     def hold_message(self) -> str:
@@ -424,6 +424,8 @@ class CoordinatorService:
         moment = coordinator.next_moment()
         if moment is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, moment - self._now()), self._tick)
+        if coordinator.outcome is not None and self._ended is not None and not self._ended.done():
+            self._ended.set_result(coordinator.outcome)
         self._moved.set()
         self.on_change()
 

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from ddpjob_rank.errors import ConfigError, StorageError
@@ -85,15 +86,14 @@ class _Reception:
                 if program.code != self._digest:
                     yield SendCode()
                     self._digest, self._data = program.code, _code(await _next(reader), program.code)
-            attempt = self._service.run(program, self._data)
+            attempt, ended = self._service.run(program, self._data)
         except NotHoldingError as error:
             yield NotRun(str(error), later=error.later)
             return
         except (ConfigError, TimeoutError) as error:
             yield NotRun(str(error) or "the code did not arrive in time")
             return
-        ended = asyncio.ensure_future(self._service.outcome_of(attempt))
-        gone = asyncio.ensure_future(_interruption(reader))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(_interruption(reader))
         try:
             yield Begun(attempt)
             while not ended.done():
@@ -109,8 +109,7 @@ class _Reception:
             yield Over(outcome.attempt, outcome.exit_code, outcome.message)
         finally:
             self._service.interrupt(attempt)
-            for task in (ended, gone):
-                task.cancel()
+            gone.cancel()
 
 
 def _program(question: Question) -> HeldProgram:

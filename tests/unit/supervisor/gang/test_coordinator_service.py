@@ -19,8 +19,10 @@ from ddpjob_supervisor.gang.messages import (
     Examine,
     Examined,
     Failed,
+    HeldProgram,
     Hello,
     History,
+    Idle,
     Look,
     Looked,
     Message,
@@ -31,11 +33,13 @@ from ddpjob_supervisor.gang.messages import (
 )
 from ddpjob_supervisor.gang.ring import Ring
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.gang.states import Attempt, Phase, Stopping
+from ddpjob_supervisor.gang.states import Attempt, Holding, Phase, Stopping
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation
 
 from tests.support.waiting import patience
+
+from .gangs import WELL
 
 DEADLINE_SECONDS = 30
 FIRST_OF_THE_SYSTEM = 32_768
@@ -448,3 +452,25 @@ def test_what_the_operator_has_told_a_new_pod_is_passed_on_to_the_history() -> N
         await service.close()
 
     asyncio.run(all_of_it())
+
+
+def test_who_waits_for_a_program_learns_how_it_ended_even_if_the_next_one_begins_at_once() -> None:
+    program = HeldProgram(("train.py",), "ab12", "alice")
+
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        await told.until(Welcome)
+        first, ended = service.run(program, b"zip")
+        await told.until(Start)
+        begun: list[int] = []
+
+        def run_the_next() -> None:
+            if isinstance(service.coordinator.state, Holding):
+                begun.append(service.run(program, b"zip")[0])
+
+        service.on_change = run_the_next
+        member.send(Idle(first, (WELL,)))
+        assert (await ended).attempt == first
+        assert begun == [first + 1]
+        assert service.coordinator.outcome is None, "the next program runs"
+
+    lead(scene, idle_seconds=600.0)
