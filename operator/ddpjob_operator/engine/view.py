@@ -121,7 +121,7 @@ class View:
         return needed <= kept and (own.least or 1) <= spec.nodes <= own.nodes
 
     @property
-    def held(self) -> bool:
+    def awaits_admission(self) -> bool:
         """Whether the job has to wait for its queue to admit it."""
         return (
             self.snapshot.queue is not None and self.snapshot.kueue_workloads is not None and self.admission is None
@@ -367,7 +367,7 @@ class View:
     @property
     def winds_down(self) -> bool:
         """True if the operator creates no more pods and removes the existing pods."""
-        return self.spec.suspend or self.status.ending or self.held
+        return self.spec.suspend or self.status.ending or self.awaits_admission
 
     @property
     def suspended(self) -> bool:

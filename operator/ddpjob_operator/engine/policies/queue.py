@@ -59,7 +59,7 @@ def queued(view: View) -> Verdict | None:
     if view.snapshot.kueue_workloads is None:
         # A gang that exists continues, even if Kueue has been removed.
         return None if view.created else Verdict(view.status, NO_KUEUE.message, blocked=NO_KUEUE)
-    if not view.held:
+    if not view.awaits_admission:
         return _unknown_flavor(view)
     return (
         _entering(view, view.snapshot.queue) if view.kueue_workload is None else _waiting(view, view.kueue_workload)
@@ -154,7 +154,7 @@ def _unknown_flavor(view: View) -> Verdict | None:
 
 def queue_told_due(view: View) -> Times:
     """When to retry writing to the job's Workload, after a refusal."""
-    refusal, waits = view.snapshot.refusal, view.held and not view.status.finished
+    refusal, waits = view.snapshot.refusal, view.awaits_admission and not view.status.finished
     if refusal is not None and (waits or any(_told(view, view.status))):
         yield refusal.retry_at
 
