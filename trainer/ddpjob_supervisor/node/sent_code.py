@@ -49,8 +49,9 @@ class SentCode:
             directory = self._root / digest[:12]
             if not directory.is_dir():
                 self._unpack(digest, directory)
-        except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise StartError(f"cannot unpack the code that was sent: {error}") from error
+        except Exception as error:  # A damaged archive makes zipfile raise errors of many types.
+            reason = str(error) or type(error).__name__
+            raise StartError(f"cannot unpack the code that was sent: {reason}") from error
         return directory
 
     def _unpack(self, digest: str, directory: Path) -> None:
