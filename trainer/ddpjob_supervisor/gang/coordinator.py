@@ -339,6 +339,14 @@ class Coordinator:
         self._begin(self.attempt, now)
         self._advance(now)
 
+    def wanted(self, now: float) -> None:
+        """Records that somebody wants to run a program in a held gang whose nodes are not ready.
+
+        Otherwise the hold might end at the moment when they are.
+        """
+        if self._idle_since is not None:
+            self._idle_since = now
+
     def interrupt(self, attempt: int, now: float) -> None:
         """Ends the ranks of an attempt, because the person who runs the program does not want it any more."""
         if attempt == self.attempt and isinstance(self.state, Running | Stalled):

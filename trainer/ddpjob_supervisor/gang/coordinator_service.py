@@ -234,12 +234,16 @@ class CoordinatorService:
                 return
             case Gathering() if coordinator.missing:
                 missing = ", ".join(map(str, coordinator.missing[:NAMED]))
-                raise NotHoldingError(f"waiting for the supervisor of node {missing}", later=True)
+                raise self._not_ready(f"waiting for the supervisor of node {missing}")
             case Gathering() | Preflight():
-                raise NotHoldingError("the nodes are getting ready", later=True)
+                raise self._not_ready("the nodes are getting ready")
             case Running() | Stalled() | Stopping() if coordinator.program is not None:
                 raise NotHoldingError(f"{_named(coordinator.program)} runs here", later=False)
         raise NotHoldingError("the hold is over", later=False)
+
+    def _not_ready(self, why: str) -> NotHoldingError:
+        self.coordinator.wanted(self._now())
+        return NotHoldingError(why, later=True)
 
     def run(self, program: HeldProgram, code: bytes) -> tuple[int, asyncio.Future[RunEnd]]:
         """Runs a program on all nodes; returns the number of its attempt, and how it will have ended.

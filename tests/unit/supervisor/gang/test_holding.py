@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 from ddpjob_supervisor.gang.coordinator import Coordinator
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
 from ddpjob_supervisor.gang.messages import Code, HeldProgram, Idle, Leaving, Start
+from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 
 from .gangs import BEGIN, INTERRUPTED, KILLED, RAISED, STOPPED, WELL, Gang
@@ -162,3 +164,28 @@ def test_a_program_restarts_the_idle_limit_and_a_replaced_pod_does_not() -> None
     hold.after(50)
     hold.lost(1).joins(1, incarnation=2)
     assert hold.coordinator.next_moment() == until
+
+
+def test_a_hold_does_not_end_while_somebody_waits_for_a_lost_node() -> None:
+    hold, waiting = held(), held()
+    for one in (hold, waiting):
+        one.after(IDLE - 100)
+        one.lost(1).after(150)
+    assert asked(waiting) == "waiting for the supervisor of node 1 (later)"
+    for one in (hold, waiting):
+        one.after(50)
+        one.joins(1, incarnation=2)
+    assert (hold.phase, waiting.phase) == (Phase.DONE, Phase.HOLDING)
+    assert asked(waiting) == ""
+    assert waiting.coordinator.next_moment() == waiting.now - 50 + IDLE
+
+
+def asked(hold: Hold) -> str:
+    """What somebody hears who wants to run a program; empty if it can be run."""
+    service = CoordinatorService(Settings(nodes=hold.nodes, idle_seconds=IDLE))
+    service.coordinator, service._now = hold.coordinator, lambda: hold.now  # type: ignore[method-assign]
+    try:
+        service.check_holding()
+    except NotHoldingError as error:
+        return f"{error}{' (later)' if error.later else ''}"
+    return ""
