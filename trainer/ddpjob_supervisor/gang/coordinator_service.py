@@ -235,10 +235,10 @@ class CoordinatorService:
             case Gathering() if coordinator.missing:
                 missing = ", ".join(map(str, coordinator.missing[:NAMED]))
                 raise self._not_ready(f"waiting for the supervisor of node {missing}")
-            case Gathering() | Preflight():
-                raise self._not_ready("the nodes are getting ready")
             case Running() | Stalled() | Stopping() if coordinator.program is not None:
                 raise NotHoldingError(f"{_named(coordinator.program)} runs here", later=False)
+            case Gathering() | Preflight() | Stopping():  # The ranks that are being ended have tested the machines.
+                raise self._not_ready("the nodes are getting ready")
         raise NotHoldingError("the hold is over", later=False)
 
     def _not_ready(self, why: str) -> NotHoldingError:

@@ -61,7 +61,10 @@ def test_it_waits_for_a_program_when_all_are_there() -> None:
 
 def test_the_machines_are_tested_first() -> None:
     hold = held(check=True)
-    assert hold.words == "Try(1) to 0 1"
+    assert (hold.words, asked(hold)) == ("Try(1) to 0 1", "the nodes are getting ready (later)")
+    hold.fails(1).idle(0, STOPPED)
+    assert (hold.phase, asked(hold)) == (Phase.STOPPING, "the nodes are getting ready (later)")
+    hold = held(check=True)
     hold.idle(0, WELL).idle(1, WELL)
     assert (hold.phase, hold.coordinator.attempt, hold.coordinator.outcome) == (Phase.HOLDING, 1, None)
 
