@@ -279,7 +279,9 @@ class CoordinatorService:
         name = "" if program is None else _named(program)
         if name and outcome is None:
             return f"held: {name} runs"
-        ended = f"{name} has ended" if name else "no program has run yet"
+        # The pod was made for a later attempt than the first, so its predecessor may have run programs.
+        none = "since rank 0's pod was replaced" if self._settings.attempt > 1 else "yet"
+        ended = f"{name} has ended" if name else f"no program has run {none}"
         how = f": {outcome.message}" if outcome is not None and outcome.message else ""
         ends = "" if until is None else f"; the hold ends at {rfc3339(until)} unless a program is run"
         return f"held: {ended}{how}{ends}"

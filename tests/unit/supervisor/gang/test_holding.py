@@ -183,12 +183,27 @@ def test_a_hold_does_not_end_while_somebody_waits_for_a_lost_node() -> None:
     assert waiting.coordinator.next_moment() == waiting.now - 50 + IDLE
 
 
+@pytest.mark.parametrize(("attempt", "message"), [(1, "yet"), (12, "since rank 0's pod was replaced")])
+def test_a_new_rank_0_says_only_what_it_knows_of_former_programs(attempt: int, message: str) -> None:
+    hold = Hold()
+    hold.joins(0, 1, attempt=12)
+    assert served(hold, attempt).hold_message.startswith(f"held: no program has run {message}; the hold ends at ")
+    hold.runs()
+    hold.ends(WELL, WELL)
+    assert served(hold, attempt).hold_message.startswith("held: train.py (code ab12, run by alice) has ended; ")
+
+
+def served(hold: Hold, attempt: int = 1) -> CoordinatorService:
+    """The service of a gang whose rank 0 has a pod that was made for this attempt."""
+    service = CoordinatorService(Settings(nodes=hold.nodes, idle_seconds=IDLE, attempt=attempt))
+    service.coordinator, service._now = hold.coordinator, lambda: hold.now  # type: ignore[method-assign]
+    return service
+
+
 def asked(hold: Hold) -> str:
     """What somebody hears who wants to run a program; empty if it can be run."""
-    service = CoordinatorService(Settings(nodes=hold.nodes, idle_seconds=IDLE))
-    service.coordinator, service._now = hold.coordinator, lambda: hold.now  # type: ignore[method-assign]
     try:
-        service.check_holding()
+        served(hold).check_holding()
     except NotHoldingError as error:
         return f"{error}{' (later)' if error.later else ''}"
     return ""
