@@ -114,6 +114,7 @@ async def take_part(
         if service is not None:
             service.on_beats = status.add
             service.on_incident = history.add
+            service.on_run_end = status.finish_run
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
             status.curve = stack.enter_context(recording(directory_of(env), history.add))

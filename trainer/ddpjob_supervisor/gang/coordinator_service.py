@@ -101,6 +101,8 @@ class CoordinatorService:
         """Called with an attempt's number and the beats that have just arrived for it."""
         self.on_incident: Callable[[Event], None] = lambda _: None
         """Called with an incident that the operator has seen, as a pod that it has made since then tells it."""
+        self.on_run_end: Callable[[RunEnd], None] = lambda _: None
+        """Called with the end of each program of a held gang."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when something may have changed that readers of the status page should see immediately."""
         self._links: dict[int, Link] = {}
@@ -117,6 +119,8 @@ class CoordinatorService:
         self._start = start
         self._stalls = Stalls(settings.stall_timeout, None, settings.first_step_timeout)
         self._kept = self._stalls.learned
+        self._outcome: RunEnd | None = None
+        """The last outcome of which `on_run_end` was told."""
         self._stepped = 0
         """The last attempt that has finished a step."""
         self._ended: asyncio.Future[RunEnd] | None = None
@@ -424,6 +428,10 @@ class CoordinatorService:
             self._blame()
         for nodes, message in coordinator.drained():
             send_all([self._links[node] for node in nodes if node in self._links], self._completed(message))
+        if coordinator.outcome is not self._outcome:
+            self._outcome = coordinator.outcome
+            if self._outcome is not None:
+                self.on_run_end(self._outcome)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

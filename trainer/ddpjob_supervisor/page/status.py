@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.exit_codes import ExitCode
 
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.membership import Follower
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.gang.states import Phase, RunEnd
 from ddpjob_supervisor.node.starters import Starter
 from ddpjob_supervisor.watch.beat import BeatDocument
 from ddpjob_supervisor.watch.checkpoint_requests import REQUESTED, CheckpointRequests
@@ -65,12 +66,20 @@ class Status:
             self._note(attempt)
 
     def finish(self, *, over: bool) -> None:
-        """Records the last progress when the gang ends. `over` means that the program is done."""
+        """Records the last progress when the gang ends. `over` means that the program is done, or the hold."""
         if self._service is not None:
+            over = over and self._settings.idle_seconds is None  # The programs of a hold have ended before.
             self._progress.look()
             self._note(self._service.coordinator.attempt, over=over)
             if over:
                 self.curve.finish(time.time())
+
+    def finish_run(self, end: RunEnd) -> None:
+        """Records the last progress of a program in a held gang, and whether it is done."""
+        over = end.exit_code == ExitCode.DONE
+        self._progress.look()
+        if self._note(end.attempt, over=over) and over:
+            self.curve.finish(time.time())
 
     async def watch_memory(self) -> None:
         """Measures memory every MEMORY_SECONDS until canceled.
@@ -154,10 +163,11 @@ class Status:
             now=time.time(),
         )
 
-    def _note(self, attempt: int, *, over: bool = False) -> None:
+    def _note(self, attempt: int, *, over: bool = False) -> bool:
+        """Records the progress of an attempt; returns whether it has finished a step."""
         progress = self._progress.progress(time.monotonic(), time.time(), over=over)
         if progress is None or progress.attempt != attempt:
-            return
+            return False
         self.curve.note(attempt, progress, time.time())
         saved = self._progress.checkpoint
         incidents = () if self._service is None else self._service.coordinator.past.incidents
@@ -166,6 +176,7 @@ class Status:
         # In a job the operator reports this, because it also has the history of former pods.
         if warning and not self._settings.in_a_job:
             warn(warning)
+        return True
 
     def _measured(self) -> Memory:
         zygote = self._starter.zygote

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -191,6 +192,24 @@ def test_a_new_rank_0_says_only_what_it_knows_of_former_programs(attempt: int, m
     hold.runs()
     hold.ends(WELL, WELL)
     assert served(hold, attempt).hold_message.startswith("held: train.py (code ab12, run by alice) has ended; ")
+
+
+def test_the_end_of_each_program_is_told_once() -> None:
+    async def told() -> list[int]:
+        hold, ended = held(), list[int]()
+        service = served(hold)
+        service.on_run_end = lambda end: ended.append(end.attempt)
+        for _ in range(2):
+            service._act()
+            hold.runs()
+            service._act()
+            hold.ends(WELL, WELL)
+            service._act()
+            service._act()
+        await service.close()
+        return ended
+
+    assert asyncio.run(told()) == [1, 2]
 
 
 def served(hold: Hold, attempt: int = 1) -> CoordinatorService:

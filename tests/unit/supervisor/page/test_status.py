@@ -11,7 +11,7 @@ import pytest
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService
 from ddpjob_supervisor.gang.messages import Beats, Hello
 from ddpjob_supervisor.gang.settings import Settings
-from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.gang.states import Phase, RunEnd
 from ddpjob_supervisor.page import status as module
 from ddpjob_supervisor.page.document import Memory
 from ddpjob_supervisor.page.status import Status
@@ -96,6 +96,20 @@ def test_each_step_that_is_heard_of_is_recorded_with_its_attempt_and_the_end_onc
     other.curve = cast("Any", curve)
     other.finish(over=True)
     assert curve.finished == 1, "rank 0's supervisor records it"
+
+
+def test_of_the_programs_of_a_hold_those_are_recorded_as_finished_that_end_well() -> None:
+    status, service, curve = leading(idle_seconds=600)
+    ended = []
+    for attempt, exit_code, step in ((1, 0, 5), (2, 1, 7), (3, 0, None)):
+        status.add(attempt, [beat(step)])
+        status.finish_run(RunEnd(attempt, exit_code))
+        ended.append(curve.finished)
+    assert ended == [1, 1, 1], "the second has failed, and the third has finished no step"
+    assert set(curve.noted) == {(1, 5), (2, 7)}
+    service.coordinator.attempt = 4
+    status.finish(over=True)
+    assert curve.finished == 1, "that the hold is over says nothing of its last program"
 
 
 @pytest.mark.parametrize("in_a_job", [False, True])
