@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -21,9 +22,8 @@ def packed(name: str = "train.py", method: int = zipfile.ZIP_DEFLATED) -> bytes:
 
 
 def unpacked(code: SentCode, data: bytes) -> Path:
-    digest = hashlib.sha256(data).hexdigest()
-    code.receive(digest, data)
-    return code.unpacked(digest)
+    code.receive(data)
+    return code.unpacked(hashlib.sha256(data).hexdigest())
 
 
 def with_a_broken_stream() -> bytes:
@@ -51,3 +51,24 @@ def test_an_archive_that_cannot_be_unpacked_ends_the_run_and_not_the_supervisor(
         with pytest.raises(StartError, match=r"^cannot unpack the code that was sent: ."):
             unpacked(code, data)
         assert (unpacked(code, packed()) / "train.py").read_bytes() == TEXT, "the next run is not affected"
+
+
+def test_two_attempts_do_not_unpack_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, found = threading.Event(), threading.Event(), list[Path]()
+    chmod = Path.chmod
+
+    def slow(path: Path, mode: int) -> None:
+        begun.set()
+        goes_on.wait()
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", slow)
+    with SentCode() as code:
+        attempts = [threading.Thread(target=lambda: found.append(unpacked(code, packed()))) for _ in range(2)]
+        for attempt in attempts:
+            attempt.start()
+            begun.wait()
+        goes_on.set()
+        for attempt in attempts:
+            attempt.join()
+        assert [(directory / "train.py").read_bytes() for directory in found] == [TEXT, TEXT]

@@ -253,8 +253,8 @@ class Follower:
         """Carries out a message of the coordinator."""
         attempt = self._running
         match message:
-            case Code(digest, data):
-                self._node.code.receive(digest, data)
+            case Code(data=data):
+                self._node.code.receive(data)
             case Start(number) if number >= self.attempt:
                 self._start(message)
             case Stop(number) if attempt is not None and number == self.attempt and not attempt.ranks.told_to_stop:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddpjob_rank.console import say, warn
 from ddpjob_rank.environment import Env
@@ -114,17 +115,21 @@ class NodeAttempt:
         """Runs all ranks until they have ended. Returns None if the preflight failed, which ends this supervisor."""
         if former is not None:
             await asyncio.wait([former.task])
-        unwanted = asyncio.create_task(self.ranks.unwanted.wait())
         # The coordinator may send Start before this node has passed its preflight.
-        await asyncio.wait([self._node.fit, unwanted], return_when=asyncio.FIRST_COMPLETED)
-        unwanted.cancel()
-        if not self._node.fit.done():
+        if not await self._is_awaited(self._node.fit):
             return ()
         if self._node.fit.cancelled() or self._node.fit.exception() is not None:
             return None
         ends = await self._run()
         await self._node.strays.end()
         return ends
+
+    async def _is_awaited(self, task: asyncio.Task[Any]) -> bool:
+        """Waits until a task is done. Returns False as soon as ranks must not be started any more."""
+        unwanted = asyncio.create_task(self.ranks.unwanted.wait())
+        await asyncio.wait([task, unwanted], return_when=asyncio.FIRST_COMPLETED)
+        unwanted.cancel()
+        return task.done()
 
     async def _run(self) -> Sequence[End]:
         extra = await self._interface()
@@ -141,7 +146,7 @@ class NodeAttempt:
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _program(self) -> tuple[Program, Path | None]:
-        """The program to run, and its working directory, or None if that is the supervisor's.
+        """The program to run, and its working directory, or None if that is the supervisor's or no rank is wanted.
 
         Raises:
             StartError: The files that were sent with the program cannot be unpacked.
@@ -150,7 +155,11 @@ class NodeAttempt:
         if self.start.check:
             return COLLECTIVE, None
         if held is not None:
-            return program_of(held.words), await in_thread(self._node.code.unpacked, held.code)
+            unpacking = asyncio.create_task(in_thread(self._node.code.unpacked, held.code))
+            if await self._is_awaited(unpacking):  # On a slow disk this takes long.
+                return program_of(held.words), unpacking.result()
+            unpacking.cancel()
+            return program_of(held.words), None
         assert self._node.program is not None, "only a held gang has none of its own"
         return self._node.program, None
 

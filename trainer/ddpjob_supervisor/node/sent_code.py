@@ -4,6 +4,7 @@ import hashlib
 import io
 import shutil
 import tempfile
+import threading
 import zipfile
 from pathlib import Path
 from typing import Self
@@ -24,8 +25,10 @@ class SentCode:
     """
 
     def __init__(self) -> None:
-        self._digest, self._data = "", b""
+        self._data = b""
         self._root: Path | None = None
+        self._unpacking = threading.Lock()
+        """Held while code is unpacked, because an attempt that is over may still unpack when the next one begins."""
 
     def __enter__(self) -> Self:
         return self
@@ -34,9 +37,9 @@ class SentCode:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def receive(self, digest: str, data: bytes) -> None:
-        """Keeps an archive, whose SHA-256 is `digest`, in place of the former one."""
-        self._digest, self._data = digest, data
+    def receive(self, data: bytes) -> None:
+        """Keeps an archive in place of the former one."""
+        self._data = data
 
     def unpacked(self, digest: str) -> Path:
         """The directory with the files of this code, which are unpacked now if they have not been before.
@@ -45,22 +48,23 @@ class SentCode:
             StartError: The code was not received, is not what the digest says, or cannot be unpacked.
         """
         try:
-            self._root = self._root or Path(tempfile.mkdtemp(prefix="ddpjob-code-"))
-            directory = self._root / digest[:12]
-            if not directory.is_dir():
-                self._unpack(digest, directory)
+            with self._unpacking:
+                self._root = self._root or Path(tempfile.mkdtemp(prefix="ddpjob-code-"))
+                directory = self._root / digest[:12]
+                if not directory.is_dir():
+                    self._unpack(digest, self._data, directory)
         except Exception as error:  # A damaged archive makes zipfile raise errors of many types.
             reason = str(error) or type(error).__name__
             raise StartError(f"cannot unpack the code that was sent: {reason}") from error
         return directory
 
-    def _unpack(self, digest: str, directory: Path) -> None:
-        if digest != self._digest or hashlib.sha256(self._data).hexdigest() != digest:
+    def _unpack(self, digest: str, data: bytes, directory: Path) -> None:
+        if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("it has not arrived")
         for former in directory.parent.iterdir():
             shutil.rmtree(former, ignore_errors=True)
         new = Path(tempfile.mkdtemp(dir=directory.parent))
-        with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             size = sum(entry.file_size for entry in entries)  # `extract` writes at most file_size bytes.
             if size > MOST_BYTES or len(entries) > MOST_FILES:

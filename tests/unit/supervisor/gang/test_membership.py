@@ -29,6 +29,7 @@ from ddpjob_supervisor.gang.messages import (
     Failed,
     Farewell,
     Finished,
+    HeldProgram,
     Idle,
     Incident,
     Leave,
@@ -44,7 +45,7 @@ from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.node.copy_holder import CopyHolder
-from ddpjob_supervisor.node.ranks import Launch, Rank, exit_code
+from ddpjob_supervisor.node.ranks import Launch, Rank, StartError, exit_code
 from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.watch import nvidia_driver
@@ -258,6 +259,32 @@ STALLED_IN_4 = Incident(
 )
 RAISED_IN_6 = Incident(6, 0, End(1, 1, 1.0, "Application", "no", "ValueError", counted_steps=2))
 KILLED_IN_1 = Incident(1, 0, End(1, 137, 1.0, "Application", "killed by SIGKILL", None, 7))
+
+
+def test_a_run_that_is_interrupted_does_not_wait_until_its_code_is_unpacked(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def unpacked(*_: str) -> Path:
+        begun.set()
+        goes_on.wait()
+        raise StartError("nobody is to hear of this any more")
+
+    monkeypatch.setattr(SentCode, "unpacked", unpacked)
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinator = coordinators_end(follower)
+        follower._handle(Start(1, 0, {}, program=HeldProgram(("train.py",), "ab12", "alice")))
+        await asyncio.to_thread(begun.wait)
+        follower._handle(Stop(1))
+        told = await said_besides_beats(coordinator)
+        goes_on.set()
+        assert isinstance(told, Idle)
+        assert [end.exit_code for end in told.ends] == [137, 137]
+        assert sleepers.launches == []
+
+    follow(scene)
 
 
 def test_where_nobody_leads_any_more_a_rank_that_fails_takes_the_others_of_its_node_with_it(
