@@ -29,6 +29,8 @@ from .node.zygote_process import PRELOADED, TRAINER_PRELOADED, Preload, start_zy
 
 WARM, COLD = START_METHODS = ("warm", "cold")
 
+LONGEST_HOLD_SECONDS = 366 * 24 * 3600
+
 
 def main() -> NoReturn:
     """Runs the program that the command line names once for each process of this node."""
@@ -186,6 +188,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text[:DIGITS]) > 0):
-        raise argparse.ArgumentTypeError(f"{text} must be a whole number of seconds, at least 1")
-    return int(text[:DIGITS])
+    digits = text.isascii() and text.isdecimal() and len(text) <= DIGITS
+    if not (digits and 1 <= int(text) <= LONGEST_HOLD_SECONDS):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of seconds from 1 to {LONGEST_HOLD_SECONDS}")
+    return int(text)

@@ -67,6 +67,7 @@ def test_a_name_that_is_taken_may_be_a_hold_already() -> None:
     [
         ("dev --nodes 0", "--nodes: 0 is too small"),
         ("Dev", "--name: "),
+        ("dev --idle-timeout 8785h", "--idle-timeout: 31626000 s is too long; use at most 31622400 s"),
         ("dev -o yaml", "-o yaml works only with --dry-run; add it"),
     ],
 )

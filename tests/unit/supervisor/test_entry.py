@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpjob_rank.errors import ConfigError
+from ddpjob_supervisor.main import _parser
 
 
 def test_without_its_libraries_it_says_in_one_line_how_to_have_them() -> None:
@@ -32,3 +34,10 @@ def test_what_it_cannot_unpack_is_a_mistake_of_the_configuration(program: str, t
     assert (done.returncode, line) == (2, f"error: {json.loads(report.read_text())['message']}")
     assert line.startswith("error: DDPJOB_SUPERVISOR must be a JSON object whose ")
     assert json.loads(report.read_text())["cause"] == "ConfigError"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "1.5", "31622401", "1" * 19, "1800" + "0" * 18, "¹"])
+def test_a_hold_has_a_limit_of_up_to_a_year(seconds: str) -> None:
+    assert _parser().parse_args(["--hold", "31622400"]).hold == 31_622_400
+    with pytest.raises(ConfigError, match=f"{seconds} must be a whole number of seconds from 1 to 31622400"):
+        _parser().parse_args(["--hold", seconds])

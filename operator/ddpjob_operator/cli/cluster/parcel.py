@@ -10,6 +10,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import HOLD, SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module, started
 from ddpjob_operator.api.launchers import Size, launcher_of
+from ddpjob_operator.api.numbers import MOST_SECONDS
 from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted
 from ddpjob_operator.cli import program
@@ -72,6 +73,8 @@ def hold_parcel(given: argparse.Namespace, namespace: str) -> Parcel:
     Raises:
         BadInputError: an option is wrong.
     """
+    if given.idle_timeout > MOST_SECONDS:
+        raise BadInputError(f"--idle-timeout: {given.idle_timeout} s is too long; use at most {MOST_SECONDS} s")
     source, packages = with_packages(given, None)
     entrypoint = Entrypoint((SUPERVISE, HOLD, str(given.idle_timeout)), (), given.name)
     made = _parcel(entrypoint, given, namespace, source, packages, works_in_code=False)
