@@ -126,9 +126,10 @@ def _program(question: Question) -> HeldProgram:
                     " the ddpjob of the image's release"
                 )
             program_of(words)
-            if sum(map(len, words)) > COMMAND_BYTES:
-                raise ConfigError(f"the command line is longer than {COMMAND_BYTES} characters")
-            return HeldProgram(words, digest, shown(by))
+            program = HeldProgram(words, digest, shown(by))
+            if len(msgspec.json.encode(program)) > COMMAND_BYTES:
+                raise ConfigError(f"the command line is longer than {COMMAND_BYTES} bytes of JSON")
+            return program
         case _:
             raise ConfigError("the command's first line is not a program")
 

@@ -18,7 +18,7 @@ import msgspec
 LINE_BYTES = 2 << 20
 """The longest line: an archive of 1 MiB in base64, and room for the rest."""
 CODE_BYTES, COMMAND_BYTES = 1 << 20, 1 << 16
-"""The largest archive and the longest command line, so that each fits into one line between supervisors too."""
+"""The largest archive and the longest command line as JSON: each fits into one line between supervisors too."""
 
 VERSION = 1
 """Raised with every change that an older side could misunderstand."""
