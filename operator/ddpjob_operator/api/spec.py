@@ -267,7 +267,17 @@ class DDPJobSpec(Model):
     @property
     def held(self) -> bool:
         """Whether the job is held for programs that are sent later, and has none of its own."""
-        return self.supervisor == SUPERVISE and HOLD in self.trainer.get("command", ())
+        words = [*(self.trainer.get("command") or ()), *(self.trainer.get("args") or ())]
+        options = iter(words[1:] if self.supervisor == SUPERVISE else ())
+        for word in options:
+            option, equals, _ = word.partition("=")
+            if option == HOLD:
+                return True
+            if not option.startswith("--"):  # From here on, the words are those of a program.
+                return False
+            if not equals:
+                next(options, None)  # Each of the supervisor's options has a value.
+        return False
 
     @property
     def topology(self) -> Topology | None:

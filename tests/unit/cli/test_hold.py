@@ -37,11 +37,27 @@ def test_its_limits_are_those_that_were_asked_for(capsys: pytest.CaptureFixture[
     assert spec["activeDeadlineSeconds"] == 28_800
 
 
-def test_a_job_with_a_program_is_not_held() -> None:
-    for command in (["ddpjob-supervise", "train.py"], ["python", "--hold"]):
-        template = {"spec": {"containers": [{"name": "trainer", "image": "a", "command": command}]}}
-        document = {"metadata": {"name": "a", "namespace": "b"}, "spec": {"template": template}}
-        assert not DDPJob.from_dict({"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", **document}).spec.held
+@pytest.mark.parametrize(
+    ("command", "args", "held"),
+    [
+        ("ddpjob-supervise", "--hold 1800", True),
+        ("ddpjob-supervise --hold=1800", "", True),
+        ("/usr/bin/ddpjob-supervise --preload torchvision --start-method=warm", "--hold 1800", True),
+        ("ddpjob-supervise train.py", "", False),
+        ("ddpjob-supervise train.py --hold 3", "", False),
+        ("ddpjob-supervise --max-restarts 3", "train.py --hold", False),
+        ("ddpjob-supervise -m train --hold", "", False),
+        ("ddpjob-supervise --preload --hold train.py", "", False),
+        ("ddpjob-supervise", "", False),
+        ("python --hold", "", False),
+        ("", "ddpjob-supervise --hold 1800", False),
+    ],
+)
+def test_a_job_is_held_if_its_supervisor_has_the_option(command: str, args: str, *, held: bool) -> None:
+    container = {"name": "trainer", "image": "a", "command": command.split() or None, "args": args.split() or None}
+    template = {"spec": {"containers": [container]}}
+    document = {"metadata": {"name": "a", "namespace": "b"}, "spec": {"template": template}}
+    assert DDPJob.from_dict({"apiVersion": "ddpjob.dev/v1alpha2", "kind": "DDPJob", **document}).spec.held is held
 
 
 def test_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
