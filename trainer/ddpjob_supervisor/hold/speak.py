@@ -24,12 +24,11 @@ PIECE = 1 << 16
 def main() -> None:
     """Copies in both directions until the supervisor has closed the conversation."""
     unpack_variables(os.environ)
-    place = find(os.environ.get(Env.UID, ""))
-    if place is None:
+    found = find(os.environ.get(Env.UID, ""))
+    if found is None:
         whole(OUTPUT, to_line(NotRun("rank 0's supervisor accepts no programs yet", later=True)))
         return
-    with socket.socket(socket.AF_UNIX) as supervisor, selectors.DefaultSelector() as ready:
-        supervisor.connect(str(place))
+    with found as supervisor, selectors.DefaultSelector() as ready:
         pairs = {INPUT: supervisor.fileno(), supervisor.fileno(): OUTPUT}
         for source in pairs:
             ready.register(source, selectors.EVENT_READ)
@@ -43,20 +42,28 @@ def main() -> None:
                     supervisor.shutdown(socket.SHUT_WR)
 
 
-def find(uid: str) -> Path | None:
-    """The socket of a job's supervisor in this container; None if it has not created one yet, or holds no gang."""
-    found = (path for parent in PARENTS for path in parent.glob(f"{PREFIX}*/{socket_of(uid)}"))
-    return next((path for path in found if _answers(path)), None)
+def find(uid: str) -> socket.socket | None:
+    """A connection to a job's supervisor in this container; None if it does not listen yet, or holds no gang."""
+    places = (path for parent in PARENTS for path in parent.glob(f"{PREFIX}*/{socket_of(uid)}"))
+    return next(filter(None, map(_connected, places)), None)
 
 
-def _answers(place: Path) -> bool:
-    """Whether a supervisor of this user listens there. A supervisor that was killed leaves its socket behind."""
-    with socket.socket(socket.AF_UNIX) as supervisor:
-        try:
+def _connected(place: Path) -> socket.socket | None:
+    """A connection to this socket; None if it is of another user, or nobody listens.
+
+    A supervisor that was killed leaves its socket behind.
+    """
+    supervisor = socket.socket(socket.AF_UNIX)
+    supervisor.setblocking(False)  # Who has stopped accepting must not keep us: the command tries again.
+    try:
+        if place.stat().st_uid == os.geteuid():
             supervisor.connect(str(place))
-        except OSError:
-            return False
-    return place.stat().st_uid == os.geteuid()
+            supervisor.setblocking(True)
+            return supervisor
+    except OSError:
+        pass
+    supervisor.close()
+    return None
 
 
 def whole(file: int, data: bytes) -> None:
