@@ -181,7 +181,9 @@ def test_while_another_program_runs_the_command_says_whose_it_is(nodes: Nodes) -
 def test_of_a_hold_that_is_over_the_command_says_how_it_ended(nodes: Nodes) -> None:
     Path("train.py").write_text("print()")
     nodes.finished, nodes.message = True, "All ranks finished"
-    with pytest.raises(BadInputError, match=r"^dev has ended: All ranks finished; hold it again: ddpjob hold dev$"):
+    with pytest.raises(
+        BadInputError, match=r"^dev has ended: All ranks finished; delete it: ddpjob delete dev -n team"
+    ):
         run(nodes, "train.py")
 
 

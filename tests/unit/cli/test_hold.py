@@ -9,8 +9,9 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.validation import problems
 from ddpjob_operator.cli.arguments import parse
 
-from tests.unit.client.api import JOBS, a_cluster, refused
+from tests.unit.client.api import JOBS, a_cluster, jobs_with, refused
 
+run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
 hold = importlib.import_module("ddpjob_operator.cli.cluster.hold").hold
 
 
@@ -91,3 +92,24 @@ def test_a_mistake_gets_one_message(words: str, message: str) -> None:
     with pytest.raises(BadInputError) as said:
         hold(a_cluster(), parse(["hold", *words.split()]))
     assert message in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "message"),
+    [
+        (
+            True,
+            "dev has ended: Over; delete it: ddpjob delete dev -n team; and hold it again: ddpjob hold dev -n team",
+        ),
+        (False, "dev no longer exists; hold it again: ddpjob hold dev -n team"),
+    ],
+)
+def test_who_runs_a_program_after_the_end_of_a_hold_learns_how_to_hold_again(
+    message: str, capsys: pytest.CaptureFixture[str], *, is_there: bool
+) -> None:
+    job = made("dev", capsys)
+    complete = {"type": "Complete", "status": "True", "reason": "Done", "message": "", "observedGeneration": 1}
+    ended = complete | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    found = job | {"status": {"message": "Over", "conditions": [ended]}} if is_there else None
+    with pytest.raises(BadInputError, match=f"^{message}$"):
+        run_on._first_pod(jobs_with(find=lambda _: found), job)

@@ -153,12 +153,15 @@ def _first_pod(jobs: Jobs, document: Document) -> tuple[JobPod | None, str]:
     Raises:
         BadInputError: the job has ended, is not held, or no longer exists.
     """
-    name = document["metadata"]["name"]
+    name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
     found = jobs.find(document)
     job = None if found is None else as_job(found)
-    if job is None or job.status.finished:
-        ended = "no longer exists" if job is None else f"has ended: {job.status.message}"
-        raise BadInputError(f"{name} {ended}; hold it again: {itself()} hold {name}")
+    again = f"{itself()} hold {name} -n {namespace}"
+    if job is None:
+        raise BadInputError(f"{name} no longer exists; hold it again: {again}")
+    if job.status.finished:
+        end = f"{itself()} delete {name} -n {namespace}"
+        raise BadInputError(f"{name} has ended: {job.status.message}; delete it: {end}; and hold it again: {again}")
     if not job.spec.held:
         raise BadInputError(f"{name} is not held: it has a program of its own; hold nodes with: {itself()} hold NAME")
     pods = present(jobs.pods(document), job.status)
