@@ -87,6 +87,12 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(name: str) -> None:
         assert not anchor or anchor in _anchors(file), f"{target} in {name}: no such heading"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_every_upgrade_of_the_chart_finds_the_release_and_keeps_its_values(name: str) -> None:
+    for command in re.findall(r"^helm upgrade .*", PAGES[name].read_text(encoding="utf-8"), re.MULTILINE):
+        assert "--namespace ddpjob-system --reset-then-reuse-values" in command
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     seen: set[Path] = set()
     todo = [ROOT / "README.md"]
