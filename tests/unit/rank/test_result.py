@@ -14,7 +14,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.status import MAX_RESULT
 from ddpjob_operator.sdk import json_values
 from ddpjob_rank.reporting import result
-from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, json_of, result_file
+from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, held_mark, json_of, result_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +136,14 @@ def test_without_a_supervisor_a_result_is_only_checked(monkeypatch: pytest.Monke
     ddpjob.set_result("x" * STATUS_BYTES)
     with pytest.raises(ddpjob.ConfigError):
         ddpjob.set_result(object())
+
+
+def test_on_held_nodes_a_result_is_only_checked(heartbeat: Path) -> None:
+    held_mark(heartbeat).touch()
+    ddpjob.set_result("x" * STATUS_BYTES)
+    with pytest.raises(ddpjob.ConfigError):
+        ddpjob.set_result(object())
+    assert not [*heartbeat.parent.glob("*result*")]
 
 
 def test_a_larger_result_needs_a_history(heartbeat: Path, monkeypatch: pytest.MonkeyPatch) -> None:

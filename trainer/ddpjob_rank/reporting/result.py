@@ -31,8 +31,9 @@ def set_result(value: Any) -> None:
     Only rank 0's result counts, and of several calls the last one of the attempt that succeeds. The value is kept as
     JSON, and nothing is pickled: scalars of NumPy and tensors with one number become numbers, tuples become lists,
     and paths, dates and times become strings. A result of up to 2 KiB is kept in the job's status, where everybody
-    who may view the job can read it; a larger one, of up to 1 MiB, in the job's history. Without a supervisor,
-    such as under torchrun, the function only checks the value.
+    who may view the job can read it; a larger one, of up to 1 MiB, in the job's history. On nodes that `ddpjob hold`
+    holds, where a job has many programs, and without a supervisor, such as under torchrun, the function only checks
+    the value.
 
     Args:
         value: The result.
@@ -45,7 +46,7 @@ def set_result(value: Any) -> None:
         return
     text = json_of(value)
     heartbeat = os.environ.get(Env.HEARTBEAT)
-    if heartbeat is None:
+    if heartbeat is None or held_mark(Path(heartbeat)).exists():
         return
     size = len(text.encode())
     if size > STATUS_BYTES and not os.environ.get(Env.HISTORY):
@@ -62,6 +63,11 @@ def set_result(value: Any) -> None:
 def result_file(heartbeat: Path, attempt: int | str) -> Path:
     """Where rank 0 leaves its result of an attempt. `heartbeat` is the rank's heartbeat file."""
     return heartbeat.with_name(f"{heartbeat.name}.result-{attempt}")
+
+
+def held_mark(heartbeat: Path) -> Path:
+    """The file beside rank 0's heartbeat file that exists if the gang is held, so that nobody reads a result."""
+    return heartbeat.with_name(f"{heartbeat.name}.held")
 
 
 def json_of(value: Any) -> str:

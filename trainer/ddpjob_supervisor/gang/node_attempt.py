@@ -16,6 +16,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.machine import interface
 from ddpjob_rank.machine.network import address_towards
+from ddpjob_rank.reporting.result import held_mark
 from ddpjob_rank.reporting.teller import STARTING
 from ddpjob_rank.running.program import Program, program_of
 from msgspec import structs
@@ -91,6 +92,8 @@ class NodeAttempt:
         """Held while ranks report what they are doing, because each rank has only one place for its report."""
         for local in range(settings.processes):  # Otherwise reports of the last attempt would count for this one.
             node.heartbeats.reset(local)
+        if start.program is not None:
+            held_mark(node.heartbeats.path(0)).touch()
         if 0 not in self.numbers and not start.check:
             node.copy.drop()  # Rank 0 is on another node now, so the copy will never be used.
 

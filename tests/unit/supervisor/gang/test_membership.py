@@ -16,6 +16,7 @@ import pytest
 from ddpjob_rank.machine import interface
 from ddpjob_rank.reporting import copy_handover
 from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record
+from ddpjob_rank.reporting.result import held_mark
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang import local_ranks, membership, node_attempt
 from ddpjob_supervisor.gang.exit_verdict import Membership, Verdict, of_ranks
@@ -259,6 +260,16 @@ STALLED_IN_4 = Incident(
 )
 RAISED_IN_6 = Incident(6, 0, End(1, 1, 1.0, "Application", "no", "ValueError", counted_steps=2))
 KILLED_IN_1 = Incident(1, 0, End(1, 137, 1.0, "Application", "killed by SIGKILL", None, 7))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_ranks_learn_whether_their_gang_is_held(follow: Follow, *, held: bool) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(1, 0, {}, program=HeldProgram(("train.py",), "ab12", "alice") if held else None))
+        assert held_mark(follower._node.heartbeats.path(0)).exists() is held
+
+    follow(scene)
 
 
 def test_a_run_that_is_interrupted_does_not_wait_until_its_code_is_unpacked(
