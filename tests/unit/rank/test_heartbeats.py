@@ -23,6 +23,7 @@ from ddpjob_rank.reporting import heartbeat, steps_seen, teller
 from ddpjob_rank.reporting import report as reporting
 from ddpjob_rank.reporting.heartbeat import EMPTY, SLOTS, Record, decode
 from ddpjob_rank.reporting.pace import Pace
+from ddpjob_rank.reporting.result import result_file
 from ddpjob_supervisor.watch.beat import Beat, BeatFields, Checkpoint
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
 
@@ -671,6 +672,13 @@ def heartbeats(tmp_path: Path) -> Iterator[Heartbeats]:
     made = Heartbeats(tmp_path, 2)
     yield made
     made.close()
+
+
+def test_results_of_former_attempts_are_deleted(heartbeats: Heartbeats) -> None:
+    for local_rank, attempt in ((0, 1), (0, 2), (1, 1)):
+        result_file(heartbeats.path(local_rank), attempt).write_text("1")
+    heartbeats.reset(0)
+    assert [file.name for file in heartbeats.path(0).parent.glob("*result*")] == ["1.result-1"]
 
 
 FAST = """

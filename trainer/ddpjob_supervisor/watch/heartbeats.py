@@ -18,6 +18,7 @@ from ddpjob_rank.reporting.heartbeat import (
     Record,
     decode,
 )
+from ddpjob_rank.reporting.result import result_file
 from ddpjob_rank.reporting.teller import ENDING, STARTING, TRAINING
 
 from .beat import Beat, Checkpoint
@@ -54,9 +55,14 @@ class Heartbeats:
         return self._directory / str(local_rank)
 
     def reset(self, local_rank: int) -> None:
-        """Creates a new file before a rank is started, because earlier processes may still write to the old one."""
+        """Creates a new file before a rank is started, because earlier processes may still write to the old one.
+
+        Also deletes the rank's former results, because the directory may be in memory.
+        """
         self._forget(local_rank)
         path = self.path(local_rank)
+        for result in self._directory.glob(result_file(path, "*").name):
+            result.unlink(missing_ok=True)
         new = path.with_suffix(".new")
         new.write_bytes(EMPTY)
         self._files[local_rank] = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
