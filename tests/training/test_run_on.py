@@ -56,6 +56,12 @@ class Nodes:
     def cluster(self) -> "Nodes":
         return self
 
+    def apart(self) -> "Nodes":
+        return self
+
+    def close(self) -> None:
+        """The threads that follow the logs end with this process."""
+
     def get(self, name: str) -> dict[str, Any]:
         told = {"reason": "Done", "message": "", "lastTransitionTime": NOW, "observedGeneration": 1}
         ended = {"type": "Complete", "status": "True", **told}
