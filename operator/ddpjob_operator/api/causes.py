@@ -8,11 +8,12 @@ class Cause(StrEnum):
 
     APPLICATION = "Application"
     """The training program, or an init container before it, ended with an error or by a signal. Or a Kubernetes node
-    does not allow something that the pod template requests."""
+    does not allow something that the pod template requests. Or the history did not take the job's large result."""
     OUT_OF_MEMORY = "OutOfMemory"
     """The kernel killed the rank, or one of its processes, because the memory limit was reached."""
     CONFIG_ERROR = "ConfigError"
-    """The program reports that its arguments, data or environment are wrong."""
+    """The program reports that its arguments, data or environment are wrong. Or the history cannot take the job's
+    large result, for example for lack of a permission."""
     DIVERGED = "Diverged"
     """The program reports that its loss, its gradients or its weights are no longer finite numbers."""
     STORAGE_FULL = "StorageFull"

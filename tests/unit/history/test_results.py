@@ -1,6 +1,7 @@
 """A result that the status cannot hold is kept in the history, and read from there when the pods are gone."""
 
 import asyncio
+import errno
 import json
 import threading
 from collections.abc import Callable
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob.checkpoint.store_client import StoreError
+from ddpjob_operator.api import BadInputError, DDPJob, RestartAction
+from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.reports import PLACES
 from ddpjob_operator.history import Retention, Stock, kept_jobs, open_place
 from ddpjob_operator.sdk.results import result_of
-from ddpjob_rank.errors import ConfigError, StorageUnavailableError
+from ddpjob_rank.errors import ConfigError, StorageError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, result_file
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.history.journal import Journal
@@ -116,15 +119,59 @@ def test_a_larger_one_without_a_history_is_an_error(kept: Any) -> None:
         kept(json.dumps(LARGE).encode(), history=False)
 
 
-def test_a_job_does_not_succeed_while_its_result_cannot_be_kept(
-    kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        StoreError("the store", OSError("status code: 503")),
+    ],
+    ids=str,
+)
+def test_a_job_does_not_succeed_while_its_result_cannot_be_kept_and_its_restart_counts(
+    error: Exception, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "history").write_text("a file")
-    with pytest.raises(StorageUnavailableError, match="cannot keep the job's result in the history"):
+    monkeypatch.setattr(DirectoryTarget, "save", raising(error))
+    with pytest.raises(StorageError, match="cannot keep the job's result in the history") as raised:
         kept(json.dumps(LARGE).encode())
+    assert DEFAULTS[raised.value.cause] is RestartAction.RESTART
+
+
+def test_a_history_that_takes_too_long_for_a_result_is_an_error(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = threading.Event()
     monkeypatch.setattr(NodeHistory, "keep_result", lambda *_: waits.wait(30))
     monkeypatch.setattr(module, "SECONDS", 0.01)
-    with pytest.raises(StorageUnavailableError, match="it took more than"):
+    with pytest.raises(StorageError, match="it took more than"):
         kept(json.dumps(LARGE).encode())
     waits.set()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        PermissionError(errno.EACCES, "Permission denied"),
+        ConfigError("team belongs to user 7, not to this process's user 8"),
+        StoreError("the store", OSError("status code: 403")),
+    ],
+    ids=str,
+)
+def test_a_job_fails_if_no_other_attempt_could_keep_its_result(
+    error: Exception, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DirectoryTarget, "save", raising(error))
+    with pytest.raises(ConfigError, match="cannot keep the job's result in the history"):
+        kept(json.dumps(LARGE).encode())
+
+
+def test_a_job_fails_if_a_file_is_in_the_place_of_its_history(kept: Any, tmp_path: Path) -> None:
+    (tmp_path / "history").write_text("a file")
+    with pytest.raises(ConfigError, match="cannot keep the job's result in the history"):
+        kept(json.dumps(LARGE).encode())
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def save(*_: object) -> None:
+        raise error
+
+    return save

@@ -54,7 +54,6 @@ class StoreError(UnavailableError):
         self.lasting = (
             status is not None and (status[1][0] in "34" or status[1] == "501") and status[1] not in PASSING
         )
-        """Whether the same request would fail again."""
         broken = HTTP_ERROR.search(text)
         self.lost = broken is not None and broken[1] != "Connect"
         """Whether the server may have carried out the request."""

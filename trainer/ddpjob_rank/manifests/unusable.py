@@ -24,6 +24,9 @@ class NewerError(UnusableError):
 class UnavailableError(UnusableError):
     """The checkpoint cannot be read now, but perhaps later."""
 
+    lasting: bool = False
+    """Whether it is known that the same request would fail again."""
+
 
 class VanishedError(UnavailableError):
     """The checkpoint was removed or replaced while it was being read."""

@@ -17,6 +17,19 @@ from .segments import HEAD_BYTES, JOBS, HistoryWriter, Segment
 
 ERRORS = (OSError, ConfigError, UnavailableError)
 """The errors of a target. All may pass: a disk may get room, a server may come back, an administrator may help."""
+LASTING = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
+"""The numbers of errors that stay until somebody changes the place or its permissions."""
 
 
 SHARED = 2
@@ -26,6 +39,18 @@ TO_WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEX
 LEFT_BYTES, LEFT_SHARE = 1 << 30, 20
 """What the history leaves free of a volume: so many bytes, or one part of so many if that is less."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_lasting(error: Exception) -> bool:
+    """Whether the same write would fail again, unless somebody changes the place, its permissions or the job."""
+    match error:
+        case ConfigError():
+            return True
+        case UnavailableError():
+            return error.lasting
+        case OSError():
+            return error.errno in LASTING
+    return False
 
 
 class Target(Protocol):

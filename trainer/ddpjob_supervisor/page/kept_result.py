@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddpjob_rank.errors import ConfigError, StorageUnavailableError
+from ddpjob_rank.errors import ConfigError, StorageError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, result_file
 
 from ddpjob_supervisor.history.history import NodeHistory
-from ddpjob_supervisor.history.targets import ERRORS
+from ddpjob_supervisor.history.targets import ERRORS, is_lasting
 from ddpjob_supervisor.watch.threads import in_thread
 
 SECONDS = 60.0
@@ -22,8 +22,9 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
     `heartbeat` is the heartbeat file of rank 0.
 
     Raises:
-        ConfigError: No history is kept, so another attempt would lose the result, too.
-        StorageUnavailableError: The history does not take it. The job may not end as if it had been kept.
+        ConfigError: No history is kept, or it will not take the result of another attempt either.
+        StorageError: The history does not take it now. The job may not end as if it had been kept. The restart
+            counts, so that this cannot go on for ever.
     """
     try:
         with result_file(heartbeat, attempt).open("rb") as file:
@@ -37,8 +38,9 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory) -> di
         async with asyncio.timeout(SECONDS):
             place = await in_thread(history.keep_result, result, attempt)
     except (*ERRORS, TimeoutError) as error:
+        kind = ConfigError if is_lasting(error) else StorageError
         reason = str(error) or f"it took more than {SECONDS:.0f} s"
-        raise StorageUnavailableError(f"cannot keep the job's result in the history: {reason}") from error
+        raise kind(f"cannot keep the job's result in the history: {reason}") from error
     if not place:
         raise ConfigError("cannot keep the job's result: it is too large for the status, and no history is kept")
     return {"resultPlace": place}
