@@ -128,7 +128,7 @@ async def take_part(
         exit_code = await _lead(settings, service, follower, port)
         result = {}
         if settings.in_a_job and exit_code == ExitCode.DONE:
-            result = await kept_result(heartbeats.path(0), service.coordinator.attempt, history)
+            result = await kept_result(heartbeats.path(0), service.coordinator.attempt, history, settings.grace)
         history.end(exit_code, stopped=follower.told_to_stop)
         status.finish(over=exit_code == ExitCode.DONE)
         if settings.in_a_job and exit_code in WELL:

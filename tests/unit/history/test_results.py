@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,14 @@ LARGE = {"curve": ["größer"] * 1000, "ends": None}
 def kept(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Leaves a result as rank 0, and gives what the supervisor says of it at the end."""
 
-    def keep(content: bytes | None, *, history: bool = True) -> dict[str, Any]:
+    def keep(content: bytes | None, *, history: bool = True, grace: float = 30) -> dict[str, Any]:
         heartbeat, place = tmp_path / "beat", tmp_path / "history"
         if content is not None:
             result_file(heartbeat, 2).write_bytes(content)
         writer = HistoryWriter("team", "train", UID, 0, 1, 1)
         journal = Journal(str(place), writer, SecretValues({}), 2, lambda: DirectoryTarget(place, writer))
         try:
-            return asyncio.run(kept_result(heartbeat, 2, NodeHistory(journal if history else None)))
+            return asyncio.run(kept_result(heartbeat, 2, NodeHistory(journal if history else None), grace))
         finally:
             journal.end("succeeded")
             journal.close(30)
@@ -137,13 +138,18 @@ def test_a_job_does_not_succeed_while_its_result_cannot_be_kept_and_its_restart_
     assert DEFAULTS[raised.value.cause] is RestartAction.RESTART
 
 
-def test_a_history_that_takes_too_long_for_a_result_is_an_error(kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("most", "grace"), [(0.01, 30), (60, 0.02)])
+def test_a_history_that_takes_longer_than_it_may_or_than_the_grace_period_is_an_error(
+    most: float, grace: float, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits = threading.Event()
     monkeypatch.setattr(NodeHistory, "keep_result", lambda *_: waits.wait(30))
-    monkeypatch.setattr(module, "SECONDS", 0.01)
+    monkeypatch.setattr(module, "SECONDS", most)
+    began = time.monotonic()
     with pytest.raises(StorageError, match="it took more than"):
-        kept(json.dumps(LARGE).encode())
+        kept(json.dumps(LARGE).encode(), grace=grace)
     waits.set()
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(
