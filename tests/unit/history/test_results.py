@@ -68,7 +68,7 @@ def test_a_small_result_goes_into_the_status(kept: Any, tmp_path: Path) -> None:
     assert result_of(a_job(tmp_path, {"result": '{"a":1}'})) == {"a": 1}
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[" * 100_000])
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[" * 100_000, b"NaN", b'["\\ud800"]', b'{"\\ud800":1}'])
 def test_what_is_no_result_is_none(content: bytes | None, kept: Any) -> None:
     assert kept(content) == {}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_rank.errors import ConfigError, StorageError
-from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, result_file
+from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, json_of, result_file
 
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.history.targets import ERRORS, is_lasting
@@ -33,9 +33,10 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory, grace
         with result_file(heartbeat, attempt).open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
         result = json.loads(content)  # Another program may have written the file.
-    except (OSError, ValueError, RecursionError):
+        size = len(json_of(result).encode())  # Python also reads NaN, and halves of surrogate pairs.
+    except (OSError, ValueError, RecursionError, ConfigError):
         return {}
-    if len(content) <= STATUS_BYTES:
+    if size <= STATUS_BYTES:
         return {"result": result}
     seconds = min(SECONDS, max(grace - LAST_SECONDS, grace / 2))
     try:
