@@ -464,6 +464,9 @@ def test_the_last_room_of_a_volume_is_left_to_checkpoints(
     with full:
         target.save(folder, segment)
     assert segment.saved == len(b"one")
+    result = Segment("result-000001-00001-1796009007123.jsonl", bytearray(b"0.93"))
+    target.save(folder, result)
+    assert result.saved == len(b"0.93")
 
 
 @pytest.mark.parametrize("opened", [True, False])

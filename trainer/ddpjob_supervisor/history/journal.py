@@ -16,10 +16,10 @@ from ddpjob_rank.recording.json_lines import fields_of
 
 from .printed_lines import PrintedLines
 from .secret_values import SecretValues
-from .segments import FAILED, FOLDER, STOPPED, SUCCEEDED, HistoryWriter, Series, line_of
+from .segments import FAILED, FOLDER, RESULT, STOPPED, SUCCEEDED, HistoryWriter, Series, line_of
 from .targets import ERRORS, Target
 
-LOG, EVENTS, RESULT = "log", "events", "result"
+LOG, EVENTS = "log", "events"
 LOG_BYTES, EVENT_BYTES = 32 << 20, 8 << 20
 """How much of each kind a process keeps."""
 WAITING_BYTES = 4 << 20

@@ -39,6 +39,8 @@ JOBS = "_jobs"
 LAST_MOMENT = 10**13 - 1
 """In milliseconds since the epoch."""
 _ENCODER = json.JSONEncoder(default=str, ensure_ascii=False, separators=(",", ":"))
+RESULT = "result"
+"""The kind of the segment that holds the job's result."""
 SUCCEEDED, STOPPED, FAILED = "succeeded", "stopped", "failed"
 
 

@@ -13,7 +13,7 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.machine.storage import checked_address
 from ddpjob_rank.manifests.unusable import UnavailableError
 
-from .segments import HEAD_BYTES, JOBS, HistoryWriter, Segment
+from .segments import HEAD_BYTES, JOBS, RESULT, HistoryWriter, Segment
 
 ERRORS = (OSError, ConfigError, UnavailableError)
 """The errors of a target. All may pass: a disk may get room, a server may come back, an administrator may help."""
@@ -199,11 +199,11 @@ class DirectoryTarget:
         if self._open is None or self._open[:2] != (folder, name):
             self._close()
             with self._entered(*self._node, folder, make=True) as descriptor:
-                _check_room(descriptor)
+                _check_room(descriptor, name)
                 file = os.open(name, TO_WRITE, 0o600, dir_fd=descriptor)
             self._open = folder, name, file
         else:
-            _check_room(self._open[2])
+            _check_room(self._open[2], name)
         return self._open[2]
 
     def _close(self) -> None:
@@ -213,12 +213,16 @@ class DirectoryTarget:
             os.close(descriptor)
 
 
-def _check_room(descriptor: int) -> None:
+def _check_room(descriptor: int, name: str) -> None:
     """Checks that the volume of a file or folder has more room than is left to checkpoints.
+
+    A result may take of that room, too: it is small, it is the last to be saved, and training was for it.
 
     Raises:
         OSError: It has less.
     """
+    if name.startswith(f"{RESULT}-"):
+        return
     volume = os.fstatvfs(descriptor)
     least = min(LEFT_BYTES, volume.f_blocks * volume.f_frsize // LEFT_SHARE)
     if volume.f_bavail * volume.f_frsize < least:
