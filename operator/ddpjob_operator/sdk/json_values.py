@@ -76,9 +76,10 @@ def _number(value: float, place: str) -> float:
 
 
 def _from_scalar(value: Any, place: str) -> Any:
-    """The number or time in a scalar of NumPy, or in a tensor with one number."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "dtype"):
-        return str(value) if getattr(value.dtype, "kind", "") in {"M", "m"} else value.item()
+    """The number or time in a scalar of NumPy, or in an array or a tensor with one number, whatever its shape."""
+    size = getattr(value, "numel", None) or getattr(value, "size", None)  # `size` of a tensor is its shape.
+    if hasattr(value, "dtype") and (size() if callable(size) else size) == 1:
+        return str(value.reshape(())) if getattr(value.dtype, "kind", "") in {"M", "m"} else value.item()
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     instead = "; of an array or a tensor: .tolist()" if hasattr(value, "tolist") else ""

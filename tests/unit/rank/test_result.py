@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import math
 from collections import OrderedDict
 from enum import IntEnum, StrEnum
 from pathlib import Path, PurePosixPath
@@ -33,8 +34,15 @@ class Number(IntEnum):
 
 
 def scalar(value: Any, kind: str = "f") -> Any:
-    """What a scalar of NumPy or a tensor with one number looks like."""
-    return SimpleNamespace(dtype=SimpleNamespace(kind=kind), ndim=0, item=lambda: value)
+    """What a scalar of NumPy looks like."""
+    return SimpleNamespace(dtype=SimpleNamespace(kind=kind), size=1, item=lambda: value)
+
+
+def tensor(value: Any, *shape: int) -> Any:
+    """What a tensor looks like."""
+    return SimpleNamespace(
+        dtype="float32", size=lambda: shape, numel=lambda: math.prod(shape), item=lambda: value, tolist=list
+    )
 
 
 BECOMES: list[tuple[Any, Any]] = [
@@ -49,6 +57,9 @@ BECOMES: list[tuple[Any, Any]] = [
     ({Colour.RED: 1}, {"red": 1}),
     (scalar(0.5), 0.5),
     (scalar(scalar(3)), 3),
+    ({"loss": tensor(0.5)}, {"loss": 0.5}),
+    ({"loss": tensor(0.5, 1)}, {"loss": 0.5}),
+    (tensor(0.5, 1, 1), 0.5),
     (2**1000, 2**1000),
 ]
 REFUSED: list[tuple[Any, str]] = [
@@ -63,7 +74,9 @@ REFUSED: list[tuple[Any, str]] = [
     ("\ud800", "result is a string that UTF-8 cannot hold"),
     ({"\ud800": 1}, "a key of result is a string that UTF-8 cannot hold"),
     (1 << 2000, "result is a whole number of more than 1024 bits"),
-    (SimpleNamespace(dtype=1, ndim=1, tolist=list), "of an array or a tensor: .tolist()"),
+    (tensor(0.5, 2), "of an array or a tensor: .tolist()"),
+    (tensor(0.5, 0), "of an array or a tensor: .tolist()"),
+    (SimpleNamespace(dtype=1, size=2, tolist=list), "of an array or a tensor: .tolist()"),
 ]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.binary(max_size=3),
