@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import math
 from collections import OrderedDict
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,6 +27,10 @@ class Point(NamedTuple):
 
 class Colour(StrEnum):
     RED = "red"
+
+
+class Mode(str, Enum):  # noqa: UP042  (many programs have such)
+    TRAIN = "train"
 
 
 class Number(IntEnum):
@@ -55,6 +59,7 @@ BECOMES: list[tuple[Any, Any]] = [
     (dt.time(3, 4), "03:04:00"),
     ([Colour.RED, Number.ONE], ["red", 1]),
     ({Colour.RED: 1}, {"red": 1}),
+    ({Mode.TRAIN: Mode.TRAIN}, {"train": "train"}),
     (scalar(0.5), 0.5),
     (scalar(scalar(3)), 3),
     ({"loss": tensor(0.5)}, {"loss": 0.5}),

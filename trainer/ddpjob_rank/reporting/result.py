@@ -92,7 +92,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
         case None | bool():
             pass
         case str():
-            made = _text(str(value), place)
+            made = _text(str.__str__(value), place)  # str() of an Enum is its name.
         case int() | float():
             made = _number(value, place)
         case Mapping():
@@ -133,7 +133,7 @@ def _items(value: Mapping[Any, Any], place: str, depth: int) -> Iterator[tuple[s
     for key, item in value.items():
         if not isinstance(key, str):
             raise ConfigError(f"{place} has the key {key!r:.64}, but JSON has only strings as keys")
-        yield _text(str(key), f"a key of {place}"), _plain(item, f"{place}[{key!r:.64}]", depth + 1)
+        yield _text(str.__str__(key), f"a key of {place}"), _plain(item, f"{place}[{key!r:.64}]", depth + 1)
 
 
 def _text(text: str, place: str) -> str:
