@@ -38,12 +38,13 @@ def begin(tmp_path: Path, uid: str) -> Iterator[Begin]:
         attempt: int = 1,
         ranks: int = 1,
         disk: Target | None = None,
+        is_early: Callable[[], bool] = lambda: False,
         name: str = "digits",
         **env: str,
     ) -> Journal:
         writer = HistoryWriter("team", name, uid, node, incarnation, ranks)
         target = disk or DirectoryTarget(tmp_path, writer)
-        begun.append(Journal(str(tmp_path), writer, SecretValues(env), attempt, lambda: target))
+        begun.append(Journal(str(tmp_path), writer, SecretValues(env), attempt, lambda: target, is_early=is_early))
         return begun[-1]
 
     yield begin

@@ -413,6 +413,18 @@ def test_lines_that_are_lost_while_a_disk_is_full_are_counted_together_and_in_th
     assert all(text.isdecimal() for text in numbers)
 
 
+def test_a_program_that_prints_much_before_it_saves_loses_nothing(
+    begin: Begin, read: Read, disk: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "WAITING_BYTES", 20_000)
+    journal = begin(disk=disk, is_early=lambda: True)
+    for number in range(500):
+        say(journal, number)
+        wait_for("less to wait", lambda: journal._waiting < 15_000, 10)
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == [str(number) for number in range(500)]
+
+
 def test_short_lines_count_with_what_their_records_take(
     begin: Begin, disk: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,7 +142,8 @@ class Journal:
             items, closing = self._next(pause)
             self._take(items, closing=closing)
             surplus = [name for series in self._series for name in series.surplus()]  # Even if nothing can be saved.
-            if target is None and not closing and self._is_early():
+            # Whoever has printed so much has started, and more could not wait.
+            if target is None and not closing and self._waiting <= WAITING_BYTES // 2 and self._is_early():
                 pause = SECONDS
                 continue
             began = time.monotonic()
