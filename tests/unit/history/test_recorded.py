@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_rank.environment import Env
+from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_supervisor.history.history import _is_early, recorded, seen_by_operator
 
 from tests.support.waiting import wait_for
@@ -110,6 +111,34 @@ def test_what_was_printed_before_the_program_has_saved_anything_is_kept_at_its_e
         history.end(1)
     assert [*kept.glob("history/team/digits/*/node-00000/*/events-*")]
     assert [*kept.glob("history/team/_jobs/*_digits_failed")]
+
+
+@pytest.mark.parametrize("code", [None, ExitCode.SAVED_AND_STOPPED, 143])
+def test_a_node_that_is_told_to_stop_leaves_an_empty_directory_to_the_program_of_the_next_pod(
+    tmp_path: Path, uid: str, code: int | None
+) -> None:
+    kept = tmp_path / "kept"
+    env = {Env.CHECKPOINT_DIR: str(kept), Env.HISTORY: str(kept / "history"), Env.STATUS_PORT: "29501"}
+    kept.mkdir()
+    with recorded({**env, Env.NAMESPACE: "team", Env.NAME: "digits", Env.UID: uid}) as history:
+        history.note("begun", 1)
+        history.stop(1, "SIGTERM")
+        if code is not None:  # Only node 0 says how the gang has ended.
+            history.end(code, stopped=True)
+    assert not [*kept.iterdir()]
+
+
+def test_a_node_that_is_told_to_stop_but_is_done_or_has_saved_keeps_its_history(tmp_path: Path, uid: str) -> None:
+    for done in (True, False):
+        kept = tmp_path / f"{done}"
+        env = {Env.CHECKPOINT_DIR: str(kept), Env.HISTORY: str(kept / "history"), Env.STATUS_PORT: "29501"}
+        with recorded({**env, Env.NAMESPACE: "team", Env.NAME: "digits", Env.UID: uid}) as history:
+            history.stop(1, "SIGTERM")
+            if done:
+                history.end(ExitCode.DONE)
+            else:
+                (kept / "checkpoint-10").mkdir(parents=True)
+        assert [*kept.glob("history/team/digits/*/node-00000/*/events-*")]
 
 
 @pytest.mark.parametrize("history", ["s3://bucket/kept/history", "/elsewhere/history", "/keptelse/history"])

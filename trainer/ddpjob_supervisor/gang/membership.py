@@ -70,8 +70,6 @@ ALL_RANKS = "all ranks"
 
 RANK_ENDED = "rank_ended"
 """The event in a node's history that one of its ranks has ended."""
-STOPPING = "stopping"
-"""The event in a node's history that it was told to stop."""
 
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
@@ -154,7 +152,7 @@ class Follower:
 
     def request(self, number: signal.Signals) -> None:
         """Handles a signal that tells this node to stop: its ranks may save, then the supervisor exits."""
-        self._history.note(STOPPING, self.attempt, hurry=True, signal=number.name)
+        self._history.stop(self.attempt, number.name)
         if self._membership is Membership.FOLLOWING:
             self._membership = Membership.LEAVING
         self._send(Leaving())

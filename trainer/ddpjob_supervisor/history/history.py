@@ -31,6 +31,8 @@ CLOSING_SECONDS = 2.0
 """How long the end of the history may delay the end of the pod."""
 FIRST_SECONDS = 120.0
 """How long an empty directory for checkpoints is left to the program when it starts."""
+STOPPING = "stopping"
+"""The event that the node was told to stop."""
 MOST_ATTEMPTS = 10**9 - 1
 LEFT_SECONDS = 0.5
 """How long to wait for processes that were left behind to close their stdout."""
@@ -57,6 +59,12 @@ class NodeHistory:
         """Takes an event that is recorded elsewhere, too."""
         if self._journal is not None:
             self._journal.note(event, hurry=hurry)
+
+    def stop(self, attempt: int, signal: str) -> None:
+        """The node was told to stop by a signal. Its job may go on in another pod."""
+        self.note(STOPPING, attempt, hurry=True, signal=signal)
+        if self._journal is not None:
+            self._journal.end(STOPPED)
 
     def end(self, code: int, *, stopped: bool = False) -> None:
         """The gang has ended with an exit code. `stopped`: because it was told to stop."""

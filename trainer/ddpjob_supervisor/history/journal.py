@@ -142,8 +142,9 @@ class Journal:
             items, closing = self._next(pause)
             self._take(items, closing=closing)
             surplus = [name for series in self._series for name in series.surplus()]  # Even if nothing can be saved.
-            # Whoever has printed so much has started, and more could not wait.
-            if target is None and not closing and self._waiting <= WAITING_BYTES // 2 and self._is_early():
+            if target is None and self._may_wait(closing=closing) and self._is_early():
+                if closing:
+                    return
                 pause = SECONDS
                 continue
             began = time.monotonic()
@@ -162,6 +163,15 @@ class Journal:
             pause = min(max(SECONDS, SHARE * (time.monotonic() - began)), SECONDS_AT_MOST)
             if closing:
                 return
+
+    def _may_wait(self, *, closing: bool) -> bool:
+        """Whether nothing has to be saved yet.
+
+        A process that was told to stop need not begin a history: another one goes on with the job, and would find it.
+        """
+        if closing and self._result != STOPPED:
+            return False
+        return self._waiting <= WAITING_BYTES // 2  # Whoever has printed more has started, and there is little room.
 
     def _next(self, pause: float) -> tuple[list[Item], bool]:
         """Waits for something to save, and until the pause is over, unless it is urgent."""
