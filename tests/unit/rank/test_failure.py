@@ -207,3 +207,7 @@ def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failur
     write_report(OWN, tmp_path / "failed")
     write_final_status(status, tmp_path / "failed", {})
     assert json.loads((tmp_path / "failed").read_text())["exception"] == "ValueError"
+    (tmp_path / "noted").write_text("a word of the program's own" * 100)
+    for name in ("failed", "noted"):
+        write_final_status(status, tmp_path / name, {"result": None})
+        assert json.loads((tmp_path / name).read_text()) == {**left, "result": None}

@@ -151,9 +151,10 @@ def write_report(report: Report, path: Path | None) -> None:
 def write_final_status(status: Mapping[str, Any], path: Path | None, result: Mapping[str, Any]) -> None:
     """Writes the final progress, because the operator may have read the status page some seconds before the end.
 
-    `result` is what there is to say about the job's result.
+    `result` is what there is to say about the job's result. It replaces whatever the file contains, because the job
+    has then succeeded, and this is the only place for it.
     """
-    if path is not None and not (path.exists() and path.read_bytes()):
+    if path is not None and (result or not (path.exists() and path.read_bytes())):
         content = {name: status[name] for name in ("version", "progress", "checkpoint")} | dict(result)
         # Without spaces and escapes, because the result alone may take half of the 4 KiB.
         _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
