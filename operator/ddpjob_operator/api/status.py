@@ -567,8 +567,8 @@ class DDPJobStatus(_Said):
     requested_checkpoint: RequestedCheckpoint | None = None
     """The last request for a checkpoint, by `ddpjob checkpoint` or by the annotation that it sets."""
     result: Annotated[str, Field(max_length=MAX_RESULT)] | None = None
-    """The result that rank 0 returned or set, as JSON, if it is not larger than 2 KiB. Set when the job has
-    succeeded."""
+    """The result that rank 0 returned or set, as JSON, if it is not larger than 2 KiB. Set when rank
+    0's pod has ended; removed if the job fails nevertheless."""
     result_place: Annotated[str, Field(max_length=MAX_RESULT_PLACE, pattern=PLACE)] | None = None
     """Where a larger result is: a file below `status.historyPath`."""
     stragglers: Annotated[tuple[Straggler, ...], Field(max_length=MAX_STRAGGLERS, json_schema_extra=_by("node"))] = ()

@@ -30,7 +30,7 @@ STOPPED = {"eta_seconds": None, "activity": None, "activity_time": None}
 """The fields of the progress that hold only while the gang runs, with their values at other times."""
 
 NO_RESULT: StatusChanges = {"result": None, "result_place": None}
-"""A gang that starts again will have another result."""
+"""A gang that starts again will have another result, and a job that fails has none."""
 
 
 def comes_up(view: View) -> bool:
@@ -305,13 +305,16 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
         "progress": progress if runs or progress is None else progress.model_copy(update=STOPPED),
         "steps": status.bookkeeping.steps if ahead else _steps(view),
         "checkpoint": _checkpoint(view, status, last.checkpoint),
-        **(_result(view, last) if same_gang else NO_RESULT),
+        **(_result(view, last) if same_gang and not status.is_true(ConditionType.FAILURE_TARGET) else NO_RESULT),
         "stragglers": stragglers,
     }
 
 
 def _result(view: View, last: FinalReport) -> StatusChanges:
-    """Returns the result of rank 0's pod, or what the status says, if that pod has not ended or is gone."""
+    """Returns the result of rank 0's pod, or what the status says, if that pod has not ended or is gone.
+
+    It is kept while other nodes still finish, because rank 0's pod may be gone by the time the job succeeds.
+    """
     if last.result is None and last.result_place is None:
         return {"result": view.status.result, "result_place": view.status.result_place}
     return {"result": last.result, "result_place": last.result_place}

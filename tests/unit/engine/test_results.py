@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import ConditionType
 from ddpjob_operator.api.status import MAX_RESULT
 
 from .builders import Moment, a_job
@@ -55,6 +56,25 @@ def test_a_larger_result_is_named_by_its_place_in_the_history() -> None:
 )
 def test_what_a_status_cannot_hold_is_left_out(words: dict[str, Any]) -> None:
     assert result(**words) == (None, None)
+
+
+def test_a_job_that_fails_after_rank_0_has_finished_has_no_result() -> None:
+    ended = (
+        a_job(nodes=2, restart={"maxRestarts": 0})
+        .running()
+        .hears()
+        .fails(0, code=0, message='{"result": 1}')
+        .settled()
+    )
+    assert ended.status.result == "1"
+    failed = ended.fails(1).settled()
+    assert failed.status.is_true(ConditionType.FAILURE_TARGET)
+    assert failed.status.result is None
+
+
+def test_a_result_outlives_rank_0s_pod_while_other_nodes_finish() -> None:
+    ended = two.fails(0, code=0, message='{"result": 1}').settled().vanishes(0).settled()
+    assert ended.succeeds(1).settled().status.result == "1"
 
 
 def test_a_gang_that_starts_again_has_no_result_of_the_gang_before() -> None:
