@@ -97,6 +97,8 @@ class Follower:
         self._membership = Membership.FOLLOWING
         self._link: Link | None = None
         self._once = Once()
+        self._heard = False
+        """Whether a coordinator has heard this supervisor, and with it the incident of which the operator tells."""
         self._examining: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -105,8 +107,7 @@ class Follower:
         """The first message to the coordinator. `port` is the port on which this supervisor listens."""
         settings, domain = self._settings, read_domain(self._settings.domain_file)
         identity = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
-        # A member that has taken part in an attempt has been heard before.
-        incident = settings.incident if self._current is None else ""
+        incident = "" if self._heard else settings.incident
         return Hello(*identity, sent=time.time(), domain=domain, incident=incident)
 
     async def locate(self) -> None:
@@ -226,10 +227,12 @@ class Follower:
         try:
             done = self._current is not None and self._current.done
             async with asyncio.timeout(DONE_SECONDS if done else None):
-                return await self._node.rendezvous.reach(self.hello(port))
+                link = await self._node.rendezvous.reach(self.hello(port))
         except TimeoutError:
             self._leave(Verdict(ExitCode.DONE))
             return await asyncio.Future()
+        self._heard = True
+        return link
 
     async def _beat(self) -> None:
         seconds = beat_seconds(self._settings.nodes * self._settings.processes)

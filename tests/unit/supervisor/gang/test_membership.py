@@ -31,6 +31,7 @@ from ddpjob_supervisor.gang.messages import (
     Farewell,
     Finished,
     HeldProgram,
+    Hello,
     Idle,
     Incident,
     Leave,
@@ -780,6 +781,24 @@ def test_it_says_in_which_domain_it_is_at_first_and_after_each_attempt_that_had_
             assert isinstance(await said_besides_beats(coordinator), Idle)
 
     follow(scene, node=1, nodes=4, domain_file=file)
+
+
+def test_it_tells_one_coordinator_of_the_incident_that_only_the_operator_knows(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        said: list[str] = []
+
+        async def reach(hello: Hello) -> LocalLink:
+            said.append(hello.incident)
+            return LocalLink()
+
+        monkeypatch.setattr(follower._node.rendezvous, "reach", reach)
+        for _ in range(3):  # It loses the connection before an attempt has begun.
+            await follower._reach(0)
+        assert said == ["{}", "", ""]
+
+    follow(scene, node=1, nodes=4, incident="{}")
 
 
 def test_without_a_file_it_is_in_none(follow: Follow) -> None:
