@@ -2,7 +2,7 @@
 
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
 OURS = ("/ddpjob_rank/", "/ddpjob_supervisor/", "/ddpjob_trainer/", "/ddpjob_examples/", "/ddpjob_preflight/")
-CALL = "ddpjob_call.py"
+CALL = "/ddpjob_call.py"
 """The script that DDPJob sends with a function, and that calls it."""
 STARTERS = ("/ddpjob_rank/running/", "/ddpjob_supervisor/", CALL)
 
@@ -22,4 +22,4 @@ def starts_programs(file: str) -> bool:
 
     Other parts may themselves be the program.
     """
-    return any(part in file for part in STARTERS)
+    return any(part in f"/{file}" for part in STARTERS)  # A script's path may be relative.
