@@ -6,19 +6,38 @@ If the pipe is closed because nobody reads it, the line is dropped and training 
 import contextlib
 import io
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from typing import TextIO
+
+PARTIAL_SECONDS = 0.5
+"""How long text without a line end may wait to be written."""
 
 
 def write_whole_lines() -> None:
     """Makes print() write each line in one piece from now on.
 
     Ranks of a node share one log. With PYTHONUNBUFFERED a line and its end are two writes, so that the lines of two
-    ranks get mixed.
+    ranks get mixed. Text without a line end, which would appear at once, now appears after PARTIAL_SECONDS: it may
+    tell where a program hangs.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # A program that is embedded may have none.
-            stream.reconfigure(line_buffering=True, write_through=False)
+    # A program that is embedded may have none.
+    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
+    # Other streams are buffered, and have locks, with which a fork at the wrong moment would leave its child.
+    unbuffered = [stream for stream in streams if stream.write_through]
+    for stream in streams:
+        stream.reconfigure(line_buffering=True, write_through=False)
+    if unbuffered:
+        threading.Thread(target=_write_partial_lines, args=(unbuffered,), name="console", daemon=True).start()
+
+
+def _write_partial_lines(streams: Sequence[io.TextIOWrapper]) -> None:
+    while not all(stream.closed for stream in streams):
+        time.sleep(PARTIAL_SECONDS)
+        for stream in streams:
+            with contextlib.suppress(OSError, ValueError):  # Nobody reads it, or the program has closed it.
+                stream.flush()
 
 
 def say(line: str) -> None:

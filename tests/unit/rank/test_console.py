@@ -2,9 +2,13 @@
 
 import io
 import sys
+import threading
 
 import pytest
+from ddpjob_rank import console
 from ddpjob_rank.console import counted, write_whole_lines
+
+from tests.support.waiting import wait_for
 
 
 class Pipe(io.RawIOBase):
@@ -22,15 +26,33 @@ class Pipe(io.RawIOBase):
 
 
 def test_a_line_is_one_write_so_that_the_lines_of_two_ranks_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("stdout", "stderr"):
-        pipe = Pipe()
+    pipes = {name: Pipe() for name in ("stdout", "stderr")}
+    for name, pipe in pipes.items():
         # As PYTHONUNBUFFERED opens it.
-        unbuffered = io.TextIOWrapper(pipe, write_through=True)  # type: ignore[type-var]
-        monkeypatch.setattr(sys, name, unbuffered)
-        write_whole_lines()
-        print("rank", 0, file=unbuffered)
-        print("50%", end="\r", file=unbuffered)
-        assert pipe.writes == [b"rank 0\n", b"50%\r"]
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(pipe, write_through=True))  # type: ignore[type-var]
+    write_whole_lines()
+    for name, pipe in pipes.items():
+        with getattr(sys, name) as stream:
+            print("rank", 0, file=stream)
+            print("50%", end="\r", file=stream)
+            assert pipe.writes == [b"rank 0\n", b"50%\r"]
+
+
+def test_text_without_a_line_end_appears_soon_unless_the_stream_is_buffered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console, "PARTIAL_SECONDS", 0.01)
+    pipe, buffered = Pipe(), Pipe()
+    out = io.TextIOWrapper(pipe, write_through=True)  # type: ignore[type-var]
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(buffered)))
+    write_whole_lines()
+    print("compiling", end="", file=sys.stderr)
+    print("compiling", end="", file=out)
+    wait_for("the text", lambda: pipe.writes == [b"compiling"], 10)
+    assert not buffered.writes
+    out.close()
+    wait_for("the end of the thread", lambda: "console" not in {one.name for one in threading.enumerate()}, 10)
 
 
 @pytest.mark.parametrize(
