@@ -28,6 +28,8 @@ ANSWERED = stack(
     ("/usr/lib/python3.12/threading.py", 1075, "_bootstrap_inner"),
     head="Current thread 0x00007e",
 )
+WRITING = (f"{SITE}/ddpjob_rank/console.py", 40, "_write_partial_lines")
+SAYING = (f"{SITE}/ddpjob_rank/console.py", 60, "_write")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +97,22 @@ def test_the_main_thread_is_found_among_others_and_shown_first(stacks: str) -> N
             stack(LOAD, MAIN) + stack(QUEUE, head="Thread 0x00007e"),
         ),
         (ANSWERED + stack(LOAD, MAIN, head="Thread 0x00007f"), stack(LOAD, MAIN, head="Thread 0x00007f")),
+        (stack(WRITING, head="Thread 0x00007e") + stack(LOAD, MAIN), stack(LOAD, MAIN)),
+        (stack(SAYING, MAIN), stack(SAYING, MAIN)),
         (stack(BACKWARD, OUR_LOOP, OUR_START), stack(BACKWARD, OUR_LOOP)),
         (stack(OUR_START), stack(OUR_START)),
         ("", ""),
     ],
-    ids=["its start", "threads of its own", "our thread", "our loop", "not yet in the program", "no stack"],
+    ids=[
+        "its start",
+        "threads of its own",
+        "our thread",
+        "our writer",
+        "our print",
+        "our loop",
+        "not yet in the program",
+        "no stack",
+    ],
 )
 def test_the_log_has_the_program_s_part_of_the_stacks(stacks: str, left: str) -> None:
     assert frames.without_ours(stacks) == left.rstrip()

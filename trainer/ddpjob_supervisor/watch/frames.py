@@ -12,6 +12,8 @@ THREAD = re.compile(r"^(Current thread|Thread) 0x", re.MULTILINE)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
 ANSWERING = "/ddpjob_rank/running/answering.py"
+WRITING = re.compile(r'/ddpjob_rank/console\.py", line \d+ in _write_partial_lines')
+"""Two threads of DDPJob in each rank: the one that answers the supervisor, and the one that writes partial lines."""
 
 COMMUNICATION = "/torch/distributed/"
 """A thread waits for other ranks if it is in a function from this directory that has not called back into the
@@ -61,8 +63,9 @@ def _main_first(stacks: str) -> list[str]:
 
 
 def without_ours(stacks: str) -> str:
-    """The stacks without the thread that wrote them, and without the calls that started the program."""
-    threads = (_without_start(thread) for thread in _main_first(stacks) if ANSWERING not in thread)
+    """The stacks without DDPJob's own threads, and without the calls that started the program."""
+    foreign = (one for one in _main_first(stacks) if ANSWERING not in one and not WRITING.search(one))
+    threads = map(_without_start, foreign)
     return "\n\n".join(thread for thread in threads if FRAME.search(thread)) or main_first(stacks)
 
 
