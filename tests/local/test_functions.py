@@ -43,6 +43,7 @@ if __name__ == "__main__":
             print("failed", failed.rank, failed.cause, failed)
             print(failed.remote_traceback)
     print("large", len(run("large", history="history", quiet=True)))
+    print("without a history", len(run("large", quiet=True)))
     pathlib.Path("script.py").write_text("import ddpjob, sys\\nddpjob.set_result(sys.argv[1:])\\n")
     print("script", ddpjob.run("script.py", args=["--lr", 0.1], quiet=True, start_method="cold"))
 """
@@ -69,6 +70,7 @@ def test_a_function_gives_its_result_and_its_error(here: Here) -> None:
     assert "failed 0 ConfigError" in output
     assert "train returned no result: result is of type object, which is not JSON" in output
     assert "large 500000" in lines
+    assert "without a history 500000" in lines
     assert "script ['--lr', '0.1']" in lines
     assert here.status("train")["result"] == '{"lr":1.0,"world":2,"rank":0,"where":"/data"}'
     assert "result" not in here.status("train-4")

@@ -20,6 +20,7 @@ from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import counted, duration, restarts
 from ddpjob_operator.engine import called, deadline, expiry, history_of, present_budget, start_deadline
+from ddpjob_operator.local import RESULTS
 from ddpjob_operator.text import one_line
 
 from .last_loss import last_loss, loss_in
@@ -145,7 +146,8 @@ def _result(job: DDPJob) -> str:
     status, history = job.status, history_of(job)
     if status.result is not None:
         return status.result if len(status.result) <= RESULT_CHARS else f"{status.result[:RESULT_CHARS]}…"
-    return f"in {history}/{status.result_place}" if history and status.result_place else ""
+    # Without a history, it is in the directory of a run on this machine.
+    return f"in {history or RESULTS}/{status.result_place}" if status.result_place else ""
 
 
 def _request(status: DDPJobStatus, now: datetime) -> str:

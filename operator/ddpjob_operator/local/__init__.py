@@ -17,13 +17,14 @@ from .registry import (
     registered,
     unregister,
 )
-from .run_directory import CODE, REQUEST_SIGNAL, RUNS, RunDirectory
+from .run_directory import CODE, REQUEST_SIGNAL, RESULTS, RUNS, RunDirectory
 from .runner import ASIDE, Runner, check_runs_here
 
 __all__ = [
     "ASIDE",
     "CODE",
     "REQUEST_SIGNAL",
+    "RESULTS",
     "RUNS",
     "Lock",
     "NoRunError",

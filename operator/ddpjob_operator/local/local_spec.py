@@ -14,7 +14,7 @@ def spec_for_this_machine(spec: DDPJobSpec) -> DDPJobSpec:
     return spec.model_copy(
         update={
             "checkpoint": _kept(spec),
-            # The run's directory keeps logs, incidents and progress anyway.
+            # The run's directory keeps logs, incidents, progress and a large result anyway.
             "history": spec.history if spec.history.path else History(mode=HistoryMode.DISABLED),
             "elastic": None,  # Otherwise the job could shrink while its nodes are still being created.
             "schedule_timeout_seconds": A_YEAR,

@@ -19,6 +19,7 @@ from .files import Lock, read_json, write_json
 
 RUNS = "ddpjob-runs"
 CODE = "code"
+RESULTS = "results"
 REQUEST_SIGNAL = signal.SIGURG
 """Makes `ddpjob run` look for a request. A process that does not handle this signal ignores it."""
 
@@ -36,6 +37,7 @@ class RunDirectory:
     pods/<pod>/         a directory for each pod that was not removed
     logs/attempt-<n>/   node-<m>.log of the gang that was created for attempt n; restarts in place append to it
     metrics/            progress, recorded by the supervisor of rank 0
+    results/            a large result, if the run keeps no history
     code/               the files of a program that was given to `ddpjob.run` as a function
     secrets/            the secret with which the job's supervisors recognize each other
     output.log          the output of `ddpjob run --detach`
@@ -69,6 +71,11 @@ class RunDirectory:
     def metrics(self) -> Path:
         """Directory of the progress that the supervisor of rank 0 records."""
         return self.root / "metrics"
+
+    @property
+    def results(self) -> Path:
+        """Directory of a large result, if the run keeps no history."""
+        return self.root / RESULTS
 
     @property
     def output(self) -> Path:

@@ -113,7 +113,7 @@ def run(
     assert isinstance(ended, Ended), "it was not detached"
     status = ended.job.status
     if status.succeeded:
-        return result_of(ended.job)
+        return result_of(ended.job, run=ended.directory)
     if not status.finished:
         name = ended.job.metadata.name
         raise KeyboardInterrupt(f"{name} was stopped; go on with: ddpjob {ended.directory.resume}")

@@ -154,6 +154,12 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             "Result: in s3://bucket/history/team/train/result.jsonl",
         ),
         (
+            "its place in the directory of a run on this machine",
+            {},
+            {"resultPlace": "team/train/result.jsonl"},
+            "Result: in results/team/train/result.jsonl",
+        ),
+        (
             "that a checkpoint was requested",
             {},
             {"requestedCheckpoint": {**REQUESTED, "state": "Requested"}},

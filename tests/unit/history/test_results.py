@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 from ddpjob.checkpoint.store_client import StoreError
-from ddpjob_operator.api import BadInputError, DDPJob, RestartAction
+from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, RestartAction
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.reports import PLACES
 from ddpjob_operator.history import Retention, Stock, kept_jobs, open_place
+from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.sdk.results import result_of
+from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, StorageError
 from ddpjob_rank.reporting.result import LARGEST_BYTES, result_file
-from ddpjob_supervisor.history.history import NodeHistory
+from ddpjob_supervisor.history.history import NodeHistory, recorded
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
@@ -118,6 +120,20 @@ def test_a_result_of_another_job_or_none_is_an_error_that_says_so(kept: Any, tmp
 def test_a_larger_one_without_a_history_is_an_error(kept: Any) -> None:
     with pytest.raises(ConfigError, match="too large for the status, and no history is kept"):
         kept(json.dumps(LARGE).encode(), history=False)
+
+
+def test_a_run_on_this_machine_without_a_history_keeps_it_in_its_directory(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    env = {Env.RUN_DIR: str(run.root), Env.STATUS_PORT: "29501", Env.NAMESPACE: "team", Env.NAME: "train"}
+    result_file(tmp_path / "beat", 2).write_text(json.dumps(LARGE))
+    with recorded({**env, Env.UID: UID}) as history:
+        said = asyncio.run(kept_result(tmp_path / "beat", 2, history, 30))
+    assert PLACES.fullmatch(said["resultPlace"])
+    assert [path.name for path in run.root.iterdir()] == ["results"]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
+    job = a_job(tmp_path, said)
+    job = job.model_copy(update={"spec": DDPJobSpec.model_validate({"template": template})})
+    assert result_of(job, run=run) == LARGE
 
 
 @pytest.mark.parametrize(

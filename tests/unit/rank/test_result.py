@@ -132,7 +132,8 @@ def heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "0"
     for name, value in {"DDPJOB_HEARTBEAT": str(file), "DDPJOB_ATTEMPT": "3", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("DDPJOB_HISTORY", raising=False)
+    for name in ("DDPJOB_HISTORY", "DDPJOB_RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
     return file
 
 
@@ -164,11 +165,16 @@ def test_on_held_nodes_a_result_is_only_checked(heartbeat: Path) -> None:
     assert not [*heartbeat.parent.glob("*result*")]
 
 
-def test_a_larger_result_needs_a_history(heartbeat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("variable", "value"), [("DDPJOB_HISTORY", "s3://bucket/history"), ("DDPJOB_RUN_DIR", "/ddpjob-runs/digits")]
+)
+def test_a_larger_result_needs_a_history_or_the_directory_of_a_run(
+    heartbeat: Path, variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ddpjob.set_result("x" * (STATUS_BYTES - 2))
     with pytest.raises(ddpjob.ConfigError, match=r"2049 bytes of JSON.*give the job a history"):
         ddpjob.set_result("x" * (STATUS_BYTES - 1))
-    monkeypatch.setenv("DDPJOB_HISTORY", "s3://bucket/history")
+    monkeypatch.setenv(variable, value)
     ddpjob.set_result("x" * (LARGEST_BYTES - 2))
     with pytest.raises(ddpjob.ConfigError, match=r"at most 1048576 \(1 MiB\)"):
         ddpjob.set_result("x" * (LARGEST_BYTES - 1))

@@ -31,9 +31,9 @@ def set_result(value: Any) -> None:
     Only rank 0's result counts, and of several calls the last one of the attempt that succeeds. The value is kept as
     JSON, and nothing is pickled: scalars of NumPy and tensors with one number become numbers, tuples become lists,
     and paths, dates and times become strings. A result of up to 2 KiB is kept in the job's status, where everybody
-    who may view the job can read it; a larger one, of up to 1 MiB, in the job's history. On nodes that `ddpjob hold`
-    holds, where a job has many programs, and without a supervisor, such as under torchrun, the function only checks
-    the value.
+    who may view the job can read it; a larger one, of up to 1 MiB, in the job's history or, on one machine without a
+    history, in the run's directory. On nodes that `ddpjob hold` holds, where a job has many programs, and without a
+    supervisor, such as under torchrun, the function only checks the value.
 
     Args:
         value: The result.
@@ -49,7 +49,7 @@ def set_result(value: Any) -> None:
     if heartbeat is None or held_mark(Path(heartbeat)).exists():
         return
     size = len(text.encode())
-    if size > STATUS_BYTES and not os.environ.get(Env.HISTORY):
+    if size > STATUS_BYTES and not (os.environ.get(Env.HISTORY) or os.environ.get(Env.RUN_DIR)):
         raise ConfigError(
             f"the result is {size} bytes of JSON, but a job's status holds at most {STATUS_BYTES}; for a larger one,"
             " give the job a history (history=…, or --history), or save a file and return its path"

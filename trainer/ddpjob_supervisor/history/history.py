@@ -21,7 +21,7 @@ from ddpjob_rank.parsing import counting_from
 from ddpjob_rank.recording.event import Event
 
 from . import tee
-from .journal import Journal
+from .journal import Journal, new_folder, save_result
 from .secret_values import SecretValues
 from .segments import FAILED, STOPPED, SUCCEEDED, HistoryWriter
 from .targets import open_target
@@ -31,6 +31,8 @@ CLOSING_SECONDS = 2.0
 """How long the end of the history may delay the end of the pod."""
 FIRST_SECONDS = 120.0
 """How long an empty directory for checkpoints is left to the program when it starts."""
+RESULTS = "results"
+"""The folder of a local run's directory in which a large result is, unless the run has a history."""
 STOPPING = "stopping"
 """The event that the node was told to stop."""
 MOST_ATTEMPTS = 10**9 - 1
@@ -39,10 +41,16 @@ LEFT_SECONDS = 0.5
 
 
 class NodeHistory:
-    """The history of a node; without a journal, nothing is kept."""
+    """The history of a node; without a journal, nothing is kept but a local run's result."""
 
-    def __init__(self, journal: Journal | None = None, printed: tee.Tee | None = None) -> None:
-        self._journal, self._printed = journal, printed
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        printed: tee.Tee | None = None,
+        save_result: Callable[[Any, int], str] = lambda *_: "",
+    ) -> None:
+        """`save_result` keeps a result without a journal, and returns its place; empty if it cannot."""
+        self._journal, self._printed, self._save_result = journal, printed, save_result
         self._last_words = b""
 
     def begin(self, attempt: int) -> None:
@@ -75,14 +83,14 @@ class NodeHistory:
             self._journal.end(result)
 
     def keep_result(self, result: Any, attempt: int) -> str:
-        """Saves the job's result, and returns its place in the history; empty if no history is kept.
+        """Saves the job's result, and returns its place in the history or in the run's directory; empty without both.
 
         Unlike the other methods, this waits.
 
         Raises:
             ERRORS: It cannot be saved.
         """
-        return "" if self._journal is None else self._journal.keep_result(result, attempt)
+        return (self._save_result if self._journal is None else self._journal.keep_result)(result, attempt)
 
     def explain(self, lines: str) -> None:
         """Takes the lines by which this process will explain its end, when its output is no longer heard."""
@@ -122,8 +130,10 @@ def recorded(env: Mapping[str, str]) -> Iterator[NodeHistory]:
 
 def _opened(env: Mapping[str, str]) -> NodeHistory:
     address = env.get(Env.HISTORY)
-    if not address or Env.STATUS_PORT not in env:  # Without an operator, other nodes have no common uid.
+    if Env.STATUS_PORT not in env:  # Without an operator, other nodes have no common uid.
         return OFF
+    if not address:
+        return NodeHistory(save_result=partial(_save_in_run, env)) if env.get(Env.RUN_DIR) else OFF
     try:
         writer = _writer(env)
         attempt = counting_from(0, env.get(Env.ATTEMPT, "1"), Env.ATTEMPT)
@@ -133,6 +143,13 @@ def _opened(env: Mapping[str, str]) -> NodeHistory:
     except (ConfigError, OSError) as error:
         warn(f"no history is kept: {error}")
         return OFF
+
+
+def _save_in_run(env: Mapping[str, str], result: Any, attempt: int) -> str:
+    """Saves the result of a run on this machine in the run's directory. As `NodeHistory.keep_result`."""
+    writer = _writer(env)
+    target = open_target(f"{env[Env.RUN_DIR]}/{RESULTS}", writer)
+    return save_result(result, attempt, writer, new_folder(writer), target)
 
 
 def _is_early(env: Mapping[str, str], address: str) -> Callable[[], bool]:

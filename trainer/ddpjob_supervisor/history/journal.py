@@ -65,7 +65,7 @@ class Journal:
         self.attempt = attempt
         """The present attempt. A printed line begins it in the log only if it has begun."""
         self._writer = writer
-        self._folder = writer.folder(time.time(), secrets.token_hex(4))
+        self._folder = new_folder(writer)
         self._entry = ""
         """The name of the job's file in the index, once that is written."""
         self._result = ""
@@ -108,12 +108,8 @@ class Journal:
         Raises:
             ERRORS: It cannot be saved now.
         """
-        series = Series(RESULT, self._writer, 0)
-        now = time.time()
-        series.add(attempt, now, {"t": round(now, 3), "result": result})
-        (segment,) = series.unsaved
-        self._make().save(self._folder, segment)  # A target of its own: the thread uses the other one.
-        return f"{self._writer.node_folder}/{self._folder}/{segment.name}"
+        # A target of its own: the thread uses the other one.
+        return save_result(result, attempt, self._writer, self._folder, self._make())
 
     def end(self, result: str) -> None:
         """Takes the result of the job, as far as this process knows. `close` writes it into the index."""
@@ -251,6 +247,25 @@ class Journal:
                 f"the history in {self._address} cannot be written now: {reason}. Training goes on, and this is tried"
                 f" again; meanwhile up to {WAITING_BYTES >> 20} MiB of the log are kept for it"
             )
+
+
+def new_folder(writer: HistoryWriter) -> str:
+    """The name of a folder for this process."""
+    return writer.folder(time.time(), secrets.token_hex(4))
+
+
+def save_result(result: Any, attempt: int, writer: HistoryWriter, folder: str, target: Target) -> str:
+    """Saves a result as a segment of its own in a process's folder, and returns its path in the target.
+
+    Raises:
+        ERRORS: It cannot be saved now.
+    """
+    series = Series(RESULT, writer, 0)
+    now = time.time()
+    series.add(attempt, now, {"t": round(now, 3), "result": result})
+    (segment,) = series.unsaved
+    target.save(folder, segment)
+    return f"{writer.node_folder}/{folder}/{segment.name}"
 
 
 def _size(item: Item) -> int:
