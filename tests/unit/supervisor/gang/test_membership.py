@@ -794,7 +794,7 @@ def test_it_tells_one_coordinator_of_the_incident_that_only_the_operator_knows(
             return LocalLink()
 
         monkeypatch.setattr(follower._node.rendezvous, "reach", reach)
-        for _ in range(3):  # It loses the connection before an attempt has begun.
+        for _time in range(3):  # It loses the connection before an attempt has begun.
             await follower._reach(0)
         assert said == ["{}", "", ""]
 
