@@ -23,6 +23,7 @@ from ddpjob_operator.text import visible
 
 from .from_history import CLAIM
 
+CERTAIN = "a job is removed a day after the last line of one that succeeded, and a week after that of one that failed"
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -66,6 +67,8 @@ def prune(arguments: argparse.Namespace) -> int:
         )
         freed, number = freed + taken, number + 1
     _say_unreadable(stock)
+    if stock.uncertain:
+        _say(f"{counted(len(stock.uncertain), 'job')} may still run: {CERTAIN}")
     kept = counted(len(jobs) - number, "job")
     print(
         f"{counted(number, 'job')}, {_in_units(freed)}; {kept} {'remain' if len(jobs) - number != 1 else 'remains'}"

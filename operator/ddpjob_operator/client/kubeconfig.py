@@ -77,7 +77,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, namespac
 def _of_files(
     files: tuple[Path, ...], _written: tuple[tuple[int, ...], ...], context: str | None, _period: int
 ) -> tuple[ApiClient, Document]:
-    """An API client for a context, and the context. Both are made again in each period, and when a file was written."""
+    """An API client for a context, and the context. Both are made again in each period, or if a file has changed."""
     configuration, loader = _configuration(), _loader(os.pathsep.join(map(str, files)), context)
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     _keep_valid(configuration, loader)

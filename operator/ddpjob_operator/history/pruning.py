@@ -41,6 +41,8 @@ class Stock:
     jobs: list[KeptJob]
     unreadable: dict[KeptJob, PlaceError] = field(default_factory=dict)
     """The jobs whose folders cannot be read, as far as somebody tried. They may be other users'."""
+    uncertain: list[KeptJob] = field(default_factory=list)
+    """The jobs that were not to be kept, but may still run."""
     _files: dict[KeptJob, list[KeptFile]] = field(default_factory=dict)
 
     def files(self, job: KeptJob) -> list[KeptFile]:
@@ -75,9 +77,13 @@ class Stock:
         total = 0 if retention.size is None else sum(map(self.size, self.jobs))
         for job in reversed(self.jobs):
             too_large = retention.size is not None and total > retention.size
-            if (job in unwanted or too_large) and self.has_ended(job, now):
+            if not (job in unwanted or too_large):
+                continue
+            if self.has_ended(job, now):
                 total -= self.size(job) if retention.size is not None else 0
                 yield job
+            elif job not in self.unreadable:
+                self.uncertain.append(job)
 
     def has_ended(self, job: KeptJob, now: float) -> bool:
         """Whether a job certainly runs no more, and never will."""

@@ -223,7 +223,9 @@ def test_prune_removes_only_what_it_says(says: Says, kept: Path) -> None:
     (entry,) = (kept / "team/_jobs").glob("*a-uid*")
     entry.with_name(f"{entry.name}_failed").touch()
     keeps = "0 jobs, 0 B; 2 jobs remain"
-    assert says("prune", "--keep", "1") == f"{keeps}\n"
+    assert says("prune", "--keep", "2") == f"{keeps}\n"
+    for limits, number in ((("--keep", "1"), "1 job"), (("--keep", "0"), "2 jobs")):
+        assert says("prune", *limits).startswith(f"{keeps}\nddpjob: {number} may still run: a job is removed a day")
     for file in (kept / "team/digits/a-uid").rglob("*"):
         os.utime(file, (1e9, 1e9))
     for limits in (("--keep", "2"), ("other", "--keep", "0"), ("--max-size", "1Gi"), ("other/digits", "--keep", "0")):
