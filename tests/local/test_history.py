@@ -48,7 +48,7 @@ def test_a_run_that_was_removed_can_still_be_read(here: Here) -> None:
     code, text = here.says("status", "--history", "history")
     for line in (f"Uid:          {uid}", "End:          the program finished", "Progress:     step 5 of 5"):
         assert line in text
-    assert "rank 1 on node 1: Application: no third step" in text
+    assert "rank 1 on node 1: Application: ValueError: no third step" in text
     assert "   Succeeded   " in here.says("ls", "--history", "history")[1]
     code, text = here.says("report", "--history", "history", "--output", "page.html")
     assert code == 0, text
