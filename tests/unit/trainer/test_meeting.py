@@ -65,7 +65,7 @@ def test_if_one_does_not_fit_all_hear_why(tmp_path: Path, odd: Process, said: st
     met = meet(tmp_path / "file", *ALL[:2], odd)
     assert {type(one) for one in met} == {ConfigError}
     assert all(said in str(one) for one in met)
-    assert len({str(one) for one in met}) == 1
+    assert len({str(one) for one in met}) <= 2, "if the odd one came first, each of the other two says it of itself"
 
 
 def test_who_waits_in_vain_says_for_whom(tmp_path: Path) -> None:
