@@ -40,7 +40,7 @@ run: $(READY) ## Train: two nodes on this machine, handwritten digits
 # In parts beside each other, without pytest-xdist: to report thousands of small tests costs it as much as they do.
 # RECORD: flags of tests/stages, which wants to know what each test took.
 unit: $(READY) ## The inner loop: format, lint, types, import rules, fast tests
-	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-command unit-cluster unit-others
+	@$(MAKE) --no-print-directory --jobs --output-sync unit-lint unit-pure unit-trainer unit-cluster unit-others
 
 unit-lint: $(READY)
 	@$(BIN)/ruff format --check --quiet .
@@ -56,16 +56,12 @@ TRAINER := tests/unit/rank tests/unit/supervisor tests/unit/trainer
 unit-trainer: $(READY)
 	@$(BIN)/python -m pytest $(RECORD) $(TRAINER)
 
-COMMAND := tests/unit/cli tests/unit/client tests/unit/sdk
-unit-command: $(READY)
-	@$(BIN)/python -m pytest $(RECORD) $(COMMAND)
-
 CLUSTER := tests/unit/cluster
 unit-cluster: $(READY)
 	@$(BIN)/python -m pytest $(RECORD) $(CLUSTER)
 
 unit-others: $(READY)
-	@$(BIN)/python -m pytest $(RECORD) tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER) $(COMMAND) $(CLUSTER))
+	@$(BIN)/python -m pytest $(RECORD) tests/unit $(addprefix --ignore ,$(PURE) $(TRAINER) $(CLUSTER))
 
 test: $(READY) ## Every promise once: the inner loop, the state machine, real processes, the docs, clusters
 	@$(BIN)/python -m tests.stages
@@ -218,4 +214,4 @@ mutants: $(READY) ## Break each line that differs from BASE (main; on main, a da
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-command unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table kill-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table kill-table faults mutants clean
