@@ -12,7 +12,7 @@ from ddpjob_rank.reporting import copy_handover
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 
 from tests.support.copy_holder import holding
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 
 
 @pytest.fixture
@@ -56,7 +56,8 @@ def test_messages_without_a_meaning_change_nothing_and_leave_no_file_open(path: 
     assert answer
     assert answer[0] == "s3://b/x y/step-1"
     assert os.fstat(answer[1]).st_ino == os.fstat(copy[0]).st_ino
-    assert open_files() == before + 4, "two are the supervisor's, and two are the answer's"
+    # The thread of the supervisor may not have closed its connection yet.
+    wait_for("two are the supervisor's, and two are the answer's", lambda: open_files() == before + 4, 5)
 
 
 def test_files_that_are_replaced_are_closed(holder: CopyHolder) -> None:
@@ -66,7 +67,8 @@ def test_files_that_are_replaced_are_closed(holder: CopyHolder) -> None:
         assert copy_handover.keep("s3://b/x y/step-1", *copy)
     assert copy_handover.ask()
     assert holder.holds
-    assert open_files() == before + 4, "two are the supervisor's, and two are the answer's"
+    # The thread of the supervisor may not have closed its connection yet.
+    wait_for("two are the supervisor's, and two are the answer's", lambda: open_files() == before + 4, 5)
 
 
 def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_long(
