@@ -368,10 +368,8 @@ def _end(seen: _Seen) -> str:
 
 
 def _ago(moment: str, now: datetime) -> str:
-    try:
-        return f", {age(datetime.fromisoformat(moment), now)} ago"
-    except (ValueError, TypeError):
-        return ""
+    known = _moment(moment)
+    return f", {age(known, now)} ago" if known else ""
 
 
 def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
@@ -404,7 +402,8 @@ def _incidents(seen: _Seen) -> Iterator[Incident]:
     """The incidents that can be read."""
     for incident in seen.incidents.values():
         with contextlib.suppress(ValidationError):
-            yield Incident.model_validate({"pod": "", **incident, "message": _message(incident)[:LONGEST_MESSAGE]})
+            known = {"time": _moment(incident.get("time")), "message": _message(incident)[:LONGEST_MESSAGE]}
+            yield Incident.model_validate({"pod": "", **incident, **known})
 
 
 def _message(incident: Mapping[str, Any]) -> str:
@@ -413,10 +412,12 @@ def _message(incident: Mapping[str, Any]) -> str:
     return f"{exception}: {message}" if exception and not message.startswith(str(exception)) else message
 
 
-def _moment(time: str) -> datetime | None:
+def _moment(time: Any) -> datetime | None:
+    """A time that somebody else has written; None if it is none, or has no time zone."""
     try:
-        return datetime.fromisoformat(time).astimezone(UTC)
-    except ValueError:
+        found = datetime.fromisoformat(time)
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ddpjob_operator.cli.from_history import _end
+from ddpjob_operator.cli.from_history import _end, _incidents, _moment
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.history import PlaceError
 from ddpjob_operator.history.places import DirectoryPlace
@@ -359,3 +359,10 @@ def test_a_program_that_reports_nothing_has_ended_all_the_same(says: Says, tmp_p
     assert "quiet: Succeeded" in text
     assert "1 node x 2 processes" in text
     assert "MemoryError: no more" in text
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "2026-01-01T12:00:00", "yesterday", 5, None])
+def test_a_time_that_cannot_be_read_is_none(time: Any) -> None:
+    assert _moment(time) is None
+    seen: Any = SimpleNamespace(incidents={1: INCIDENT | {"time": time}})
+    assert [*_incidents(seen)] == []
