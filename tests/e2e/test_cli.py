@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import termios
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ import yaml
 from tests.plant import Plant, build
 from tests.plant.images import PYTHON
 from tests.support.jobs import Team
+from tests.support.terminals import Seen
 from tests.support.waiting import patience
 
-from .faults import pod_of
 from .work import an_engineer
 
 BIN = Path(sys.executable).parent
@@ -69,8 +70,26 @@ def ends_well(process: subprocess.Popen[str], screen: Path) -> None:
 
 
 def _let_it_fail(team: Team) -> None:
-    """Rank 1 of the first attempt waits for this."""
-    team.kubectl("exec", pod_of(team, 1, "talk")["metadata"]["name"], "--", "touch", "/tmp/go")
+    """Rank 1 of the first attempt waits for this, which is typed into a shell beside it."""
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (30, 100))
+    process = subprocess.Popen(
+        ["ddpjob", "debug", "talk", "--rank", "1", "-n", team.namespace],
+        env=os.environ | team.plant.environment(),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    user = Seen(master)
+    try:
+        user.until("rank 1 runs in pod talk-1")
+        user.type("stty size; hostname\n")
+        user.until("30 100\r\n")
+        user.until("talk-1\r\n")
+        user.type("touch /tmp/go; exit 7\n")
+        assert process.wait(patience(DEADLINE_SECONDS)) == 7, user.text
+    finally:
+        process.kill()
 
 
 def lines(screen: Path) -> Counter[tuple[int, int, int]]:
@@ -103,6 +122,9 @@ def test_every_line_is_shown_once_through_a_restart_and_the_last_attempt_stays_r
         real.wait("the job", lambda: team.job("talk"))
         followed = terminal.start("follow", "logs", "talk", "--follow")
         real.wait("both to see attempt 1", lambda: all(lines(tmp_path / one)[1, 1, FAILS_AT] for one in SCREENS))
+        refused = terminal.start("debug", "debug", "talk", "--rank", "1", "--", "true")
+        assert refused.wait(patience(DEADLINE_SECONDS)) == 1
+        assert "Ask for the ClusterRole ddpjob-debug" in (tmp_path / "debug").read_text()
         _let_it_fail(team)
         ends_well(followed, tmp_path / "follow")
         ends_well(submitted, tmp_path / "submit")

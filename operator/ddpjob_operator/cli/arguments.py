@@ -27,6 +27,8 @@ OF_ITSELF = frozenset({"-h", "--help", "--version"})
 """Options of `ddpjob` itself, accepted in place of a command."""
 RUNS_A_PROGRAM = frozenset({"run", "init", "submit"})
 """Commands that accept `--` and a program's own arguments after their options."""
+TAKES_A_COMMAND = frozenset({*RUNS_A_PROGRAM, "debug"})
+"""Commands after whose `--` nothing is an option of ours."""
 
 OF_A_PROGRAM = (
     "%(prog)s [options] {SCRIPT | -m MODULE} [-- ARGUMENT ...]\n       %(prog)s [options] -- COMMAND [ARGUMENT ...]"
@@ -48,7 +50,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     """
     top, program = parser("kubectl ddpjob" if called_by_kubectl() else "ddpjob"), None
     completion.answer(top)
-    if words[:1] and words[0] in RUNS_A_PROGRAM and END_OF_OPTIONS in words:
+    if words[:1] and words[0] in TAKES_A_COMMAND and END_OF_OPTIONS in words:
         end = words.index(END_OF_OPTIONS)
         words, program = words[:end], words[end + 1 :]
     if not words or words[0] == "help":
@@ -411,6 +413,17 @@ def _logs(command: argparse.ArgumentParser) -> None:
     _either(command)
 
 
+def _debug(command: argparse.ArgumentParser) -> None:
+    command.usage = "%(prog)s [options] NAME [-- COMMAND [ARGUMENT ...]]"
+    _named(command, "the job")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--rank", type=_whole, default=0, metavar="N", help="the rank beside which to run the command (default: 0)"
+    )
+    what.add_argument("--stacks", action="store_true", help="print what each rank is doing now, and its Python stack")
+    _either(command)
+
+
 def _whole(text: str) -> int:
     """A whole number. Its range is checked later, so that all problems of a job are reported together."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
@@ -651,6 +664,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "hold": ("hold nodes of a cluster for programs of run --on", _hold),
     "status": ("show what a job is doing and why", _status),
     "logs": ("print the ranks' output", _logs),
+    "debug": ("open a shell in the container of a job's rank", _debug),
     "checkpoint": ("let jobs save a checkpoint now, and go on", _checkpoint),
     "report": ("write a report of a run as one HTML page", _report),
     "export": ("write the weights of a checkpoint into a safetensors file", _export),

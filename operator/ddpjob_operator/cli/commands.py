@@ -140,6 +140,10 @@ def _logs(arguments: argparse.Namespace, runs: Runs) -> int:
     return logs(runs, arguments.name, which_of(arguments), follow=arguments.follow)
 
 
+def _debug(arguments: argparse.Namespace, runs: Runs) -> int:
+    return stacks(runs, arguments.name) if arguments.stacks else _refuse(arguments, runs)
+
+
 def _refuse(arguments: argparse.Namespace, runs: Runs) -> int:
     return refuse(runs, arguments.name, arguments.command)
 
@@ -157,6 +161,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "rm": lambda arguments, runs: remove(runs, arguments.name),
     "delete": lambda arguments, runs: remove(runs, arguments.name),
     "logs": _logs,
+    "debug": _debug,
     "checkpoint": lambda arguments, runs: checkpoint(runs, arguments.name, wait=arguments.wait == "true"),
     "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
 }

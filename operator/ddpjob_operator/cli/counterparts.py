@@ -11,6 +11,7 @@ RUNNING = {
     "cancel": f"let it save and stop with: {STOP}",
     "suspend": f"let it save and stop with: {STOP}",
     "resume": "process {pid} is running it",
+    "debug": "its ranks are processes of this machine; what they do is shown by: {ddpjob} status {name} --stacks",
     "scale": f"to change its size, stop it with: {STOP}; then {{resize}}",
 }
 """Advice by command, if a process is running the job."""
@@ -18,6 +19,7 @@ IDLE = {
     "cancel": "no ddpjob run is in charge of it now; remove it with: {ddpjob} rm {name}",
     "suspend": f"no ddpjob run is in charge of it now; let it go on with: {GO_ON}",
     "resume": f"let it go on with: {GO_ON}",
+    "debug": "no ddpjob run is in charge of it now, so nothing runs",
     "scale": "to change its size, {resize}",
 }
 """Advice by command, if no process is running the job."""

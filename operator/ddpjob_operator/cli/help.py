@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 PLACES = {
     "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm", "prune"),
-    "on a cluster": ("submit", "hold", "suspend", "resume", "scale", "cancel"),
+    "on a cluster": ("submit", "hold", "suspend", "resume", "scale", "debug", "cancel"),
     "on this machine and on a cluster": ("status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
 }
@@ -31,6 +31,7 @@ EXAMPLES = {
     "suspend": ("train", "train --namespace team"),
     "resume": ("train", "train --namespace team"),
     "scale": ("train --nodes 4", "train --nodes 4 --namespace team"),
+    "debug": ("train --rank 3", "train --rank 3 -- nvidia-smi"),
     "cancel": ("train", "train train-2 --namespace team"),
     "delete": ("train", "train train-2 --namespace team --wait=false"),
     "version": ("", "--client"),

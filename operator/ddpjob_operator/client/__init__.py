@@ -7,7 +7,7 @@ from .cluster import Cluster, Document
 from .errors import ClosedError, ClusterError, ExistsError, NoNamespaceError, RefusedError, UnreachableError
 from .jobs import Jobs, as_job, when
 from .kubeconfig import connect
-from .pod_exec import Conversation
+from .pod_exec import Conversation, TerminalSession
 from .pods import JobPod, of_attempt, present, previous_attempt
 from .reader_pod import Claimed, reading
 
@@ -23,6 +23,7 @@ __all__ = [
     "Jobs",
     "NoNamespaceError",
     "RefusedError",
+    "TerminalSession",
     "UnreachableError",
     "as_job",
     "connect",

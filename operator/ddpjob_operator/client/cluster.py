@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from . import port_forward
 from .connections import Connections
 from .errors import ClosedError, UnreachableError, refusal
-from .pod_exec import Conversation
+from .pod_exec import Conversation, TerminalSession
 
 Document = dict[str, Any]
 """A Kubernetes object in the form of JSON."""
@@ -126,10 +126,32 @@ class Cluster:
             UnreachableError: the pod cannot be reached.
             RefusedError: the API server refuses the request.
         """
-        streams = [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
-        query = [("container", container), *(("command", word) for word in command), *streams]
-        with closing(Conversation(self._tunnel(name, "exec", query))) as conversation:
+        with closing(Conversation(self._exec(name, container, command, "stdin", "stdout", "stderr"))) as conversation:
             yield conversation
+
+    @contextmanager
+    def attach_to_pod(
+        self, name: str, container: str, command: Sequence[str], *, terminal: bool
+    ) -> Iterator[TerminalSession]:
+        """Starts a program that has a terminal, as `kubectl exec -it` does; without `terminal`, it has no input.
+
+        The connection is closed after the `with` block, which closes the program's terminal.
+        The user needs the right to do so (`pods/exec`).
+
+        Raises:
+            UnreachableError: the pod cannot be reached.
+            RefusedError: the API server refuses the request.
+        """
+        streams = ("stdin", "stdout", "tty") if terminal else ("stdout", "stderr")
+        with closing(TerminalSession(self._exec(name, container, command, *streams))) as session:
+            yield session
+
+    def _exec(self, name: str, container: str, command: Sequence[str], *streams: str) -> Any:
+        """The websocket of a program that is started in a pod."""
+        words = (("command", word) for word in command)
+        return self._tunnel(
+            name, "exec", [("container", container), *words, *((stream, "true") for stream in streams)]
+        )
 
     def _tunnel(self, name: str, what: str, query: Sequence[tuple[str, str]]) -> Any:
         """Opens the websocket of a pod's subresource."""

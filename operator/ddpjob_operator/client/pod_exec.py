@@ -1,4 +1,9 @@
-"""Talks to a program that is started in a pod, line by line, through the API server (protocol v4.channel.k8s.io)."""
+"""Programs that are started in a pod, through the API server (protocol v4.channel.k8s.io).
+
+PodProgram
+├── Conversation      lines in both directions
+└── TerminalSession   a program that has a terminal, or only prints
+"""
 
 import json
 import threading
@@ -8,11 +13,11 @@ from typing import Any
 
 from .errors import UnreachableError
 
-STDIN, STDOUT, STDERR, OUTCOME = range(4)
-"""The channels. OUTCOME has one message: how the program ended, as a Status object."""
+STDIN, STDOUT, STDERR, OUTCOME, SIZE = range(5)
+"""The channels. OUTCOME has one message: how the program ended, as a Status object. SIZE is the terminal's size."""
 
-CLOSED = 8
-"""The opcode of the frame that ends a websocket (RFC 6455)."""
+CLOSED, PING, PONG = 8, 9, 10
+"""Opcodes of frames without content: the first ends a websocket (RFC 6455)."""
 
 PIECE = 1 << 15
 """How many bytes are sent in one frame. The API server and kubelets refuse very large ones."""
@@ -22,7 +27,7 @@ QUOTED_BYTES = 400
 """How many bytes of the program's errors are kept, from their end."""
 
 
-class Conversation:
+class PodProgram:
     """A program in a pod: its input, and its output. The program is told by the end of its input that we are gone."""
 
     def __init__(self, tunnel: Any) -> None:
@@ -32,9 +37,11 @@ class Conversation:
         self._errors = b""
         self.problem = ""
         """Why the program ended, as far as it or Kubernetes has said so; empty if it ended well, or has not ended."""
+        self.exit_code: int | None = None
+        """The program's exit code; None if it has not ended, or the connection broke before."""
 
-    def send(self, line: bytes) -> None:
-        """Writes to the program's standard input.
+    def send(self, line: bytes, channel: int = STDIN) -> None:
+        """Writes to the program's standard input, or to another channel.
 
         Raises:
             UnreachableError: the connection broke.
@@ -42,25 +49,19 @@ class Conversation:
         with self._sending:
             for begin in range(0, len(line), PIECE):
                 try:
-                    self._tunnel.send_binary(bytes([STDIN]) + line[begin : begin + PIECE])
+                    self._tunnel.send_binary(bytes([channel]) + line[begin : begin + PIECE])
                 except (OSError, self._broken) as error:
                     raise UnreachableError(f"the connection to the pod broke: {error}") from None
 
-    def lines(self) -> Iterator[bytes]:
-        """Yields the lines of the program's standard output until it ends or the connection breaks."""
-        rest = b""
+    def output(self) -> Iterator[tuple[int, bytes]]:
+        """Yields what the program prints, each piece with its channel, until it ends or the connection breaks."""
         while (frame := self._next()) is not None:
-            channel, content = frame[:1], frame[1:]
-            if channel == bytes([STDOUT]):
-                *lines, rest = (rest + content).split(b"\n")
-                yield from lines
-                if len(rest) > LONGEST_LINE:
-                    self.problem = "its answer is too long"
-                    return
-            elif channel == bytes([STDERR]):
-                self._errors = (self._errors + content)[-QUOTED_BYTES:]
-            elif channel == bytes([OUTCOME]):
-                self.problem = self._said(content)
+            if not (content := frame[1:]):
+                continue  # The API server begins with an empty frame of each channel.
+            if frame[0] in {STDOUT, STDERR}:
+                yield frame[0], content
+            elif frame[0] == OUTCOME:
+                self._heed(content)
 
     def close(self) -> None:
         """Closes the connection, without waiting for the other side."""
@@ -69,25 +70,77 @@ class Conversation:
         self._tunnel.shutdown()  # After the other side's close frame, `close` leaves the socket open.
 
     def _next(self) -> bytes | None:
-        """The next frame; None if there is none any more."""
-        try:
-            opcode, frame = self._tunnel.recv_data()
-        except (OSError, self._broken) as error:
-            self.problem = self.problem or f"the connection broke: {error}"
-            return None
-        return None if opcode == CLOSED else frame
+        """The next frame with content; None if there is none any more.
 
-    def _said(self, outcome: bytes) -> str:
-        with suppress(ValueError, AttributeError):
+        A program may print nothing for hours. After the tunnel's timeout, the pod is asked whether it is there.
+        """
+        import websocket  # noqa: PLC0415  Hardly any command needs it.
+
+        asked = False
+        while True:
+            try:
+                opcode, frame = self._tunnel.recv_data(control_frame=True)
+            except websocket.WebSocketTimeoutException:
+                if asked:
+                    self.problem = self.problem or "the connection broke: the pod no longer answers"
+                    return None
+                asked = True
+                with self._sending, suppress(OSError, self._broken):
+                    self._tunnel.ping()
+                continue
+            except (OSError, self._broken) as error:
+                self.problem = self.problem or f"the connection broke: {error}"
+                return None
+            if opcode == CLOSED:
+                return None
+            if opcode not in {PING, PONG}:
+                return bytes(frame)
+            asked = False
+
+    def _heed(self, outcome: bytes) -> None:
+        """Keeps how the program ended."""
+        self.problem = outcome.decode(errors="replace")[:QUOTED_BYTES]
+        with suppress(ValueError, AttributeError, TypeError, KeyError):
             status = json.loads(outcome)
             if status.get("status") == "Success":
-                return ""
+                self.problem, self.exit_code = "", 0
+                return
             last = self._errors.decode(errors="replace").strip().rpartition("\n")[2]
-            return last or str(status.get("message", ""))
-        return outcome.decode(errors="replace")[:QUOTED_BYTES]
+            self.problem = last or str(status.get("message", ""))
+            causes = status["details"]["causes"]
+            self.exit_code = next((int(cause["message"]) for cause in causes if cause["reason"] == "ExitCode"), None)
 
     @property
     def _broken(self) -> type[Exception]:
         import websocket  # noqa: PLC0415  Hardly any command needs it.
 
         return websocket.WebSocketException
+
+
+class Conversation(PodProgram):
+    """Lines in both directions."""
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields the lines of the program's standard output until it ends or the connection breaks."""
+        rest = b""
+        for channel, content in self.output():
+            if channel == STDERR:
+                self._errors = (self._errors + content)[-QUOTED_BYTES:]
+                continue
+            *lines, rest = (rest + content).split(b"\n")
+            yield from lines
+            if len(rest) > LONGEST_LINE:
+                self.problem = "its answer is too long"
+                return
+
+
+class TerminalSession(PodProgram):
+    """A program that has a terminal, whose size can change."""
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tells the program the size of its terminal.
+
+        Raises:
+            UnreachableError: the connection broke.
+        """
+        self.send(json.dumps({"Width": columns, "Height": rows}).encode(), SIZE)

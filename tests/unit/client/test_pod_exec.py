@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
+from ddpjob_operator.client import cluster as cluster_module
 from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
@@ -19,7 +20,14 @@ COMMAND = ("python", "-m", "speak")
 MAY_NOT = 'pods "dev-0" is forbidden: User "jane" cannot create resource "pods/exec" in API group ""'
 FORBIDDEN = {"kind": "Status", "reason": "Forbidden", "message": MAY_NOT, "code": 403}
 DONE = {"status": "Success"}
-FAILED = {"status": "Failure", "message": "command terminated with non-zero exit code: 1"}
+CAUSES = [{"reason": "ExitCode", "message": "7"}]
+FAILED = {
+    "status": "Failure",
+    "message": "command terminated with non-zero exit code: 1",
+    "reason": "NonZeroExitCode",
+    "details": {"causes": CAUSES},
+}
+NOT_FOUND = {"status": "Failure", "reason": "InternalError", "message": 'exec: "vi": executable file not found'}
 
 
 class Server:
@@ -28,21 +36,35 @@ class Server:
     def __init__(self, *frames: tuple[int, bytes], refusal: Any = None) -> None:
         self.frames, self.refusal = frames, refusal
         self.asked, self.pieces = b"", 0
+        self.streams, self.size = set[str](), dict[str, int]()
+        self.silent_seconds, self.answers_pings = 0.0, True
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         assert request.query.getall("command") == [*COMMAND]
-        assert (request.query["container"], request.query["stdin"]) == ("trainer", "true")
+        assert request.query["container"] == "trainer"
+        self.streams = {stream for stream in ("stdin", "stdout", "stderr", "tty") if stream in request.query}
         assert request.headers["authorization"] == "Bearer mine"
         if self.refusal is not None:
             return web.json_response(self.refusal, status=self.refusal["code"])
-        tunnel = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
+        tunnel = web.WebSocketResponse(protocols=["v4.channel.k8s.io"], autoping=self.answers_pings)
         await tunnel.prepare(request)
         for channel in (1, 2, 3):
             await tunnel.send_bytes(bytes([channel]))  # As the API server does to begin with.
-        while not self.asked.endswith(b"\n"):
+        while "stdin" in self.streams and not self.asked.endswith(b"\n"):
             frame = await tunnel.receive_bytes()
+            if frame[:1] == b"\4":
+                self.size = json.loads(frame[1:])
+                continue
             assert frame[:1] == b"\0"
             self.asked, self.pieces = self.asked + frame[1:], self.pieces + 1
+        if not self.answers_pings:
+            while (await tunnel.receive()).type is web.WSMsgType.PING:
+                pass
+            return tunnel
+        if self.silent_seconds:
+            reading = asyncio.create_task(tunnel.receive())  # Pings are answered only by who reads.
+            await asyncio.sleep(self.silent_seconds)
+            assert not reading.done()
         for channel, content in self.frames:
             await tunnel.send_bytes(bytes([channel]) + content)
         await tunnel.close()
@@ -109,6 +131,48 @@ def test_what_the_program_said_last_on_its_stderr_is_why_it_failed() -> None:
 )
 def test_other_ends_are_explained_too(frame: tuple[int, bytes], problem: str) -> None:
     assert talk(Server(frame)) == ([], problem)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "problem"),
+    [
+        (DONE, 0, ""),
+        (FAILED, 7, FAILED["message"]),
+        (NOT_FOUND, None, NOT_FOUND["message"]),
+        ([], None, "[]"),
+        ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "x"}]}}, None, ""),
+    ],
+)
+def test_a_program_ends_with_an_exit_code_or_a_problem(outcome: Any, code: int | None, problem: str) -> None:
+    server = Server((2, b"!"), (3, json.dumps(outcome).encode()))
+    with serving(server) as cluster:
+        with cluster.attach_to_pod("dev-0", "trainer", COMMAND, terminal=False) as session:
+            assert [*session.output()] == [(2, b"!")]
+        assert (session.exit_code, session.problem) == (code, problem)
+    assert server.streams == {"stdout", "stderr"}
+
+
+def test_a_terminal_passes_on_keys_and_its_size() -> None:
+    server = Server((1, b"\x1b[1m"), (3, json.dumps(DONE).encode()))
+    with serving(server) as cluster, cluster.attach_to_pod("dev-0", "trainer", COMMAND, terminal=True) as session:
+        session.resize(80, 24)
+        session.send(b"\x03ls\n")
+        assert [*session.output()] == [(1, b"\x1b[1m")]
+    assert (server.streams, server.size) == ({"stdin", "stdout", "tty"}, {"Width": 80, "Height": 24})
+    assert server.asked == b"\x03ls\n"
+
+
+def test_a_silent_program_is_waited_for_but_not_a_pod_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "ANSWER_SECONDS", 0.1)
+    server = Server((1, b"late"), (3, json.dumps(DONE).encode()))
+    server.silent_seconds = 0.5
+    with serving(server) as cluster, cluster.attach_to_pod("dev-0", "trainer", COMMAND, terminal=False) as session:
+        assert [*session.output()] == [(1, b"late")]
+    server.answers_pings = False
+    with serving(server) as cluster:
+        with cluster.attach_to_pod("dev-0", "trainer", COMMAND, terminal=False) as session:
+            assert [*session.output()] == []
+        assert session.problem == "the connection broke: the pod no longer answers"
 
 
 def test_who_may_not_run_programs_in_pods_is_told_which_right_is_missing() -> None:

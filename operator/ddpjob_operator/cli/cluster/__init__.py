@@ -16,6 +16,7 @@ from ddpjob_operator.text import visible
 
 from .change import cancel, resume, scale, suspend
 from .cluster_version import version
+from .debug import debug
 from .delete import delete
 from .hold import hold
 from .job_checkpoint import checkpoint
@@ -100,12 +101,19 @@ def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
     return logs(Jobs(cluster), given.name, which_of(given), follow=given.follow)
 
 
+def _debug(cluster: Cluster, given: argparse.Namespace) -> int:
+    if given.stacks:
+        return stacks(Jobs(cluster), given.name)
+    return debug(Jobs(cluster), given.name, given.rank, given.program)
+
+
 COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "submit": _submit,
     "hold": hold,
     "run": run_on,
     "status": _status,
     "logs": _logs,
+    "debug": _debug,
     "version": lambda cluster, _: version(cluster),
     "suspend": lambda cluster, given: suspend(Jobs(cluster), given.name),
     "resume": lambda cluster, given: resume(Jobs(cluster), given.name),

@@ -1,0 +1,111 @@
+"""`ddpjob debug NAME`: a shell, or another program, in the container of one rank of a job."""
+
+import os
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import TRAINER_CONTAINER
+from ddpjob_operator.api.words import counted
+from ddpjob_operator.client import ClusterError, JobPod, Jobs, TerminalSession, as_job, present
+from ddpjob_operator.text import visible
+
+SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
+"""Bash, if the image has it."""
+
+STDIN, STDOUT, STDERR = range(3)
+CHUNK = 1 << 12
+
+
+def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> int:
+    """Runs a command (None: a shell) beside a rank, and returns its exit code.
+
+    If input and output of ddpjob are a terminal, the command has one too; otherwise it has no input.
+
+    Raises:
+        BadInputError: there is no such job or rank, its pod does not run, or a shell would have no terminal.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request; or the user is not allowed to run
+            programs in pods.
+    """
+    terminal = os.isatty(STDIN) and os.isatty(STDOUT)
+    if command is None and not terminal:
+        raise BadInputError(
+            "a shell needs a terminal, and the input or the output of ddpjob is none; for a single command:"
+            f" ddpjob debug {name} --rank {rank} -- COMMAND"
+        )
+    pod = _pod_of(jobs, name, rank)
+    _say(f"rank {rank} runs in pod {pod.name}, container {TRAINER_CONTAINER}")
+    with jobs.cluster.attach_to_pod(pod.name, TRAINER_CONTAINER, command or SHELL, terminal=terminal) as session:
+        if terminal:
+            with _own_terminal(session):
+                _copy_output(session)
+        else:
+            _copy_output(session)
+    if session.exit_code is None:
+        raise ClusterError(f"pod {pod.name}: {session.problem or 'the connection was closed'}")
+    return session.exit_code
+
+
+def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
+    """The running pod of a rank.
+
+    Raises:
+        BadInputError: there is none.
+    """
+    document = jobs.get(name)
+    status = as_job(document).status
+    if status.finished:
+        raise BadInputError(f"{name} has ended, and nothing runs in its pods: {status.message}")
+    if not status.nodes or not status.procs_per_node:
+        raise BadInputError(f"{name} has no ranks yet: {status.message}")
+    ranks = status.nodes * status.procs_per_node
+    if not 0 <= rank < ranks:
+        named = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
+        raise BadInputError(f"--rank {rank}: {name} has {counted(ranks, 'rank')}: {named}")
+    node = rank // status.procs_per_node
+    pod = next((pod for pod in present(jobs.pods(document), status) if pod.node == node and pod.runs), None)
+    if pod is None:
+        raise BadInputError(f"--rank {rank}: the pod of its node {node} does not run: {status.message}")
+    return pod
+
+
+@contextmanager
+def _own_terminal(session: TerminalSession) -> Iterator[None]:
+    """Passes on the user's keys, Ctrl-C among them, and the terminal's size, while the context is open."""
+    settings = termios.tcgetattr(STDIN)
+
+    def resize(*_: Any) -> None:
+        with suppress(ClusterError, OSError):  # The session ends by itself.
+            size = os.get_terminal_size(STDOUT)
+            session.resize(size.columns, size.lines)
+
+    def copy_input() -> None:
+        with suppress(ClusterError, OSError):
+            while typed := os.read(STDIN, CHUNK):
+                session.send(typed)
+
+    former = signal.signal(signal.SIGWINCH, resize)
+    tty.setraw(STDIN, termios.TCSADRAIN)
+    try:
+        resize()
+        threading.Thread(target=copy_input, name="terminal", daemon=True).start()
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, former)
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, settings)
+
+
+def _copy_output(session: TerminalSession) -> None:
+    for stream, data in session.output():
+        while data:
+            data = data[os.write(stream, data) :]  # noqa: PLW2901
+
+
+def _say(text: str) -> None:
+    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
