@@ -51,7 +51,7 @@ class Terminal:
         path = f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}"
         with (self.directory / screen).open("w") as output:
             return subprocess.Popen(
-                ["ddpjob", *arguments, "-n", self.namespace],
+                ["ddpjob", arguments[0], "-n", self.namespace, *arguments[1:]],
                 env=os.environ | self.plant.environment(self.kubeconfig) | {"PATH": path},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -74,7 +74,7 @@ def _let_it_fail(team: Team) -> None:
     master, slave = os.openpty()
     termios.tcsetwinsize(slave, (30, 100))
     process = subprocess.Popen(
-        ["ddpjob", "debug", "talk", "--rank", "1", "-n", team.namespace],
+        [BIN / "ddpjob", "debug", "talk", "--rank", "1", "-n", team.namespace],
         env=os.environ | team.plant.environment(),
         stdin=slave,
         stdout=slave,
@@ -84,8 +84,8 @@ def _let_it_fail(team: Team) -> None:
     try:
         user.until("rank 1 runs in pod talk-1")
         user.type("stty size; hostname\n")
-        user.until("30 100\r\n")
-        user.until("talk-1\r\n")
+        user.until("\r\n30 100")
+        user.until("\r\ntalk-1-")
         user.type("touch /tmp/go; exit 7\n")
         assert process.wait(patience(DEADLINE_SECONDS)) == 7, user.text
     finally:
