@@ -1,6 +1,9 @@
 """Formats numbers and durations for people."""
 
 from collections.abc import Iterable
+from datetime import datetime
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def counted(number: int, noun: str) -> str:
@@ -50,3 +53,23 @@ def duration(seconds: int) -> str:
             whole, rest = divmod(seconds, size)
             return f"{whole}{unit}{rest // larger}{smaller}" if rest >= larger else f"{whole}{unit}"
     return f"{seconds}s"
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Formats how long ago `since` was, as kubectl prints it: `45s`, `12m`, `3h`, `2d`.
+
+    A time in the future gives `0s`, because the clocks of two machines differ slightly.
+    """
+    if since is None:
+        return "<none>"
+    seconds = max(0, int((now - since).total_seconds()))
+    if seconds < 2 * MINUTE:
+        return f"{seconds}s"
+    if seconds < 2 * HOUR:
+        return f"{seconds // MINUTE}m"
+    return f"{seconds // HOUR}h" if seconds < 2 * DAY else f"{seconds // DAY}d"
+
+
+def world(nodes: int, procs_per_node: int) -> str:
+    """Formats the size of a job: `2 nodes x 4 processes`."""
+    return f"{counted(nodes, 'node')} x {counted(procs_per_node, 'process')}"

@@ -18,10 +18,10 @@ from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import ASIDE
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import LoggedProgress, Report
 
 from .live_area import LiveArea
 from .live_view import live_view
-from .progress import LoggedProgress, Report
 from .run_logs import Line, LineSource
 from .screen import Screen, Watched
 

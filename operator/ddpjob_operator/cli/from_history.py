@@ -17,13 +17,15 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
-from ddpjob_operator.api.words import enumerated
+from ddpjob_operator.api.words import age, enumerated, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
+from ddpjob_operator.view_model import collected
 
 from .kept_jobs import list_jobs
 from .logs import Which, which_of
-from .phrases import age, span_of_attempts, world, writer
+from .phrases import span_of_attempts, writer
+from .printed_records import records_of
 from .report import write_page
 from .run_logs import Line
 from .screen import Screen
@@ -380,9 +382,7 @@ def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
 
 def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "RunData":
     """The data of a job's page: what its history has and, if it is known, the job."""
-    from ddpjob_operator.report import Kept, RunData, collected  # noqa: PLC0415  Its libraries may be missing.
-
-    from .printed_records import records_of  # noqa: PLC0415
+    from ddpjob_operator.report import Kept, RunData  # noqa: PLC0415  Its libraries may be missing.
 
     seen = _Seen()
     recorded = collected(seen.passing(history.events(0)))

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.words import age
 from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, is_of_one_job, kept_jobs, namespaces_of
 
-from .phrases import age
 from .table import beginning, tabulate
 
 LEAST_OF_UID = 8

@@ -9,12 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpjob_operator.api import ConditionType, DDPJobStatus, Progress, State
-from ddpjob_operator.api.words import counted, duration
+from ddpjob_operator.api.words import age, counted, duration
 from ddpjob_operator.text import one_line, visible
+from ddpjob_operator.view_model import LoggedProgress, Report, between_steps, how_far, last_step, pace, waiting
 
-from .describe import between_steps, how_far, last_step, pace, waiting
-from .phrases import age
-from .progress import LoggedProgress, Report
 from .run_logs import Line
 
 HEADINGS = {"epoch": "epoch", "step": "step", "loss": "loss", "samples_per_second": "samples/s", "eta_seconds": "ETA"}

@@ -8,8 +8,9 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
 from ddpjob_operator.local import RunDirectory, Runs, all_runs
+from ddpjob_operator.view_model import last_loss_alone, loss_in
 
-from .last_loss import last_loss_alone, logged_last, loss_in
+from .last_loss import logged_last
 from .phrases import file_path
 from .status import load, row_of
 from .table import COLUMNS, path_end, tabulate, whole

@@ -4,7 +4,6 @@ import os
 import pwd
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
@@ -28,8 +27,6 @@ STYLES: dict[str, str] = {
     **dict.fromkeys((State.STALLED, State.FAILED), "red"),
 }
 """Colours of states, on terminals that want colours."""
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def style_of(state: str) -> str:
@@ -85,11 +82,6 @@ def _owner(path: Path) -> str:
     return f"user {uid}"
 
 
-def world(nodes: int, procs_per_node: int) -> str:
-    """The size of a job."""
-    return f"{words.counted(nodes, 'node')} x {words.counted(procs_per_node, 'process')}"
-
-
 def writer(procs_per_node: int | None) -> str:
     """The noun for the writer of a log file: several ranks of a node share the node's log."""
     return "node" if procs_per_node and procs_per_node > 1 else "rank"
@@ -133,18 +125,3 @@ def file_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-
-def age(since: datetime | None, now: datetime | None = None) -> str:
-    """How long ago `since` was, as kubectl prints it: 45s, 12m, 3h, 2d. For durations there is `words.duration`.
-
-    A time in the future gives 0s, because the clocks of two machines differ slightly.
-    """
-    if since is None:
-        return "<none>"
-    seconds = max(0, int(((now or datetime.now(UTC)) - since).total_seconds()))
-    if seconds < 2 * MINUTE:
-        return f"{seconds}s"
-    if seconds < 2 * HOUR:
-        return f"{seconds // MINUTE}m"
-    return f"{seconds // HOUR}h" if seconds < 2 * DAY else f"{seconds // DAY}d"

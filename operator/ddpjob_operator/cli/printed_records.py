@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddpjob_operator.report import Record, Records, Start
+from ddpjob_operator.view_model import Record, Records, Report, Start, parse
+from ddpjob_operator.view_model.logged_progress import NUMBERS
 
-from .progress import NUMBERS, Report, parse
 from .run_logs import RunLogs
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
 from ddpjob_operator.api.job_file import read, written
 from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.api.words import world
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import (
     REQUEST_SIGNAL,
@@ -33,6 +34,7 @@ from ddpjob_operator.local import (
     register,
     visible_gpus,
 )
+from ddpjob_operator.view_model import LoggedProgress
 
 from . import program
 from .attached import Attached, check_attach
@@ -41,8 +43,7 @@ from .display import Display
 from .invocation import itself
 from .mistakes import AS_STARTED
 from .packed import PackedProgram
-from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, world, writer
-from .progress import LoggedProgress
+from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, writer
 from .run_logs import RunLogs
 from .screen import Screen, ignoring_closed_output, is_of_output
 from .summary import advise, summarise

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
+from ddpjob_operator.api.words import age
 from ddpjob_operator.local import (
+    RESULTS,
     RunDirectory,
     Runs,
     find_run,
@@ -19,11 +21,12 @@ from ddpjob_operator.local import (
     status_page,
 )
 from ddpjob_operator.text import visible
+from ddpjob_operator.view_model import Around
 
-from .describe import Around, describe
+from .describe import describe
 from .invocation import itself
 from .last_loss import logged_last
-from .phrases import about_a_file, age, file_path
+from .phrases import about_a_file, file_path
 from .rank_stacks import print_stacks
 from .screen import Screen
 from .table import COLUMNS, Growing, Row, row, tabulate
@@ -51,7 +54,7 @@ def status(runs: Runs, name: str | None, output: str | None = None) -> int:
         return 0
     here = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     links = {"Logs": file_path(run.logs) if run.gangs() else None, "Status page": status_page(run, job)}
-    around = Around(run.made, links=links, logged=logged_last(run))
+    around = Around(run.made, links=links, logged=logged_last(run), results=RESULTS)
     describe(Screen(), here, datetime.now(UTC), around, wide=output == "wide")
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
@@ -83,7 +86,7 @@ def _list(runs: Runs, *, as_json: bool) -> int:
 
 def row_of(run: RunDirectory, job: DDPJob) -> Row:
     """A row of the table. As on a cluster, AGE counts from the job's creation; resuming does not reset it."""
-    return row(job, age(run.made or job.status.start_time))
+    return row(job, age(run.made or job.status.start_time, datetime.now(UTC)))
 
 
 def load(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:

@@ -6,11 +6,10 @@ from datetime import datetime
 from ddpjob_operator.api import Backend, ConditionType, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.words import lasted
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import LoggedProgress, last_loss
 
 from .invocation import itself
-from .last_loss import last_loss
 from .phrases import NEVER_RAN, restarts
-from .progress import LoggedProgress
 from .screen import Screen
 
 NO_NCCL = (

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import between_steps
 
-from .describe import between_steps
 from .phrases import style_of
 from .screen import LEAST, Screen
 

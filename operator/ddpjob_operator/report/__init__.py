@@ -4,7 +4,6 @@ Needs the extra `report`. Imports api and local.
 """
 
 from .page import render
-from .records import Record, Records, Start, collected
 from .run_data import Kept, RunData, find
 
-__all__ = ["Kept", "Record", "Records", "RunData", "Start", "collected", "find", "render"]
+__all__ = ["Kept", "RunData", "find", "render"]

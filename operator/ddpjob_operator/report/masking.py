@@ -7,8 +7,8 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.secrecy import NAMES, SECRET_NAME, SHAPED
+from ddpjob_operator.view_model import Record, Records, Start
 
-from .records import Record, Records, Start
 from .run_data import Kept, RunData
 
 IN_A_URL = re.compile(r"(?<=://)[^/\s]+(?=@)")

@@ -10,13 +10,12 @@ from markupsafe import Markup
 from ddpjob_operator.api import ConditionType, DDPJob, Incident, State
 from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.git_state import GitState
-from ddpjob_operator.api.words import counted, lasted, restarts
+from ddpjob_operator.api.words import counted, lasted, restarts, world
 from ddpjob_operator.text import visible
+from ddpjob_operator.view_model import STOPPED_ON_REQUEST, Interruption, Records, interruptions_of
 
 from . import figures
-from .incidents import STOPPED_ON_REQUEST, Interruption, incidents
 from .masking import Mask
-from .records import Records
 from .run_data import RunData
 
 CHECKPOINTS = 10
@@ -48,7 +47,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
     mask.run(found)  # The first call recognizes all secrets, so that the second can mask them everywhere.
     found = mask.run(found)
     recorded = found.recorded
-    interruptions = incidents(_known_incidents(found), recorded)
+    interruptions = interruptions_of(_known_incidents(found), recorded)
     zero = _began(found)
     told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
@@ -108,8 +107,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     at_rest = job is None or job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and not found.carried_on:
         yield "Managed by", "no ddpjob run, so this page may be out of date"
-    if world := _world(found):
-        yield "World", world
+    if size := _world(found):
+        yield "World", size
     told = recorded if recorded.of("progress") else found.printed
     yield from _results(told)
     if not told.of("progress"):
@@ -143,7 +142,7 @@ def _lasted(job: DDPJob | None, zero: datetime, until: datetime) -> str:
 def _world(found: RunData) -> str:
     status = found.job.status if found.job else None
     if status and status.nodes and status.procs_per_node:
-        return f"{counted(status.nodes, 'node')} x {counted(status.procs_per_node, 'process')}, {status.backend}"
+        return f"{world(status.nodes, status.procs_per_node)}, {status.backend}"
     if found.kept:
         return found.kept.world
     starts = found.recorded.starts

@@ -12,8 +12,9 @@ from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
+from ddpjob_operator.view_model import Records
 
-from .records import NAME, SEEN_NAME, Records, read
+from .record_files import NAME, SEEN_NAME, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")

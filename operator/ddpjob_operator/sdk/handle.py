@@ -21,6 +21,7 @@ from ddpjob_operator.cli.durations import seconds_of
 from ddpjob_operator.cli.from_history import kept_lines, run_data
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import nothing_ran
+from ddpjob_operator.cli.printed_records import records_of
 from ddpjob_operator.cli.report import written_page
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
@@ -29,6 +30,7 @@ from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present
 from ddpjob_operator.engine import called, domain_key
 from ddpjob_operator.history import JobHistory
 from ddpjob_operator.text import visible
+from ddpjob_operator.view_model import Records
 
 from .failures import JobFailed, failure
 from .notebook import JobInNotebook, publisher
@@ -411,8 +413,7 @@ class Job:
 
     def _seen(self, job: DDPJob, now: datetime) -> "RunData":
         """The data of a page, as far as the job and its pods have them."""
-        from ddpjob_operator.cli.printed_records import records_of  # noqa: PLC0415  Its libraries may be missing.
-        from ddpjob_operator.report import Records, RunData  # noqa: PLC0415
+        from ddpjob_operator.report import RunData  # noqa: PLC0415  Its libraries may be missing.
 
         try:
             printed = records_of(self.logs(node=0), now)

@@ -3,25 +3,20 @@
 Names, messages and lines are data of others. They are bounded and escaped, and nothing in the HTML runs or loads.
 """
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from html import escape
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.words import duration
-from ddpjob_operator.cli.last_loss import last_loss
-from ddpjob_operator.cli.progress import LoggedProgress
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import Curve, LoggedProgress, last_loss
 
 EVENTS, LINES = 5, 12
 """How many of the last events and lines are shown."""
 LONGEST = 300
 """A text is cut off after this many characters."""
-MOST_POINTS = 400
-LARGEST = 1e30
-"""The curve leaves out larger losses, next to which all others would look the same."""
 WIDTH, HEIGHT = 420, 150
 """The size of the curve, in pixels."""
 
@@ -42,49 +37,6 @@ CURVE = (
     '<text x="4" y="-3">loss {highest}</text><text x="4" y="{above}">{lowest}</text><text x="0" y="{below}">step '
     '{first}</text><text x="{width}" y="{below}" text-anchor="end">{last}</text></g></svg>'
 )
-
-
-@dataclass
-class Curve:
-    """The loss by step. If there are many steps, some are left out."""
-
-    points: list[tuple[float, float]] = field(default_factory=list)
-
-    def add(self, step: float, loss: float) -> None:
-        """Adds a point. If training has gone back to an earlier step, the points after that step are dropped."""
-        if not (math.isfinite(step) and abs(loss) < LARGEST):
-            return
-        while self.points and self.points[-1][0] >= step:
-            self.points.pop()
-        if len(self.points) >= MOST_POINTS:
-            self.points = self.points[::2]
-        self.points.append((step, loss))
-
-    def svg(self) -> str:
-        """The curve as an SVG; empty if there are fewer than two points."""
-        if len(self.points) < 2:  # noqa: PLR2004  A line has two ends.
-            return ""
-        steps, losses = [step for step, _ in self.points], [loss for _, loss in self.points]
-        lowest, highest = min(losses), max(losses)
-        wide, high = (steps[-1] - steps[0]) or 1.0, (highest - lowest) or 1.0
-        at = (
-            f"{(step - steps[0]) / wide * WIDTH:.1f},{(highest - loss) / high * HEIGHT:.1f}"
-            for step, loss in self.points
-        )
-        label = f"loss from step {steps[0]:.0f} to {steps[-1]:.0f}: {losses[0]:.4g} to {losses[-1]:.4g}"
-        return CURVE.format(
-            width=WIDTH,
-            height=HEIGHT,
-            tall=HEIGHT + 30,
-            label=label,
-            points=" ".join(at),
-            highest=f"{highest:.4g}",
-            lowest=f"{lowest:.4g}",
-            above=HEIGHT - 4,
-            below=HEIGHT + 13,
-            first=f"{steps[0]:.0f}",
-            last=f"{steps[-1]:.0f}",
-        )
 
 
 @dataclass
@@ -133,7 +85,7 @@ class Picture:
             events="".join(told),
         )
         lines = LOG.format(lines=escape("\n".join(self.lines))) if self.lines else ""
-        return PAGE.format(text=text, curve=self.curve.svg(), lines=lines)
+        return PAGE.format(text=text, curve=drawn(self.curve), lines=lines)
 
     def plain(self) -> str:
         """The picture as text, for notebooks that show no HTML."""
@@ -149,6 +101,33 @@ class Picture:
         eta = f"{duration(seen.eta_seconds)} left" if seen is not None and seen.eta_seconds is not None else ""
         parts = (f"step {step}{total}" if step is not None else "", f"loss {loss}" if loss else "", eta)
         return _bounded(", ".join(filter(None, parts)))
+
+
+def drawn(curve: Curve) -> str:
+    """The curve of a loss as an SVG; empty if there are fewer than two points."""
+    if len(curve.points) < 2:  # noqa: PLR2004  A line has two ends.
+        return ""
+    steps, losses = [step for step, _ in curve.points], [loss for _, loss in curve.points]
+    lowest, highest = min(losses), max(losses)
+    wide, high = (steps[-1] - steps[0]) or 1.0, (highest - lowest) or 1.0
+    at = (
+        f"{(step - steps[0]) / wide * WIDTH:.1f},{(highest - loss) / high * HEIGHT:.1f}"
+        for step, loss in curve.points
+    )
+    label = f"loss from step {steps[0]:.0f} to {steps[-1]:.0f}: {losses[0]:.4g} to {losses[-1]:.4g}"
+    return CURVE.format(
+        width=WIDTH,
+        height=HEIGHT,
+        tall=HEIGHT + 30,
+        label=label,
+        points=" ".join(at),
+        highest=f"{highest:.4g}",
+        lowest=f"{lowest:.4g}",
+        above=HEIGHT - 4,
+        below=HEIGHT + 13,
+        first=f"{steps[0]:.0f}",
+        last=f"{steps[-1]:.0f}",
+    )
 
 
 def _bounded(text: str) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.cluster.job_status import status as status_there
-from ddpjob_operator.cli.describe import Around, describe, pace
-from ddpjob_operator.cli.progress import LoggedProgress
+from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.view_model import Around, LoggedProgress, pace
 
 from tests.unit.client.api import a_list, jobs_of
 
@@ -37,7 +37,7 @@ def told(spec: dict[str, Any], status: dict[str, Any], *, wide: bool = False, **
     template = {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": template, **spec}, "status": status})
     said = io.StringIO()
-    describe(Screen(file=said, width=200), job, NOW, Around(**around), wide=wide)
+    describe(Screen(file=said, width=200), job, NOW, Around(results="results", **around), wide=wide)
     return [" ".join(line.split()) for line in said.getvalue().splitlines()]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.cli.live_view import live_view
-from ddpjob_operator.cli.progress import LoggedProgress, parse
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.view_model import LoggedProgress, parse
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RANK = re.compile(r" *(\d+) +(\d+)/100")

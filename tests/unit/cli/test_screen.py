@@ -12,12 +12,12 @@ from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.job_status import status as status_there
 from ddpjob_operator.cli.cluster.submit import submit
 from ddpjob_operator.cli.display import Display
-from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import status as status_here
 from ddpjob_operator.cli.summary import summarise
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import Runs
+from ddpjob_operator.view_model import LoggedProgress, Report
 
 from tests.unit.cli.test_display import Lines
 from tests.unit.client.api import a_cluster, a_list, jobs_of

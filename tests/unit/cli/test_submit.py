@@ -23,8 +23,8 @@ from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import _folder, submit
 from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.phrases import INTERRUPTED
-from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.engine import Event
+from ddpjob_operator.view_model import LoggedProgress, Report
 
 from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
 

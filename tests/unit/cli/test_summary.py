@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import DDPJob
-from ddpjob_operator.cli.progress import LoggedProgress, Report
 from ddpjob_operator.cli.run import _say_what_came_of_it
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import NO_NCCL, advise, summarise
 from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.view_model import LoggedProgress, Report
 
 TO_ADD = "Ranks have no terminal, so breakpoint() and input() end them. To give rank 1 yours, add --attach 1 to your"
 FAILURE = {

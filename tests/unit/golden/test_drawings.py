@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.report import figures
-from ddpjob_operator.report.incidents import Interruption
-from ddpjob_operator.report.records import Records, read
+from ddpjob_operator.report.record_files import read
+from ddpjob_operator.view_model import Interruption, Records
 
 from tests.unit.report.lines import ZERO, line, write
 

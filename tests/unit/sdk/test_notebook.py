@@ -10,7 +10,8 @@ from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.client import as_job
 from ddpjob_operator.sdk import notebook
 from ddpjob_operator.sdk.handle import Job
-from ddpjob_operator.sdk.picture import LINES, LONGEST, MOST_POINTS, Curve, Picture
+from ddpjob_operator.sdk.picture import LINES, LONGEST, Picture, drawn
+from ddpjob_operator.view_model.curves import MOST_POINTS, Curve
 
 from tests.unit.client.api import jobs_with
 
@@ -127,6 +128,6 @@ def test_after_a_restart_the_curve_goes_on_from_the_checkpoint() -> None:
     for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (2, 2.5), (3, 1e40), (4, float("nan"))):
         curve.add(step, loss)
     assert curve.points == [(1, 3.0), (2, 2.5)]
-    drawn = ET.fromstring(curve.svg())
-    assert drawn.attrib["aria-label"] == "loss from step 1 to 2: 3 to 2.5"
-    assert Curve([(1, 1.0)]).svg() == ""
+    picture = ET.fromstring(drawn(curve))
+    assert picture.attrib["aria-label"] == "loss from step 1 to 2: 3 to 2.5"
+    assert drawn(Curve([(1, 1.0)])) == ""

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
-from ddpjob_operator.cli.describe import Around, describe
+from ddpjob_operator.api.words import age
+from ddpjob_operator.cli.describe import describe
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import age
 from ddpjob_operator.cli.rank_stacks import print_stacks
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.status import WIDE
@@ -16,6 +16,7 @@ from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import Around
 
 from .claim_place import where_history_is
 from .life import unnoticed
@@ -119,7 +120,7 @@ def _columns(*, everywhere: bool) -> Row:
 
 def _row(document: Document, *, everywhere: bool) -> Row:
     job = as_job(document)
-    cells = row(job, age(_made(document)))
+    cells = row(job, age(_made(document), datetime.now(UTC)))
     return (job.metadata.namespace, *cells) if everywhere else cells
 
 
@@ -143,7 +144,7 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
     if events:
         screen.print("Events:")
     for event in events:
-        since = age(datetime.fromisoformat(when(event)))
+        since = age(datetime.fromisoformat(when(event)), datetime.now(UTC))
         # Kubernetes omits fields that are empty.
         kind, reason, said = (event.get(text, "") for text in ("type", "reason", "message"))
         message = "" if said in told else f": {said}"

@@ -10,12 +10,12 @@ from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
 from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.job_file import JobFile, parse, read, written
 from ddpjob_operator.api.spec import is_gpu
-from ddpjob_operator.api.words import counted
+from ddpjob_operator.api.words import counted, world
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.checkout import git_state, with_git_state
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.packed import PackedProgram
-from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code, world
+from ddpjob_operator.cli.phrases import INTERRUPTED, exit_code
 from ddpjob_operator.cli.screen import Screen, drop_output, ignoring_closed_output
 from ddpjob_operator.cli.summary import advise, summarise
 from ddpjob_operator.cli.traced import trace_context_here, with_trace

@@ -1,27 +1,16 @@
-"""Reads the records that a trainer or a supervisor has written about a run, as lines of JSON.
+"""The records that a trainer or a supervisor has written about a run.
 
 A start that goes on from step s repeats the steps after s. Records of these steps from earlier starts are then
 excluded from the results of training, but not from its course over time.
 """
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-NAME = "metrics.jsonl"
-"""The file that ddpjob-train writes."""
-SEEN_NAME = "progress.jsonl"
-"""The file in which the supervisor records the progress of any program."""
-
-
-LONGEST_LINE = 1 << 20
-"""The maximum length of a line in bytes. Anybody may have written the file, so lines are not read if they are too
-long or too deeply nested to be records."""
 LONGEST_TEXT = 4096
 DEEPEST = 8
 LARGEST_COUNT = 2**53
@@ -127,11 +116,6 @@ class Records:
         return [*accumulate(later, min, initial=math.inf)][::-1][: len(self.starts)]
 
 
-def read(file: Path) -> Records:
-    """Reads the records in a file. Skips malformed lines, such as one whose writer was killed while writing."""
-    return collected(map(_parsed, _lines(file)))
-
-
 def collected(values: Iterable[Any]) -> Records:
     """The records among values that were read as JSON, in the order in which they were written."""
     starts: list[Start] = []
@@ -156,24 +140,6 @@ def _entries(values: Iterable[Any]) -> Iterator[Record]:
                 yield Record(time.astimezone(UTC), entry["event"], attempt, step, entry)
         except (ValueError, KeyError, TypeError, OverflowError):
             continue
-
-
-def _parsed(line: bytes) -> Any:
-    """The JSON in a line; None if there is none."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _lines(file: Path) -> Iterator[bytes]:
-    """Yields the lines of a file, except lines that are too long to be records."""
-    with file.open("rb") as content:
-        whole = True
-        while part := content.readline(LONGEST_LINE):
-            if whole and (len(part) < LONGEST_LINE or part.endswith(b"\n")):
-                yield part
-            whole = part.endswith(b"\n")
 
 
 def _count(value: Any) -> int:

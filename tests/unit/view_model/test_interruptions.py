@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import Incident
-from ddpjob_operator.report.incidents import incidents
-from ddpjob_operator.report.records import Records, read
+from ddpjob_operator.report.record_files import read
+from ddpjob_operator.view_model import Records, interruptions_of
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -43,7 +43,7 @@ def three_starts(tmp_path: Path) -> Records:
 
 
 def test_an_incident_tells_what_failed_and_from_where_training_went_on(tmp_path: Path) -> None:
-    failed, again = incidents(a_history(an_incident(1, at=5)), three_starts(tmp_path))
+    failed, again = interruptions_of(a_history(an_incident(1, at=5)), three_starts(tmp_path))
     assert (failed.number, failed.attempt, failed.cause, failed.message) == (
         1,
         1,
@@ -55,18 +55,18 @@ def test_an_incident_tells_what_failed_and_from_where_training_went_on(tmp_path:
 
 
 def test_the_last_failure_of_a_job_that_has_ended_leads_nowhere(tmp_path: Path) -> None:
-    *_, last = incidents(
+    *_, last = interruptions_of(
         a_history(an_incident(1, at=5), an_incident(2, at=10, step=65), an_incident(3, at=13)), three_starts(tmp_path)
     )
     assert (last.number, last.attempt, last.resumed) == (3, 3, None)
 
 
 def test_the_step_that_the_failed_rank_told_itself_goes_before_what_was_recorded(tmp_path: Path) -> None:
-    assert incidents(a_history(an_incident(1, at=5, step=43)), three_starts(tmp_path))[0].step == 43
+    assert interruptions_of(a_history(an_incident(1, at=5, step=43)), three_starts(tmp_path))[0].step == 43
 
 
 def test_without_a_job_the_starts_alone_tell_of_interruptions(tmp_path: Path) -> None:
-    assert [one.cause for one in incidents((), three_starts(tmp_path))] == ["started again", "started again"]
+    assert [one.cause for one in interruptions_of((), three_starts(tmp_path))] == ["started again", "started again"]
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def test_without_a_job_the_starts_alone_tell_of_interruptions(tmp_path: Path) ->
 def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Path, error: str, cause: str) -> None:
     ended = line("ended", 1, 41, at=5, error=error, message="in training at step 41")
     file = write(tmp_path / "metrics.jsonl", line("started", 1, 0), ended, line("started", 2, 30, at=60))
-    (only,) = incidents((), read(file))
+    (only,) = interruptions_of((), read(file))
     assert (only.cause, only.message, only.step) == (cause, "in training at step 41", 41)
     assert only.time == ZERO + timedelta(seconds=5)
 
 
 def test_without_metrics_the_history_alone_tells_of_them() -> None:
-    (only,) = incidents(a_history(an_incident(1, at=5)), Records())
+    (only,) = interruptions_of(a_history(an_incident(1, at=5)), Records())
     assert (only.step, only.resumed) == (None, None)
 
 
 def test_training_that_goes_on_after_its_end_was_not_interrupted(tmp_path: Path) -> None:
     file = write(tmp_path / "metrics.jsonl", line("started", 0, 0), line("finished", 0, 50), line("started", 0, 50))
-    assert incidents((), read(file)) == []
+    assert interruptions_of((), read(file)) == []
 
 
 def test_a_rank_that_failed_after_rank_0_had_finished_interrupted_the_run(tmp_path: Path) -> None:
     failed = line("incident", 1, 50, at=5, incident={"rank": 1, "cause": "SIGKILL", "message": "rank 1 was killed"})
     starts = line("started", 1, 0), line("finished", 1, 50, at=4), failed, line("started", 2, 30, at=9)
-    (only,) = incidents((), read(write(tmp_path / "metrics.jsonl", *starts)))
+    (only,) = interruptions_of((), read(write(tmp_path / "metrics.jsonl", *starts)))
     assert (only.cause, only.message, only.resumed) == ("rank 1: SIGKILL", "rank 1 was killed", 30)

@@ -1,7 +1,7 @@
 """Which lines of a program's output are its progress."""
 
 import pytest
-from ddpjob_operator.cli.progress import LoggedProgress, parse, printed_loss
+from ddpjob_operator.view_model import LoggedProgress, parse, printed_loss
 
 PROGRESS = [
     "progress step=120/450 loss=0.12",

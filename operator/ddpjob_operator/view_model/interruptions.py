@@ -29,7 +29,7 @@ class Interruption:
     """The step from which training went on; None if it did not go on, or if the step is unknown."""
 
 
-def incidents(history: Sequence[Incident], recorded: Records) -> list[Interruption]:
+def interruptions_of(history: Sequence[Incident], recorded: Records) -> list[Interruption]:
     """Lists the incidents that are known, and any other restarts that the records show.
 
     A start after the end of training, for example with more epochs, does not count as an interruption.
