@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError, DDPJob, State
-from ddpjob_operator.api.words import age
 from ddpjob_operator.local import (
     RESULTS,
     RunDirectory,
@@ -21,7 +20,7 @@ from ddpjob_operator.local import (
     status_page,
 )
 from ddpjob_operator.text import visible
-from ddpjob_operator.view_model import Around
+from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row
 
 from .describe import describe
 from .invocation import itself
@@ -86,7 +85,14 @@ def _list(runs: Runs, *, as_json: bool) -> int:
 
 def row_of(run: RunDirectory, job: DDPJob) -> Row:
     """A row of the table. As on a cluster, AGE counts from the job's creation; resuming does not reset it."""
-    return row(job, age(run.made or job.status.start_time, datetime.now(UTC)))
+    now = datetime.now(UTC)
+    return row(row_here(run, job, now), now)
+
+
+def row_here(run: RunDirectory, job: DDPJob, now: datetime, loss: str | None = None) -> JobRow:
+    """What a table shows of a run at the time `now`. `loss` is the last one in its log, if that was read."""
+    key = JobKey(Origin.HERE, job.metadata.namespace, job.metadata.name, str(run.root))
+    return job_row(job, key, now, run.made, loss)
 
 
 def load(runs: Iterable[RunDirectory]) -> list[tuple[RunDirectory, DDPJob]]:

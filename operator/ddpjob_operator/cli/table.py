@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from ddpjob_operator.api import DDPJob, State
+from ddpjob_operator.api import State
+from ddpjob_operator.api.words import age
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import between_steps
+from ddpjob_operator.view_model import JobRow
 
 from .phrases import style_of
 from .screen import LEAST, Screen
@@ -67,20 +69,10 @@ def tabulate(columns: Row, rows: Sequence[Row], fit: Fit = folded, least: int = 
     _print(columns, rows, widths=_widths(columns, [columns, *rows]), header=True, fit=fit, least=least)
 
 
-def row(job: DDPJob, age: str) -> Row:
-    """The cells of a job for COLUMNS; `age` is already formatted."""
-    status, shown = job.status, job.status.display
-    eta = "" if status.finished else shown.eta
-    return (
-        job.metadata.name,
-        status.state,
-        shown.ready,
-        ", ".join(filter(None, (shown.progress, *between_steps(status)))),
-        eta,
-        str(status.restarts),
-        age,
-        status.message,
-    )
+def row(job: JobRow, now: datetime) -> Row:
+    """The cells of a job for COLUMNS, at the time `now`."""
+    restarts = str(job.restarts)
+    return (job.name, job.state, job.ready, job.progress, job.eta, restarts, age(job.made, now), job.message)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from .decision import (
     Tell,
     TellDomain,
 )
-from .foreign import LARGEST_ANSWER, document_of
+from .foreign import LARGEST_ANSWER, count_of, document_of, text_of
 from .incidents.price import present as present_budget
 from .left_alone import blocked_status
 from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
@@ -154,6 +154,7 @@ __all__ = [
     "blocked_status",
     "by_name",
     "called",
+    "count_of",
     "counted",
     "deadline",
     "decide",
@@ -175,5 +176,6 @@ __all__ = [
     "service_name",
     "standing",
     "start_deadline",
+    "text_of",
     "with_read_error",
 ]

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ddpjob_operator.view_model import Interruption, Record, Records, Start
+from ddpjob_operator.view_model import Interruption, Record, Records, Start, metrics_of
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
@@ -84,18 +84,9 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
 
     Yields the name and the figure of each metric.
     """
-    curves: dict[str, list[tuple[float, float]]] = {}
-    known = {"step", "attempt", "epoch", "samples", "loss"}
-    for entry in recorded.of("evaluated"):
-        for name in entry.values.keys() - known:
-            if (value := entry.number(name)) is not None:
-                curves.setdefault(name, []).append((entry.step, value))
-    for entry in recorded.of("progress"):
-        for name, value in entry.numbers("metrics").items():
-            curves.setdefault(name, []).append((entry.step, value))
-    for name in sorted(curves)[:METRICS]:
+    for name, points in [*metrics_of(recorded).items()][:METRICS]:
         with _axes("step", "") as axes:
-            _curve(axes, curves[name], SERIES[0], name)
+            _curve(axes, points, SERIES[0], name)
             yield name, _svg(axes, f"{name} by step")
 
 

@@ -4,35 +4,62 @@ Each command, page and notebook takes them from here, so that a job is described
 no clock, and does no input or output. Imports api, engine and text.
 """
 
-from .curves import Curve
+from .curves import Curve, curves_of, metrics_of
 from .description import Around, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
+from .job_detail import JobDetail, TimeAxis, job_detail
+from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first
 from .logged_progress import LoggedProgress, Report, parse, printed_loss
 from .losses import last_loss, last_loss_alone, loss_in
+from .pods_seen import PodSeen
+from .rank_rows import RankRow, rank_rows, slowest
 from .records import Record, Records, Start, collected
+from .start_tree import Branch, StartMoments, StartStep, start_moments, start_tree
 
 __all__ = [
     "STOPPED_ON_REQUEST",
     "Around",
+    "Branch",
     "Curve",
     "Interruption",
+    "JobDetail",
+    "JobKey",
+    "JobRow",
     "LoggedProgress",
+    "Origin",
+    "PodSeen",
+    "RankRow",
     "Record",
     "Records",
     "Report",
     "Start",
+    "StartMoments",
+    "StartStep",
+    "TimeAxis",
+    "awaited",
     "between_steps",
     "collected",
+    "curves_of",
+    "goodput",
     "how_far",
     "interruptions_of",
+    "job_detail",
+    "job_row",
+    "kept_row",
     "last_loss",
     "last_loss_alone",
     "last_step",
     "lines_of",
     "loss_in",
+    "metrics_of",
+    "newest_first",
     "pace",
     "parse",
     "printed_loss",
+    "rank_rows",
+    "slowest",
+    "start_moments",
+    "start_tree",
     "tables_of",
     "waiting",
 ]

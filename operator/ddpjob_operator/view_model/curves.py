@@ -1,7 +1,14 @@
 """Curves of a job: a number of each step, such as its loss."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from .records import Records
+
+NO_METRICS = frozenset({"step", "attempt", "epoch", "samples", "loss"})
+"""Numbers of an evaluation that are no metrics of the program."""
+MOST_CURVES = 64
 
 MOST_POINTS = 400
 LARGEST = 1e30
@@ -23,3 +30,37 @@ class Curve:
         if len(self.points) >= MOST_POINTS:
             self.points = self.points[::2]
         self.points.append((step, value))
+
+
+def metrics_of(recorded: Records) -> dict[str, list[tuple[float, float]]]:
+    """The program's own metrics: by name, their values with the steps at which they were measured."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for entry in recorded.of("evaluated"):
+        for name in entry.values.keys() - NO_METRICS:
+            if (value := entry.number(name)) is not None:
+                found.setdefault(name, []).append((entry.step, value))
+    for entry in recorded.of("progress"):
+        for name, value in entry.numbers("metrics").items():
+            found.setdefault(name, []).append((entry.step, value))
+    return {name: found[name] for name in sorted(found)}
+
+
+def curves_of(recorded: Records) -> dict[str, Curve]:
+    """The curves of a job, by name: the loss in training and in evaluation, the throughput, and its metrics."""
+    progress, evaluated = recorded.of("progress"), recorded.of("evaluated")
+    given: dict[str, Iterable[tuple[float, float | None]]] = {
+        "loss": [(entry.step, entry.number("loss")) for entry in progress],
+        "evaluated loss": [(entry.step, entry.number("loss")) for entry in evaluated],
+        "samples/s": [(entry.step, entry.number("samples_per_second")) for entry in progress],
+        **metrics_of(recorded),
+    }
+    curves = {name: _curve(points) for name, points in [*given.items()][:MOST_CURVES]}
+    return {name: curve for name, curve in curves.items() if curve.points}
+
+
+def _curve(points: Iterable[tuple[float, float | None]]) -> Curve:
+    curve = Curve()
+    for step, value in points:
+        if value is not None:
+            curve.add(step, value)
+    return curve

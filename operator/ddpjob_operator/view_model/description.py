@@ -115,21 +115,22 @@ def _training(job: DDPJob, now: datetime, around: Around) -> dict[str, object]:
     status, logged = job.status, around.logged
     saved = status.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
-    whose = called(job)
-    slow = [
-        f"{whose} {straggler.node} on {straggler.node_name or '?'} ({straggler.slowdown:g} x)"
-        for straggler in status.stragglers
-    ]
     lines = {
         "Progress": ", ".join([*how_far(status), *_resumed(status), *between_steps(status), *_awaited(status, now)]),
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
         "Request": _request(status, now),
-        "Stragglers": "" if status.finished else ", ".join(slow),
+        "Stragglers": "" if status.finished else ", ".join(slow_nodes(job)),
         "Result": _result(job, around.results),
     }
     return {name: line for name, line in lines.items() if line}
+
+
+def slow_nodes(job: DDPJob) -> list[str]:
+    """The stragglers of a job, in words, the slowest first: `rank 3 on node-a (2.5 x)`."""
+    slow = job.status.stragglers
+    return [f"{called(job)} {one.node} on {one.node_name or '?'} ({one.slowdown:g} x)" for one in slow]
 
 
 def _result(job: DDPJob, results: str) -> str:
@@ -186,9 +187,16 @@ def between_steps(status: DDPJobStatus) -> Iterator[str]:
 
 def _awaited(status: DDPJobStatus, now: datetime) -> Iterator[str]:
     """A notice that the present attempt has not finished a step yet, if a supervisor can tell."""
-    unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
-    if status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None:
+    if is_before_first_step(status):
         yield waiting(status, now)
+
+
+def is_before_first_step(status: DDPJobStatus) -> bool:
+    """Whether the present attempt runs and has not finished a step yet, as far as a supervisor can tell."""
+    unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
+    return (
+        status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None
+    )
 
 
 def waiting(status: DDPJobStatus, now: datetime) -> str:

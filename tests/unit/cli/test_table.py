@@ -1,11 +1,14 @@
 """Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.table import COLUMNS, Growing, path_end, row, tabulate
+from ddpjob_operator.view_model import JobKey, JobRow, Origin, job_row
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAME, SAID = "a-name-of-fifty-characters-" + "x" * 23, "Rank 1 failed: " + "no " * 60
 ROWS = [(NAME, "Running", SAID.strip()), ("b", "Failed", "")]
 
@@ -102,6 +105,10 @@ def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytes
     ]
 
 
+def shown(job: DDPJob) -> JobRow:
+    return job_row(job, JobKey(Origin.CLUSTER, "default", "digits", ""), NOW)
+
+
 @pytest.mark.parametrize(("end", "eta"), [(None, "56s"), ("Complete", ""), ("Failed", "")])
 def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, eta: str) -> None:
     said = {"type": end, "status": "True", "reason": "Any", "message": "", "observedGeneration": 1}
@@ -109,12 +116,12 @@ def test_what_has_ended_is_as_far_as_it_came_with_no_time_left(end: str | None, 
     status = {"display": {"progress": "30%", "eta": "56s"}, "conditions": [said] if end else []}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": spec, "status": status})
-    cells = dict(zip(COLUMNS, row(job, "2m"), strict=True))
+    cells = dict(zip(COLUMNS, row(shown(job), NOW), strict=True))
     assert (cells["PROGRESS"], cells["ETA"]) == ("30%", eta)
 
 
-@pytest.mark.parametrize(("shown", "cell"), [("30%", "30%, evaluating"), ("", "evaluating")])
-def test_a_row_says_what_a_job_does_between_two_steps(shown: str, cell: str) -> None:
-    status = {"state": "Running", "display": {"progress": shown}, "progress": {"activity": "Evaluating"}}
+@pytest.mark.parametrize(("said", "cell"), [("30%", "30%, evaluating"), ("", "evaluating")])
+def test_a_row_says_what_a_job_does_between_two_steps(said: str, cell: str) -> None:
+    status = {"state": "Running", "display": {"progress": said}, "progress": {"activity": "Evaluating"}}
     job = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {}}, "status": status})
-    assert dict(zip(COLUMNS, row(job, "2m"), strict=True))["PROGRESS"] == cell
+    assert dict(zip(COLUMNS, row(shown(job), NOW), strict=True))["PROGRESS"] == cell

@@ -16,7 +16,7 @@ from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import Around
+from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row
 
 from .claim_place import where_history_is
 from .life import unnoticed
@@ -120,8 +120,15 @@ def _columns(*, everywhere: bool) -> Row:
 
 def _row(document: Document, *, everywhere: bool) -> Row:
     job = as_job(document)
-    cells = row(job, age(_made(document), datetime.now(UTC)))
+    now = datetime.now(UTC)
+    cells = row(row_there(document, job, now), now)
     return (job.metadata.namespace, *cells) if everywhere else cells
+
+
+def row_there(document: Document, job: DDPJob, now: datetime) -> JobRow:
+    """What a table shows of the job in a document at the time `now`."""
+    metadata = job.metadata
+    return job_row(job, JobKey(Origin.CLUSTER, metadata.namespace, metadata.name, metadata.uid), now, _made(document))
 
 
 def _links(job: DDPJob) -> dict[str, str | None]:

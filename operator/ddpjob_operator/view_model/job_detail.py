@@ -1,0 +1,102 @@
+"""A job in full: what a screen of one job shows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.engine import text_of
+from ddpjob_operator.text import one_line
+
+from .curves import Curve, curves_of
+from .description import Around, lines_of
+from .interruptions import Interruption, interruptions_of
+from .job_row import JobKey, JobRow, job_row
+from .losses import last_loss_alone
+from .pods_seen import PodSeen
+from .rank_rows import RankRow, rank_rows, slowest
+from .records import Records
+from .start_tree import Branch, start_moments, start_tree
+
+TRAINING = frozenset({"Running", "Stalled", "Stopping", "Done"})
+"""The phases of a gang that has met."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAxis:
+    """The incidents of a job on an axis from its beginning until its end, or until now."""
+
+    began: datetime
+    until: datetime
+    incidents: Sequence[Interruption]
+
+    def place(self, incident: Interruption) -> float:
+        """Where an incident is on the axis, from 0, the beginning, to 1."""
+        whole = (self.until - self.began).total_seconds()
+        share = (incident.time - self.began).total_seconds() / whole if whole > 0 else 0.0
+        return min(1.0, max(0.0, share))
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """What a screen of one job shows."""
+
+    row: JobRow
+    lines: Mapping[str, str]
+    """The job in words, by label, each as one line."""
+    ranks: Sequence[RankRow] = ()
+    slowest: RankRow | None = None
+    """The rank that the others wait for, if it is known."""
+    start: Sequence[Branch] = ()
+    """The parts of the present attempt's start; empty if nothing is known of it."""
+    axis: TimeAxis | None = None
+    """None if it is unknown when the job began."""
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    """By name; the loss is first, if there is one."""
+
+
+def job_detail(
+    job: DDPJob,
+    key: JobKey,
+    now: datetime,
+    around: Around,
+    *,
+    page: Any = None,
+    pods: Iterable[PodSeen] = (),
+    recorded: Records | None = None,
+) -> JobDetail:
+    """A job in full at the time `now`.
+
+    `page` is the status page of rank 0's supervisor as JSON, `pods` are those of the present attempt, and `recorded`
+    is its training so far. What cannot be had is left out.
+    """
+    present, records, status = [*pods], recorded or Records(), job.status
+    loss = last_loss_alone(status, around.logged) if around.logged else None
+    row = job_row(job, key, now, around.made, loss)
+    ranks = rank_rows(job, page, present)
+    began = around.made or status.start_time
+    axis = None
+    if began is not None:
+        axis = TimeAxis(began, status.completion_time or now, interruptions_of(status.incidents, records))
+    times = start_moments(status, around.made, present, _met(page))
+    return JobDetail(
+        row=row,
+        lines={label: one_line(text) for label, text in lines_of(job, now, around, wide=False).items() if text},
+        ranks=ranks,
+        slowest=slowest(ranks),
+        start=() if status.finished or not status.attempt else start_tree(times, now),
+        axis=axis,
+        curves=curves_of(records),
+    )
+
+
+def _met(page: Any) -> datetime | None:
+    """When the gang has met, according to its status page; None if that is unknown."""
+    if not isinstance(page, Mapping) or page.get("phase") not in TRAINING:
+        return None
+    try:
+        found = datetime.fromisoformat(text_of(page.get("since")))
+        return found.astimezone(UTC) if found.tzinfo else None
+    except (ValueError, OverflowError):
+        return None

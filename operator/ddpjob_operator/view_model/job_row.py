@@ -1,0 +1,153 @@
+"""A job in one line: what a table of jobs shows of it."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from ddpjob_operator.api import DDPJob, DDPJobStatus, State
+from ddpjob_operator.text import one_line
+
+from .description import between_steps, is_before_first_step, slow_nodes, waiting
+from .losses import loss_in
+
+LONGEST = 1024
+"""A text is cut off after this many characters."""
+UNKNOWN = "Unknown"
+"""The state of a job of which only a history is left that does not say how it ended."""
+MOVING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING, State.STALLED})
+"""The states whose message says what the job waits for."""
+
+
+class Origin(StrEnum):
+    """Where a job is known from."""
+
+    HERE = "here"
+    """It is a run on this machine."""
+    CLUSTER = "cluster"
+    HISTORY = "history"
+    """Only what its supervisors have kept is left of it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    """Identifies a job among those of all origins."""
+
+    origin: Origin
+    namespace: str
+    name: str
+    uid: str
+    """On this machine, where jobs of different directories may have the same uid, the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """What a table shows of a job. Each text is one line, without control characters; it may contain any markup."""
+
+    key: JobKey
+    state: str
+    message: str = ""
+    """What the job is doing or waiting for, in one sentence."""
+    awaits: str = ""
+    """Whom or what the job waits for at this moment; empty if it is training, or has finished."""
+    ready: str = ""
+    """The nodes that are ready, of all nodes: `2/2`."""
+    progress: str = ""
+    """How far training has come: `30%, saving`."""
+    percent: float | None = None
+    eta: str = ""
+    """The time until training is finished: `1h5m`. Empty if the job has finished, or if the time is unknown."""
+    eta_seconds: int | None = None
+    samples_per_second: float | None = None
+    loss: str = ""
+    """The last loss that is known, as a number, or as `NaN` or `Infinity`."""
+    restarts: int = 0
+    """Restarts that counted against the budget."""
+    disruptions: int = 0
+    """Restarts that did not count."""
+    goodput: float | None = None
+    """As of `goodput`."""
+    made: datetime | None = None
+    """When the job was created."""
+    finished: bool = False
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.key.name
+
+
+def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = None, loss: str | None = None) -> JobRow:
+    """The row of a job at the time `now`.
+
+    `made` is when it was created. `loss` is its last loss, if another source than its status knows it better.
+    """
+    status, known = job.status, job.status.progress
+    return JobRow(
+        key=key,
+        state=_text(status.state),
+        message=_text(status.message),
+        awaits=_text(awaited(job, now)),
+        ready=_text(status.display.ready),
+        progress=_text(", ".join(filter(None, (status.display.progress, *between_steps(status))))),
+        percent=known.percent if known else None,
+        eta="" if status.finished else _text(status.display.eta),
+        eta_seconds=known.eta_seconds if known and not status.finished else None,
+        samples_per_second=known.samples_per_second if known and not status.finished else None,
+        loss=_text(loss or loss_in(status) or ""),
+        restarts=status.restarts,
+        disruptions=status.disruptions,
+        goodput=goodput(status, now),
+        made=made or status.start_time,
+        finished=status.finished,
+    )
+
+
+def kept_row(key: JobKey, result: str, began: float) -> JobRow:
+    """The row of a job of which a history is left. It began `began` seconds after the epoch; 0: unknown."""
+    made = datetime.fromtimestamp(began, UTC) if began else None
+    return JobRow(key, _text(result) or UNKNOWN, made=made, finished=bool(result))
+
+
+def newest_first(row: JobRow) -> tuple[bool, float, JobKey]:
+    """The key by which rows are sorted: unfinished jobs first, and of these the newest."""
+    return row.finished, -row.made.timestamp() if row.made else 0.0, row.key
+
+
+def awaited(job: DDPJob, now: datetime) -> str:
+    """Whom or what a job waits for at the time `now`, in words; empty if it is training or has ended."""
+    status = job.status
+    if status.finished:
+        return ""
+    if status.state in MOVING:
+        return status.message
+    if status.state != State.RUNNING:
+        return ""
+    if is_before_first_step(status):
+        return waiting(status, now)
+    if slow := slow_nodes(job)[:1]:
+        return f"for {slow[0]}"
+    return ", ".join(between_steps(status))
+
+
+def goodput(status: DDPJobStatus, now: datetime) -> float | None:
+    """The share of the time since a job's start in which steps finished that no earlier attempt had finished.
+
+    It is estimated: as many steps as were finished, each in the usual time of the recent ones. None if there is no
+    step yet, or if the job was resumed, because its status does not say how long it ran before.
+
+    Example:
+        A job that started ten minutes ago, and has finished 1,000 steps of 0.5 s, has a goodput of 0.83.
+    """
+    steps, progress = status.bookkeeping.steps, status.progress
+    if progress is None or progress.recounts or not progress.step_seconds or status.resumed:
+        return None
+    if steps.earliest is None or steps.furthest is None or status.start_time is None:
+        return None
+    seconds = ((status.completion_time or now) - status.start_time).total_seconds()
+    useful = (steps.furthest - steps.earliest + 1) * progress.step_seconds
+    return min(1.0, useful / seconds) if seconds > 0 else None
+
+
+def _text(text: str) -> str:
+    shown = one_line(text[: LONGEST + 1])
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
