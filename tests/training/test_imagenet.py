@@ -8,7 +8,7 @@ import pytest
 import torch
 from ddpjob_examples.images.image import to_test
 from ddpjob_examples.images.shards import ImageShards
-from ddpjob_operator.report.record_files import read
+from ddpjob_operator.local.record_files import read
 from ddpjob_trainer.data.loader import Loader
 
 from tests.training import pictures

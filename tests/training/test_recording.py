@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from ddpjob_operator.report.record_files import read
+from ddpjob_operator.local.record_files import read
 
 from tests.training.holding import Hold
 from tests.training.runs import Runs

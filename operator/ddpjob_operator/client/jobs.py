@@ -245,11 +245,27 @@ class Jobs:
             UnreachableError: there is no answer; the image may have no supervisor, or an older one.
             RefusedError: the user may not forward ports to pods.
         """
-        name, status = job["metadata"]["name"], as_job(job).status
-        first = next((pod for pod in present(self.pods(job), status) if pod.node == 0 and pod.runs), None)
+        answer = self._asked(job, self.pods(job), "/stacks")
+        if answer is None:
+            raise BadInputError(f"rank 0 of {job['metadata']['name']} is not running, so there are no stacks")
+        return answer
+
+    def status_page(self, job: Document, pods: Iterable[JobPod]) -> Document | None:
+        """The document of the status page of rank 0's supervisor; None if rank 0 is not running.
+
+        Raises:
+            UnreachableError: there is no answer; the image may have no supervisor.
+            RefusedError: the user may not forward ports to pods.
+        """
+        return self._asked(job, pods, "/status")
+
+    def _asked(self, job: Document, pods: Iterable[JobPod], path: str) -> Document | None:
+        """What rank 0's supervisor answers; None if rank 0 is not running."""
+        status = as_job(job).status
+        first = next((pod for pod in present(pods, status) if pod.node == 0 and pod.runs), None)
         if first is None:
-            raise BadInputError(f"rank 0 of {name} is not running, so there are no stacks")
-        return self.cluster.ask_pod(first.name, status.network.status_port or DEFAULT_STATUS_PORT, "/stacks")
+            return None
+        return self.cluster.ask_pod(first.name, status.network.status_port or DEFAULT_STATUS_PORT, path)
 
     def events(self, job: Document) -> list[Document]:
         """Kubernetes' events about a job, the oldest first. Kubernetes usually keeps them for an hour."""

@@ -34,6 +34,15 @@ class JobPod:
     """Whether the pod has the container INSTALL_CONTAINER."""
     finalizers: tuple[str, ...] = ()
     """The pod's finalizers, which must be removed before Kubernetes can delete the pod."""
+    node_name: str = ""
+    """The Kubernetes node; empty if the pod is not scheduled."""
+    does: str = ""
+    """In one word, why a container waits, such as ImagePullBackOff, or else the pod's phase."""
+    created: str = ""
+    scheduled: str = ""
+    begun: str = ""
+    """When the pod was created and scheduled, and when its first container began, in Kubernetes' format; empty until
+    then."""
 
     @classmethod
     def of(cls, document: Document) -> "JobPod":
@@ -56,6 +65,11 @@ class JobPod:
                 for container in document.get("spec", {}).get("initContainers", ())
             ),
             finalizers=(*metadata.get("finalizers", ()),),
+            node_name=document.get("spec", {}).get("nodeName", ""),
+            does=_does(document),
+            created=metadata.get("creationTimestamp", ""),
+            scheduled=_scheduled(document),
+            begun=min(_begins(document), default=""),
         )
 
     @property
@@ -114,6 +128,29 @@ def previous_attempt(pods: Iterable[JobPod], status: DDPJobStatus) -> int:
 def of_attempt(pods: Iterable[JobPod], status: DDPJobStatus, attempt: int) -> list[JobPod]:
     """The pods that ran an attempt, by node."""
     return _by_node(pod for pod in pods if pod.attempt <= attempt <= pod.last_attempt(status))
+
+
+def _containers(document: Document) -> list[Document]:
+    """The statuses of a pod's containers, in the order in which they begin."""
+    status = document.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def _does(document: Document) -> str:
+    waiting = (container.get("state", {}).get("waiting", {}).get("reason") for container in _containers(document))
+    return next(filter(None, waiting), None) or str(document.get("status", {}).get("phase", ""))
+
+
+def _scheduled(document: Document) -> str:
+    conditions = document.get("status", {}).get("conditions", ())
+    known = (one for one in conditions if one["type"] == "PodScheduled" and one["status"] == "True")
+    return next((one.get("lastTransitionTime") or "" for one in known), "")
+
+
+def _begins(document: Document) -> Iterable[str]:
+    """When containers began."""
+    states = (state for one in _containers(document) for state in one.get("state", {}).values())
+    return filter(None, (state.get("startedAt") for state in states))
 
 
 def _by_node(pods: Iterable[JobPod]) -> list[JobPod]:

@@ -3,7 +3,7 @@
 from .files import Lock, tail
 from .lifecycle import end_ranks, open_job, remove_run, stop_job
 from .local_spec import differences, spec_for_this_machine
-from .look import look, status_page
+from .look import look, page_of, status_page
 from .machine import choose_backend, visible_gpus
 from .registry import (
     NoRunError,
@@ -42,6 +42,7 @@ __all__ = [
     "look",
     "names_in_use",
     "open_job",
+    "page_of",
     "register",
     "registered",
     "remove_run",

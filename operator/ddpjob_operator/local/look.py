@@ -1,4 +1,4 @@
-"""Requests from the supervisor of a run's rank 0 what each rank is doing."""
+"""Requests from the supervisor of a run's rank 0: what each rank is doing, and its status page."""
 
 import json
 from contextlib import closing
@@ -7,7 +7,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.engine import pod_name
+from ddpjob_operator.engine import LARGEST_ANSWER, pod_name
 
 from .process_spec import address_of
 from .processes import LocalPod
@@ -29,15 +29,29 @@ def look(run: RunDirectory) -> Any:
     if first is None:
         raise BadInputError(f"{name} is not running, so it has no stacks")
     try:
-        with closing(HTTPConnection(*first, timeout=ANSWER_SECONDS)) as connection:
-            connection.request("GET", "/stacks")
-            response = connection.getresponse()
-            answer = response.read()
-        if response.status != HTTPStatus.OK:
-            raise ValueError(answer[:QUOTED_BYTES].decode(errors="replace").strip())  # noqa: TRY301
-        return json.loads(answer)
+        return _answer(first, "/stacks")
     except (OSError, HTTPException, ValueError) as error:
         raise BadInputError(f"{name} has no supervisor that shows stacks: {error or type(error).__name__}") from None
+
+
+def page_of(run: RunDirectory, job: DDPJob) -> Any:
+    """The document of the status page of rank 0's supervisor; None if there is none that answers."""
+    first = _rank_0(run, job) if job.status.bookkeeping.supervised else None
+    try:
+        return None if first is None else _answer(first, "/status")
+    except (OSError, HTTPException, ValueError, RecursionError):
+        return None
+
+
+def _answer(place: tuple[str, int], path: str) -> Any:
+    """The JSON that a supervisor answers."""
+    with closing(HTTPConnection(*place, timeout=ANSWER_SECONDS)) as connection:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        answer = response.read(LARGEST_ANSWER)
+    if response.status != HTTPStatus.OK:
+        raise ValueError(answer[:QUOTED_BYTES].decode(errors="replace").strip())
+    return json.loads(answer)
 
 
 def status_page(run: RunDirectory, job: DDPJob) -> str | None:

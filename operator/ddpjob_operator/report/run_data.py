@@ -12,9 +12,9 @@ from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
+from ddpjob_operator.local.record_files import NAME, SEEN_NAME, read
 from ddpjob_operator.view_model import Records
 
-from .record_files import NAME, SEEN_NAME, read
 from .stacks import Stack, stacks
 
 PLACES = ("", "metrics/", "volumes/*/metrics/", "volumes/*/*/metrics/", "volumes/*/*/*/metrics/")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.record_files import NAME
 from ddpjob_operator.report import find, render
-from ddpjob_operator.report.record_files import NAME
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.record_files import read
 from ddpjob_operator.report import figures
-from ddpjob_operator.report.record_files import read
 from ddpjob_operator.view_model import Interruption, Records
 from matplotlib.axes import Axes
 

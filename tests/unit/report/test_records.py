@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddpjob_operator.local.record_files import read
 from ddpjob_operator.report import find
-from ddpjob_operator.report.record_files import read
 from ddpjob_operator.view_model.records import DEEPEST, Record, Records, _bounded, _number
 
 from tests.unit.report.lines import ZERO, line, write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import Incident
-from ddpjob_operator.report.record_files import read
+from ddpjob_operator.local.record_files import read
 from ddpjob_operator.view_model import Records, interruptions_of
 
 from tests.unit.report.lines import ZERO, line, write
