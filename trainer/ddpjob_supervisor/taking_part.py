@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.exit_codes import ExitCode
-from ddpjob_rank.failure.failure_report import report_path, write_final_status
+from ddpjob_rank.failure.failure_report import add_last_progress, report_path, write_final_status
 from ddpjob_rank.reporting.copy_handover import SOCKET
 from ddpjob_rank.running.program import Program
 
@@ -133,6 +133,8 @@ async def take_part(
         status.finish(over=exit_code == ExitCode.DONE)
         if settings.in_a_job and exit_code in WELL:
             write_final_status(status.document(), report_path(env), result)
+        elif settings.in_a_job:
+            add_last_progress(status.document(), report_path(env))
         return exit_code
 
 

@@ -533,6 +533,14 @@ def test_how_far_training_came_is_what_rank_0_left_when_it_ended(code: int) -> N
     assert ended.gone().settled().status.progress == seen, "and it stays"
 
 
+def test_a_failed_job_shows_the_last_step_that_rank_0_left_with_its_failure_report() -> None:
+    report = a_job(nodes=1, restart={"maxRestarts": 0}).running().hears(progress={"step": 388}).settled()
+    failed = report.fails(0, code=1, message=json.dumps(LAST | {"cause": "Application", "step": 400})).settled()
+    assert failed.status.state == "Failed"
+    assert failed.status.progress is not None
+    assert failed.status.progress.step == 400
+
+
 @pytest.mark.parametrize("words", ["done", "[]", "{}", '{"progress": 7, "checkpoint": []}'])
 def test_where_a_program_leaves_something_else_what_was_heard_last_stays(words: str) -> None:
     report = a_job(nodes=1).running().hears(progress={"step": 388}).settled()

@@ -10,7 +10,9 @@ import torch
 from ddpjob_rank.errors import ConfigError, DivergedError, PeerLostError, StorageError, StorageFullError
 from ddpjob_rank.failure import full_storage
 from ddpjob_rank.failure.failure_report import (
+    REPORT_BYTES,
     Report,
+    add_last_progress,
     clear,
     known_failure,
     report_of,
@@ -211,3 +213,20 @@ def test_last_words_tell_how_far_training_came_unless_the_file_tells_of_a_failur
     for name in ("failed", "noted"):
         write_final_status(status, tmp_path / name, {"result": None})
         assert json.loads((tmp_path / name).read_text()) == {**left, "result": None}
+
+
+def test_a_failure_report_gets_the_last_progress_if_there_is_room_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    status = {"version": 2, "progress": {"step": 400}, "checkpoint": None, "phase": "Stopping"}
+    add_last_progress(status, file)
+    assert not file.exists(), "there is no failure"
+    write_report(OWN, file)
+    alone = json.loads(file.read_text())
+    add_last_progress(status, file)
+    assert json.loads(file.read_text()) == {**alone, "progress": {"step": 400}, "checkpoint": None}
+    add_last_progress({**status, "progress": {"activity": "x" * REPORT_BYTES}}, file)
+    assert json.loads(file.read_text())["progress"] == {"step": 400}
+    file.write_text("a word of the program's own")
+    add_last_progress(status, file)
+    assert file.read_text() == "a word of the program's own"
+    add_last_progress(status, None)

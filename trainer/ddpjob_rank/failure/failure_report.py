@@ -27,6 +27,8 @@ VERSION = 2
 unknown fields, so the number changes only if known fields change."""
 
 DEFAULT_PATH = "/dev/termination-log"
+REPORT_BYTES = 4096
+"""The size of a termination message. Kubernetes cuts a longer one."""
 MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
@@ -155,17 +157,37 @@ def write_final_status(status: Mapping[str, Any], path: Path | None, result: Map
     has then succeeded, and this is the only place for it.
     """
     if path is not None and (result or not (path.exists() and path.read_bytes())):
-        content = {name: status[name] for name in ("version", "progress", "checkpoint")} | dict(result)
-        # Without spaces and escapes, because the result alone may take half of the 4 KiB.
-        _write(path, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
+        _write(path, _packed(_last_of(status) | dict(result)))
+
+
+def add_last_progress(status: Mapping[str, Any], path: Path | None) -> None:
+    """Adds the last progress to the failure report in the file, if a termination message has room for both."""
+    report = None if path is None else _written(path)
+    if path is not None and report is not None and len(content := _packed(_last_of(status) | report)) <= REPORT_BYTES:
+        _write(path, content)
+
+
+def _last_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: status[name] for name in ("version", "progress", "checkpoint")}
+
+
+def _packed(content: Mapping[str, Any]) -> bytes:
+    """JSON without spaces and escapes, because a result alone may take half of the 4 KiB."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _tells_of_a_first_failure(path: Path) -> bool:
+    known = _written(path)
+    return known is not None and known.get("cause") != PeerLostError.cause
+
+
+def _written(path: Path) -> dict[str, Any] | None:
+    """The JSON object in the file; None if it contains none."""
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(known, dict) and known.get("cause") != PeerLostError.cause
+        return None
+    return known if isinstance(known, dict) else None
 
 
 def _write(path: Path, content: bytes) -> None:
