@@ -13,6 +13,7 @@ from typing import Any
 from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAIN, TRAINER_CONTAINER
 from .expansion import literal
 from .launchers import Size, launcher_of
+from .option_names import option
 from .problems import BadInputError, Path, Problem
 from .spec import HistoryMode
 from .validation import problems
@@ -76,14 +77,14 @@ class Options:
     """The directory or the URL for `spec.history.path`, or NO_HISTORY."""
 
 
-FLAGS: dict[Path, str] = {
-    ("metadata", "name"): "--name",
-    ("spec", "nodes"): "--nodes",
-    ("spec", "procsPerNode"): "--procs-per-node",
-    ("spec", "restart", "maxRestarts"): "--max-restarts",
-    ("spec", "checkpoint", "path"): "--checkpoint",
-    ("spec", "history", "path"): "--history",
-    ("spec", "template", "spec", "containers", 0, "env"): "--env",
+OPTIONS: dict[Path, str] = {
+    ("metadata", "name"): "name",
+    ("spec", "nodes"): "nodes",
+    ("spec", "procsPerNode"): "procs-per-node",
+    ("spec", "restart", "maxRestarts"): "max-restarts",
+    ("spec", "checkpoint", "path"): "checkpoint",
+    ("spec", "history", "path"): "history",
+    ("spec", "template", "spec", "containers", 0, "env"): "env",
 }
 """The option that sets each field, by the field's path."""
 
@@ -100,7 +101,8 @@ def document_of(entrypoint: Entrypoint, options: Options) -> dict[str, Any]:
     supervised = entrypoint.command[0].rpartition("/")[2] in {SUPERVISE, TRAIN}
     if options.history not in {None, NO_HISTORY} and not supervised:
         raise BadInputError(
-            f"--history is for scripts, modules and {TRAIN}: other commands have no supervisor that keeps a history"
+            f"{option('history')} is for scripts, modules and {TRAIN}: other commands have no supervisor that keeps a"
+            " history"
         )
     trainer = _set(
         name=TRAINER_CONTAINER,
@@ -155,13 +157,13 @@ def _history(wanted: str | None) -> dict[str, str] | None:
 def _variable(text: str) -> dict[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise BadInputError(f"--env {text}: must be NAME=VALUE")
+        raise BadInputError(f"{option('env', text)}: must be NAME=VALUE")
     return {"name": name, "value": literal(value)}
 
 
 def _as_typed(problem: Problem) -> str:
-    typed = (flag for path, flag in FLAGS.items() if problem.path[: len(path)] == path)
-    return next((f"{flag}: {problem.message}" for flag in typed), str(problem))
+    typed = (name for path, name in OPTIONS.items() if problem.path[: len(path)] == path)
+    return next((f"{option(name)}: {problem.message}" for name in typed), str(problem))
 
 
 def _name_of_module(name: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .contract import Env
+from .option_names import option
 from .problems import BadInputError
 
 CommandLine = tuple[str, ...]
@@ -60,7 +61,7 @@ class Launcher:
             BadInputError: `words` and `asked` contradict each other, or `words` set a node's place.
         """
         flags = self._flags(words)
-        nodes = self._number(flags, self.nodes, asked.nodes, "--nodes")
+        nodes = self._number(flags, self.nodes, asked.nodes, "nodes")
         if placed := [f"--{flag}" for flag in flags if flag in self.place and (nodes or 1) > 1]:
             raise BadInputError(
                 f"{self.name} {', '.join(placed)}: remove this, because DDPJob gives each node its place"
@@ -94,20 +95,20 @@ class Launcher:
         if flags.get(self.procs) in COUNTED:
             return asked or gpus // nodes or None
         if not self.counts_all:
-            return self._number(flags, self.procs, asked, "--procs-per-node")
-        ranks = self._number(flags, self.procs, asked and asked * nodes, "--procs-per-node")
+            return self._number(flags, self.procs, asked, "procs-per-node")
+        ranks = self._number(flags, self.procs, asked and asked * nodes, "procs-per-node")
         if ranks and ranks % nodes:
             raise BadInputError(f"{self.name} --{self.procs} {ranks} cannot be divided among {nodes} nodes")
         return ranks and ranks // nodes
 
-    def _number(self, flags: dict[str, str], flag: str, asked: int | None, option: str) -> int | None:
+    def _number(self, flags: dict[str, str], flag: str, asked: int | None, ours: str) -> int | None:
         if flag not in flags:
             return asked
         value = flags[flag]
         if not value.isdecimal():
             raise BadInputError(f"{self.name} --{flag} {value}: must be a single number")
         if asked not in {None, int(value)}:
-            raise BadInputError(f"{self.name} --{flag} {value} contradicts {option}; give only one of them")
+            raise BadInputError(f"{self.name} --{flag} {value} contradicts {option(ours)}; give only one of them")
         return int(value)
 
 

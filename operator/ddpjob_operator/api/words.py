@@ -1,7 +1,8 @@
 """Formats numbers and durations for people."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
+from itertools import islice
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -16,6 +17,17 @@ def enumerated(items: Iterable[object]) -> str:
     """Formats a list of items, as in `a`, `a and b`, `a, b and c`."""
     *before, last = map(str, items)
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def listed(items: Collection[object], most: int = 10) -> str:
+    """Formats a list of which only the first items count, as in `a, b, c` or, of too many, `a, b and 11 more`.
+
+    Example:
+        >>> listed("abc"), listed("abcdef", 2), listed([])
+        ('a, b, c', 'a, b and 4 more', 'none')
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return f"{', '.join(map(str, islice(items, most)))}{more}" or "none"
 
 
 def intervals(numbers: Iterable[int]) -> str:

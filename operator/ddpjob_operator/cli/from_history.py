@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
-from ddpjob_operator.api.words import age, enumerated, world
+from ddpjob_operator.api.words import age, listed, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import collected
@@ -153,7 +153,7 @@ def kept_lines(history: JobHistory, which: Which) -> Iterator[Line]:
     """
     nodes = history.nodes()
     if which.node is not None and which.node not in nodes:
-        raise BadInputError(f"there is no log of node {which.node}; there is one of node {_listed(nodes)}")
+        raise BadInputError(f"there is no log of node {which.node}; there is one of node {listed(nodes)}")
     attempt = _attempt(history, nodes if which.node is None else [which.node], which)
     since = 0.0
     if which.since_seconds is not None:
@@ -188,7 +188,7 @@ def _attempt(history: JobHistory, nodes: list[int], which: Which) -> int:
             raise BadInputError("there is no previous attempt; leave out --previous")
         wanted = found[-2]
     if wanted not in found:
-        raise BadInputError(f"no log of attempt {wanted} is kept; there is {_listed(found)}")
+        raise BadInputError(f"no log of attempt {wanted} is kept; there is {listed(found)}")
     return wanted
 
 
@@ -354,8 +354,7 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     if isinstance(loss := seen.progress.get("loss"), int | float | str):
         yield "Loss", f"{loss:.4g}" if isinstance(loss, float) else str(loss)
     if failed := [end for end in seen.ended.values() if end.get("cause")]:
-        ranks = ", ".join(str(end["rank"]) for end in failed[:RANKS]) + ", …" * (len(failed) > RANKS)
-        yield "Failed", f"rank {ranks}"
+        yield "Failed", f"rank {listed([end['rank'] for end in failed], RANKS)}"
 
 
 def _end(seen: _Seen) -> str:
@@ -419,10 +418,6 @@ def _moment(time: Any) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo else None
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def _listed(numbers: list[int]) -> str:
-    return enumerated(numbers[:RANKS]) + ", …" * (len(numbers) > RANKS)
 
 
 def _say(text: str) -> None:

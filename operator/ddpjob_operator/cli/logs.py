@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 
 from ddpjob_operator.api import BadInputError, DDPJobStatus
+from ddpjob_operator.api.words import listed
 from ddpjob_operator.local import RunDirectory, Runs, find_run
 
 from .phrases import failed_first, span_of_attempts, writer
@@ -70,7 +71,7 @@ def logs(runs: Runs, name: str | None, which: Which, *, follow: bool) -> int:
     numbers = (file.stem.removeprefix("node-") for file in run.logs_of(gang).glob("node-*.log"))
     nodes = sorted(int(node) for node in numbers if node.isdecimal())
     if node is not None and node not in nodes:
-        existing = ", ".join(map(str, nodes)) or "none yet"
+        existing = listed(nodes) if nodes else "none yet"
         raise BadInputError(f"no log of node {node} in attempt {attempt}; there is {existing}")
     run_logs = RunLogs(
         run.logs,
@@ -131,9 +132,8 @@ def _attempt(run: RunDirectory, status: DDPJobStatus, which: Which) -> int:
         raise BadInputError("there is no previous attempt; leave out --previous")
     if which.attempt is not None and not gangs[0] <= which.attempt <= last:
         spans = zip(gangs, (*(after - 1 for after in gangs[1:]), last), strict=True)
-        raise BadInputError(
-            f"no log of attempt {which.attempt}; there is {', '.join(starmap(span_of_attempts, spans))}"
-        )
+        attempts = listed([*starmap(span_of_attempts, spans)])
+        raise BadInputError(f"no log of attempt {which.attempt}; there is {attempts}")
     return which.attempt if which.attempt is not None else last - which.previous
 
 

@@ -30,7 +30,9 @@ from ddpjob_operator.api.entrypoint import (
     started,
 )
 from ddpjob_operator.api.launchers import Size
+from ddpjob_operator.api.option_names import in_python, option
 from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.api.words import listed
 
 from .invocation import itself
 from .mistakes import PROGRAMS
@@ -69,8 +71,12 @@ def is_program(arguments: argparse.Namespace) -> bool:
     """
     target, named = arguments.target, [*filter(None, [arguments.target, arguments.module])]
     if len(named) > 1:
-        raise BadInputError(f"{target} and -m {arguments.module} are two programs; name only one of them")
+        raise BadInputError(
+            f"{target} and {option('module', arguments.module)} are two programs; name only one of them"
+        )
     if not named and not arguments.program:
+        if in_python():
+            raise BadInputError("name a function or a script, a module with module=…, or a command with args=[…]")
         raise BadInputError(
             f"name a script, a module after -m, or a command after --; see: {itself()} {arguments.command} --help"
         )
@@ -90,10 +96,9 @@ def refuse_options(arguments: argparse.Namespace, options: Iterable[str], why: s
     Raises:
         BadInputError: an option is given; the message consists of its name and `why`.
     """
-    for option in options:
-        if getattr(arguments, option) not in (None, []):
-            flag = "" if option == "program" else option.replace("_", "-")
-            raise BadInputError(f"--{flag} {why}")
+    for name in options:
+        if getattr(arguments, name) not in (None, []):
+            raise BadInputError(f"{option(name.replace('_', '-'))} {why}")
 
 
 def document(
@@ -130,7 +135,7 @@ def checkpoint_in(address: str | None) -> dict[str, Any]:
     directory = Path(address)
     path = str(directory.absolute())
     if directory.exists() and not directory.is_dir():
-        raise BadInputError(f"--checkpoint: {directory} is not a directory")
+        raise BadInputError(f"{option('checkpoint')}: {directory} is not a directory")
     return {"path": path, "volume": {"hostPath": {"path": path, "type": "DirectoryOrCreate"}}}
 
 
@@ -173,11 +178,15 @@ def entrypoint(arguments: argparse.Namespace) -> Entrypoint:
         return started(script(arguments.target, words), arguments.start_method)
     _check_quotes(words, arguments.command)
     if words[0].startswith("-"):
+        if in_python():
+            raise BadInputError(f"args={words!r:.64} must begin with a program, unless a script or a module is named")
         raise BadInputError(f"{words[0]} comes after --, where a command begins; options go before --")
     if words[0].endswith(".py"):
         raise BadInputError(f"{words[0]} is a script; run it with: {_call(arguments.command, words)}")
     if arguments.start_method:
-        raise BadInputError("--start-method is for scripts and modules; a command starts its processes itself")
+        raise BadInputError(
+            f"{option('start-method')} is for scripts and modules; a command starts its processes itself"
+        )
     return command(words)
 
 
@@ -199,8 +208,11 @@ def _check_quotes(words: list[str], called: str) -> None:
 
 
 def _call(called: str, words: list[str]) -> str:
-    """The ddpjob command line that runs a command, or a script with its arguments."""
+    """The ddpjob command line, or the call in Python, that runs a command, or a script with its arguments."""
     first, *others = words
+    if in_python():
+        given = [repr(first), *([f"args={others}"] if others else [])] if first.endswith(".py") else [f"args={words}"]
+        return f"ddpjob.{called}({', '.join(given)})"
     ours = [first, *(["--", *others] if others else [])] if first.endswith(".py") else ["--", *words]
     return f"{itself()} {shlex.join([called, *ours])}"
 
@@ -263,16 +275,17 @@ def _check_relative_imports(file: Path, tree: ast.Module) -> None:
         parts = Path(os.path.relpath(file)).with_suffix("").parts
         importable = len(parts) > 1 and all(part.isidentifier() for part in parts)
         how = (
-            f"run it as: -m {'.'.join(parts)}"
+            f"run it as: {option('module', '.'.join(parts))}"
             if importable
-            else "run it with -m, from a directory where its package can be imported"
+            else f"run it with {option('module')}, from a directory where its package can be imported"
         )
         raise BadInputError(f"{file} has a relative import in line {relative.lineno}; {how}")
 
 
 def _hint(file: Path, words: list[str], called: str) -> str:
     if str(file) in PROGRAMS:
-        return f"; put a command after --, as in: {_call(called, [str(file), *words])}"
+        where = f"into {option('program')}" if in_python() else "after --"
+        return f"; put a command {where}, as in: {_call(called, [str(file), *words])}"
     nearby = [*file.parent.glob("*.py"), *file.parent.glob("*.y*ml")]
     names = {name: other for other in nearby for name in (other.name, other.stem)}
     close = difflib.get_close_matches(file.name, names, cutoff=0.75)
@@ -280,8 +293,8 @@ def _hint(file: Path, words: list[str], called: str) -> str:
 
 
 def _some(files: Iterable[Path]) -> str:
-    names = [str(file) for file in sorted(files)][:5]
-    return f": {', '.join(names)}" if names else ""
+    names = sorted(map(str, files))
+    return f": {listed(names)}" if names else ""
 
 
 def _check_module(name: str) -> None:
@@ -291,9 +304,11 @@ def _check_module(name: str) -> None:
         BadInputError: there is no such module, or it is a package that cannot be run.
     """
     if name.endswith(".py"):
-        raise BadInputError(f"-m {name}: a script is named without -m, and a module without .py")
+        raise BadInputError(
+            f"{option('module', name)}: a script is named without {option('module')}, and a module without .py"
+        )
     if not all(part.isidentifier() for part in name.split(".")):
-        raise BadInputError(f"-m {name}: must be the name of a module, such as package.train")
+        raise BadInputError(f"{option('module', name)}: must be the name of a module, such as package.train")
     found, places = (
         None,
         [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path],
@@ -301,14 +316,16 @@ def _check_module(name: str) -> None:
     for part in _full_names(name):
         found = PathFinder.find_spec(part, places)
         if found is None:
-            raise BadInputError(f"-m {name}: there is no module {part} in {Path.cwd()} or for {sys.executable}")
+            raise BadInputError(
+                f"{option('module', name)}: there is no module {part} in {Path.cwd()} or for {sys.executable}"
+            )
         places = [*(found.submodule_search_locations or [])]
     if (
         found is not None
         and found.submodule_search_locations
         and not PathFinder.find_spec(f"{name}.__main__", places)
     ):
-        raise BadInputError(f"-m {name} is a package without __main__; name a module in it")
+        raise BadInputError(f"{option('module', name)} is a package without __main__; name a module in it")
 
 
 def _full_names(name: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
 from ddpjob_operator.api.job_file import read, written
+from ddpjob_operator.api.option_names import in_python, option
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.api.words import world
 from ddpjob_operator.engine import Event
@@ -227,8 +228,8 @@ def _free_names(wanted: Wanted, runs: Path) -> Iterator[str]:
     numbered = (f"{name}-{number}" for number in itertools.count(2)) if wanted.numbered else ()
     yield from (free for free in itertools.chain([name], numbered) if free not in in_use)
     raise BadInputError(
-        f"there is a run named {name} already. Go on with it: {itself()} {RunDirectory(runs / name).resume}; or start"
-        " it over with --fresh, or choose another --name"
+        f"there is a run named {name} already. Go on with it: {itself()} {RunDirectory(runs / name).resume}; or"
+        f"{'' if in_python() else ' start it over with --fresh, or'} choose another {option('name')}"
     )
 
 
@@ -362,7 +363,7 @@ def _check_same(wanted: Wanted, directory: RunDirectory) -> None:
     if not begun or begun.keys() == wants.keys():
         return
     name, (recorded,), (given,) = wanted.name, begun.values(), wants.values()
-    other = f"give the job of {given} another metadata.name" if wanted.file else "choose another --name"
+    other = f"give the job of {given} another metadata.name" if wanted.file else f"choose another {option('name')}"
     raise BadInputError(
         f"{name} is a run of {recorded}, not of {given}. Go on with it: {itself()} {directory.resume};"
         f" remove it, with its logs and checkpoints: {itself()} rm {name}; or {other}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.option_names import option
 
 MOST_BYTES = 1 << 20
 """The maximum size of a ConfigMap."""
@@ -63,8 +64,8 @@ def too_large(sizes: dict[str, int], how: str) -> BadInputError:
     return BadInputError(
         f"the code is {readable(sum(sizes.values()))} {how}, but a job can carry only "
         f"{readable(MOST_BYTES)}; the largest files: {named}. Exclude in .gitignore what the job does not "
-        "need, put data on a volume "
-        "(--volume CLAIM:/data), or put the code into an image (--image, or --image-volume IMAGE:/code)"
+        f"need, put data on a volume ({option('volume', 'CLAIM:/data')}), or put the code into an image"
+        f" ({option('image')}, or {option('image-volume', 'IMAGE:/code')})"
     )
 
 

@@ -21,6 +21,7 @@ from ddpjob_operator.api.contract import (
 )
 from ddpjob_operator.api.git_state import GIT_ANNOTATIONS
 from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
+from ddpjob_operator.api.words import listed
 
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
@@ -104,7 +105,7 @@ class Jobs:
                 raise
         names = [job["metadata"]["name"] for job in self.all()]
         close = difflib.get_close_matches(name, names)
-        guess = f"did you mean {close[0]}?" if close else f"there is {', '.join(names[:20]) or 'none'}"
+        guess = f"did you mean {close[0]}?" if close else f"there is {listed(names)}"
         raise BadInputError(f"no DDPJob {name} in namespace {self.cluster.namespace} of {self.cluster}; {guess}")
 
     def only(self) -> Document:

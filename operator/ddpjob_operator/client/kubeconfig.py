@@ -14,6 +14,8 @@ from kubernetes.config import ConfigException, load_incluster_config
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.option_names import option
+from ddpjob_operator.api.words import listed
 
 from .cluster import Cluster, Document
 
@@ -112,8 +114,10 @@ def _from_within() -> ApiClient:
     except ConfigException:
         named = os.environ.get("KUBECONFIG")
         where = f" at {named} (KUBECONFIG)" if named else ""
-        message = f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give --kubeconfig"
-        raise BadInputError(message) from None
+        raise BadInputError(
+            f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give"
+            f" {option('kubeconfig')}"
+        ) from None
     return ApiClient(configuration)
 
 
@@ -137,13 +141,11 @@ def _loader(files: str, context: str | None) -> KubeConfigLoader:
         filter(None, (file.get("current-context") for file in merger.config_files.values())), None
     )
     if chosen is None:
-        raise BadInputError(f"the kubeconfig {files} has no current context; choose with --context: {_some(names)}")
+        raise BadInputError(
+            f"the kubeconfig {files} has no current context; choose with {option('context')}: {listed(names)}"
+        )
     if context is not None and context not in names:
         close = difflib.get_close_matches(context, names)
-        guess = f"did you mean {close[0]}?" if close else f"there is {_some(names)}"
+        guess = f"did you mean {close[0]}?" if close else f"there is {listed(names)}"
         raise BadInputError(f"no context named {context} in {files}; {guess}")
     return KubeConfigLoader(merger.config, chosen, config_persister=merger.save_changes)  # type: ignore[no-untyped-call]
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names) or "none"

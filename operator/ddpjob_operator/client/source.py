@@ -10,6 +10,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.secrecy import names_secrets, suspicions
 
 from .archive import MOST_BYTES, File, too_large
@@ -91,7 +92,7 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
             is not in the folder, or another file seems to hold a secret.
     """
     if not folder.is_dir():
-        raise BadInputError(f"--source {folder}: there is no such folder")
+        raise BadInputError(f"{option('source', folder)}: there is no such folder")
     root = folder.resolve()
     source, sizes, found = Source(), dict[str, int](), dict[str, Path]()
     included = {_included(path, folder): path.resolve() for path in include}
@@ -120,11 +121,13 @@ def _included(path: Path, folder: Path) -> str:
     try:
         name = path.resolve(strict=True).relative_to(folder.resolve()).as_posix()
     except FileNotFoundError:
-        raise BadInputError(f"--include {path}: there is no such file") from None
+        raise BadInputError(f"{option('include', path)}: there is no such file") from None
     except ValueError:
-        raise BadInputError(f"--include {path}: it is not in the --source folder {folder}") from None
+        raise BadInputError(
+            f"{option('include', path)}: it is not in the {option('source')} folder {folder}"
+        ) from None
     if not path.is_file():
-        raise BadInputError(f"--include {path}: it is not a file; name each file to send")
+        raise BadInputError(f"{option('include', path)}: it is not a file; name each file to send")
     return name
 
 
@@ -141,7 +144,8 @@ def check_holds_no_secret(files: dict[Path, File]) -> None:
     raise BadInputError(
         "everyone who may read ConfigMaps can read what is sent, and this looks secret:"
         + "".join(f"\n  {path}, line {line}: {kind}" for path, line, kind in suspects[:SHOWN])
-        + f"{more}\nPut it into a Secret, or exclude the file in .gitignore; to send it anyway: --include {first}"
+        + f"{more}\nPut it into a Secret, or exclude the file in .gitignore; to send it anyway:"
+        f" {option('include', first)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
+from ddpjob_operator.api.words import listed
 
 from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, left_out_if_unreadable, namespaces_of
 from .places import HistoryPlace, PlaceError
@@ -211,8 +212,7 @@ def find_history(
         where = f" in namespace {namespace}" if namespace else ""
         if not jobs:
             raise BadInputError(f"{place} holds no history{wanted}{where}")
-        listed = ", ".join("/".join(job) for job in jobs[:NAMED]) + ", …" * (len(jobs) > NAMED)
-        raise ManyJobsError(f"which job? {listed}")
+        raise ManyJobsError(f"which job? {listed(['/'.join(job) for job in jobs])}")
     space, found = jobs[0]
     runs = _runs(place, space, found)
     chosen = [run for run in runs if run.uid == uid] or [run for run in runs if run.uid.startswith(uid or "")]
@@ -225,8 +225,8 @@ def find_history(
     except PlaceError as error:
         if uid or not others:
             raise
-        listed = ", ".join(run.uid for run in others[:NAMED]) + ", …" * (len(others) > NAMED)
-        raise PlaceError(f"{error}. Choose another job with --uid: {listed}") from None
+        uids = listed([run.uid for run in others])
+        raise PlaceError(f"{error}. Choose another job with --uid: {uids}") from None
     history.others = others
     return history
 

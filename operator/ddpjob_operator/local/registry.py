@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.option_names import option
+from ddpjob_operator.api.words import listed
 
 from .run_directory import RunDirectory
 
@@ -93,7 +95,7 @@ def _elsewhere(runs: Runs) -> Iterator[RunDirectory]:
     if not runs.named:
         yield from registered()
     elif not runs.directory.is_dir():
-        raise BadInputError(f"--run-dir {runs}: there is no such directory")
+        raise BadInputError(f"{option('run-dir', runs)}: there is no such directory")
 
 
 def find_run(runs: Runs, name: str | None) -> RunDirectory:
@@ -112,11 +114,11 @@ def find_run(runs: Runs, name: str | None) -> RunDirectory:
     if not known and (name is None or not runs.named):
         raise NoRunError(f"no runs under {runs}; start one with: ddpjob run FILE")
     if not named:
-        others = f"; there is {_names(known)}" if known else ""
+        others = f"; there is {listed(_names(known))}" if known else ""
         raise NoRunError(f"no run named {name} under {runs}{others}")
     if name is None:
-        raise BadInputError(f"which run? {_names(known)}")
-    places = ", ".join(sorted(str(run.root.parent) for run in named))
+        raise BadInputError(f"which run? {listed(_names(known))}")
+    places = listed(sorted(str(run.root.parent) for run in named))
     raise BadInputError(f"there are several runs named {name}; say which with --run-dir and one of {places}")
 
 
@@ -130,5 +132,5 @@ def _link(run: RunDirectory) -> Path:
     return registry() / f"{root.name}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
 
-def _names(runs: list[RunDirectory]) -> str:
-    return ", ".join(run.root.name for run in runs)
+def _names(runs: list[RunDirectory]) -> list[str]:
+    return [run.root.name for run in runs]

@@ -14,6 +14,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import SECRET_KEY
+from ddpjob_operator.api.option_names import option
 
 from .files import Lock, read_json, write_json
 
@@ -252,8 +253,10 @@ class RunDirectory:
                 directory.chmod(0o700)
             self.lock_file.touch()
         except OSError as error:
-            message = f"cannot write the run directory {self.root}: {error.strerror}; choose another with --run-dir"
-            raise BadInputError(message) from None
+            raise BadInputError(
+                f"cannot write the run directory {self.root}: {error.strerror}; choose another with"
+                f" {option('run-dir')}"
+            ) from None
 
     def discard_unused(self) -> None:
         """Removes the directory if it has no job, logs or volumes, because its job was not started after all."""

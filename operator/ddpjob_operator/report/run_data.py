@@ -10,6 +10,7 @@ from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.contract import Env
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.api.words import listed
 from ddpjob_operator.local import RunDirectory
 from ddpjob_operator.local.files import read_json
 from ddpjob_operator.local.record_files import NAME, SEEN_NAME, read
@@ -75,8 +76,8 @@ def find(directory: Path) -> RunData:
     known = (recorded for file in newest if (recorded := read(file)).starts)
     records = next(known, None)
     if job is None and records is None:
-        listed = ", ".join(str(file) for files_of_name in files.values() for file in files_of_name)
-        raise BadInputError(f"no line of {listed} says when a run started, so there is nothing to report")
+        names = listed([file for files_of_name in files.values() for file in files_of_name])
+        raise BadInputError(f"no line of {names} says when a run started, so there is nothing to report")
     name = job.metadata.name if job else directory.resolve().name
     stored_stacks = stacks(directory, _checkpoints(run))
     return RunData(name, job, records or Records(), run.made, run.lock.holder() is not None, stored_stacks)

@@ -7,8 +7,10 @@ from ddpjob_operator.client import Jobs
 from ddpjob_operator.client import connect as connect_cluster
 
 from .handle import Job
+from .public_calls import public_call
 
 
+@public_call
 def connect(
     name: str | None = None,
     *,

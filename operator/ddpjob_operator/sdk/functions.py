@@ -18,6 +18,7 @@ from .cells import MODULE as NOTEBOOK_MODULE
 from .cells import parts_of
 from .json_values import json_of
 from .modules import check_import_is_harmless, files_of_imports, innermost, module_of
+from .public_calls import close_to
 
 Function = Callable[..., Any]
 
@@ -171,6 +172,13 @@ def check_arguments(function: FunctionType, arguments: Mapping[str, Any]) -> Non
     signature = inspect.signature(function)
     if wrong := next((key for key in arguments if not isinstance(key, str)), None):
         raise BadInputError(f"arguments has the key {wrong!r:.64}, but the names of parameters are strings")
+    known = [*signature.parameters]
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    if wrong := next((key for key in arguments if key not in known and not open_ended), None):
+        guess = close_to(wrong, known)
+        raise BadInputError(
+            f"{name}{signature} has no parameter {wrong:.64}{f'; did you mean {guess}?' if guess else ''}"
+        )
     try:
         signature.bind(**arguments)
     except TypeError as error:

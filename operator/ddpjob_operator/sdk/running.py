@@ -8,9 +8,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ddpjob_operator.api import BadInputError, DDPJob, Incident
+from ddpjob_operator.api import DDPJob, Incident
 from ddpjob_operator.cli.run import Ended, run_to_its_end
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
@@ -19,6 +19,7 @@ from ddpjob_operator.local import REQUEST_SIGNAL, RunDirectory, tail
 
 from .failures import JobFailed, failure
 from .functions import Function, program_of
+from .public_calls import public_call
 from .results import result_of
 
 FilePath = str | os.PathLike[str]
@@ -32,6 +33,7 @@ LOG_BYTES = 1 << 16
 """How much of the end of a log is searched for a traceback."""
 
 
+@public_call
 def run(
     target: FilePath | Function | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -45,7 +47,7 @@ def run(
     checkpoint: str | None = None,
     history: str | None = None,
     max_restarts: int | None = None,
-    start_method: str | None = None,
+    start_method: Literal["warm", "cold"] | None = None,
     run_dir: FilePath | None = None,
     quiet: bool = False,
 ) -> Any:
@@ -81,9 +83,6 @@ def run(
         JobFailed: The run has failed for another reason.
         KeyboardInterrupt: The run was stopped. `ddpjob run --resume` goes on with it.
     """
-    for option, value in {"args": args}.items():
-        if isinstance(value, str):  # Its letters would be taken one by one.
-            raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
     packed, path = program_of(target, arguments, args, here=True)
     given = Namespace(
         command="run",

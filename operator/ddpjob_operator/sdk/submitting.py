@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.cli.cluster.submit import parcel_of, size_of, warn_of_losses
@@ -14,10 +14,12 @@ from ddpjob_operator.client.submission import send
 
 from .functions import Function, program_of
 from .handle import Job
+from .public_calls import public_call
 
 FilePath = str | os.PathLike[str]
 
 
+@public_call
 def submit(
     target: FilePath | Function | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -43,7 +45,7 @@ def submit(
     history: str | None = None,
     queue: str | None = None,
     max_restarts: int | None = None,
-    start_method: str | None = None,
+    start_method: Literal["warm", "cold"] | None = None,
     namespace: str | None = None,
     context: str | None = None,
     kubeconfig: FilePath | None = None,
@@ -101,10 +103,6 @@ def submit(
             this name exists already.
         ClusterError: The cluster cannot be reached, or refuses.
     """
-    lists = {"args": args, "env_from": env_from, "include": include, "pip": pip}
-    for option, value in (lists | {"volumes": volumes, "image_volumes": image_volumes}).items():
-        if isinstance(value, str):  # Its letters would be taken one by one.
-            raise BadInputError(f"{option}={value!r}: must be a list; if it has one element: [{value!r}]")
     folder = None if source is None else Path(source)
     packed, path = program_of(target, arguments, args, source=folder)
     file = Path(kubeconfig) if kubeconfig is not None else None

@@ -123,8 +123,8 @@ def test_a_quiet_submit_prints_nothing(asked: list[Any], capsys: pytest.CaptureF
         ),
         ({"target": "train.py", "nodes": 0}, "nodes"),
         ({"target": "train.py", "module": "train"}, "name only one of them"),
-        ({"target": "train.py", "checkpoint": "/here"}, "--checkpoint"),
-        ({}, "name a script"),
+        ({"target": "train.py", "checkpoint": "/here"}, "checkpoint='/here': must be CLAIM"),
+        ({}, "name a function or a script"),
     ],
 )
 def test_a_mistake_is_one_error_that_a_program_can_catch(given: dict[str, Any], says: str, asked: list[Any]) -> None:

@@ -8,6 +8,7 @@ from itertools import starmap
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.api.words import listed
 from ddpjob_operator.cli.from_history import print_logs
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.logs import Which
@@ -111,12 +112,12 @@ def past_pods(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[
     if wanted:
         return attempt, wanted
     if found:
-        available = ", ".join(str(pod.node) for pod in found)
-        raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {available}")
+        nodes = listed([pod.node for pod in found])
+        raise BadInputError(f"no log of node {which.node} is left of attempt {attempt}; there is {nodes}")
     if which.attempt is not None:
         spans = sorted({(pod.attempt, pod.last_attempt(status)) for pod in started})
-        available = ", ".join(starmap(span_of_attempts, spans))
-        raise BadInputError(f"no log of attempt {attempt} is left; there is {available or 'none'}")
+        attempts = listed([*starmap(span_of_attempts, spans)])
+        raise BadInputError(f"no log of attempt {attempt} is left; there is {attempts}")
     if nothing_ran(status):
         raise BadInputError(_nothing(job))
     ended = f" Its end: {status.last_incident.message}" if status.last_incident else ""

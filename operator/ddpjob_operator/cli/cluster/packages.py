@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.option_names import option
 from ddpjob_operator.client.archive import File
 from ddpjob_operator.client.source import Source, read_file
 
@@ -36,7 +37,7 @@ def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Sou
     else:
         assert source is not None, "it is the folder"
         file = _travelling(given.requirements, given.source, source)
-    _check_password(file.content.decode(errors="replace"), f"--requirements {given.requirements}")
+    _check_password(file.content.decode(errors="replace"), option("requirements", given.requirements))
     return source, (*given.pip, "--requirement", f"{CODE_DIRECTORY}/{file.name}")
 
 
@@ -50,17 +51,20 @@ def within(file: Path, folder: Path) -> str:
         return file.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
         raise BadInputError(
-            f"{file} is not in the --source folder {folder}; name a folder that contains it"
+            f"{file} is not in the {option('source')} folder {folder}; name a folder that contains it"
         ) from None
 
 
 def _check(text: str) -> None:
-    _check_password(text, "--pip")  # First, because the messages below quote `text`.
+    _check_password(text, option("pip"))  # First, because the messages below quote `text`.
     if text.startswith("-"):
-        raise BadInputError(f"--pip {text}: put pip's options into a file, and name it with --requirements")
+        raise BadInputError(
+            f"{option('pip', text)}: put pip's options into a file, and name it with {option('requirements')}"
+        )
     if not REQUIREMENT.fullmatch(text):
         raise BadInputError(
-            f"--pip {text}: must be a package as pip takes it, such as 'einops>=0.8', not a path on this machine"
+            f"{option('pip', text)}: must be a package as pip takes it, such as 'einops>=0.8', not a path on this"
+            " machine"
         )
 
 
@@ -81,7 +85,8 @@ def _alone(path: Path, include: list[Path]) -> File:
     for line in file.content.decode(errors="replace").splitlines():
         if other := ELSEWHERE.match(line):
             raise BadInputError(
-                f"{path} names {other[1]}, which would not be sent; to send the folder: --source {path.parent}"
+                f"{path} names {other[1]}, which would not be sent; to send the folder:"
+                f" {option('source', path.parent)}"
             )
     return file
 
@@ -93,7 +98,8 @@ def _travelling(path: Path, folder: Path, source: Source) -> File:
         why = (
             "there is no such file"
             if not path.is_file()
-            else "it would not be sent: .gitignore excludes it, or it may hold secrets; --include sends it anyway"
+            else "it would not be sent: .gitignore excludes it, or it may hold secrets; to send it anyway:"
+            f" {option('include', path)}"
         )
-        raise BadInputError(f"--requirements {path}: {why}")
+        raise BadInputError(f"{option('requirements', path)}: {why}")
     return found

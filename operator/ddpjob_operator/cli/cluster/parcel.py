@@ -11,8 +11,9 @@ from ddpjob_operator.api.contract import HOLD, SUPERVISE
 from ddpjob_operator.api.entrypoint import Entrypoint, Options, document_of, module, started
 from ddpjob_operator.api.launchers import Size, launcher_of
 from ddpjob_operator.api.numbers import MOST_SECONDS
+from ddpjob_operator.api.option_names import in_python, option
 from ddpjob_operator.api.secrecy import SECRET_NAME
-from ddpjob_operator.api.words import counted
+from ddpjob_operator.api.words import counted, listed
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.client import Document
@@ -49,7 +50,9 @@ def parcel(given: argparse.Namespace, namespace: str, packed: PackedProgram | No
         BadInputError: there is no such program, it is too large to send, or an option is wrong.
     """
     if given.include and given.source is None and given.target is None and packed is None:
-        raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
+        raise BadInputError(
+            f"{option('include')} is for files of the {option('source')} folder; add {option('source', 'FOLDER')}"
+        )
     folder = read_folder(given.source, given.include) if given.source is not None else None
     entrypoint = _entrypoint(given) if packed is None else packed.entrypoint(given.start_method)
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
@@ -169,32 +172,28 @@ def _check_travels(words: Sequence[str], source: Path | None) -> None:
     """
     local = [word for word in words if word.endswith(".py") and not Path(word).is_absolute() and Path(word).is_file()]
     if local and source is None:
-        raise BadInputError(f"{local[0]} would not be sent; to send it with its folder: --source .")
+        raise BadInputError(f"{local[0]} would not be sent; to send it with its folder: {option('source', '.')}")
 
 
 def packed_files(source: Source, *, whole: bool) -> Iterator[str]:
     """Lines that list the packed files and the files that are left out: the first of each or, with `whole`, all."""
     names = sorted(file.name for file in source.files)
     size = readable(sum(len(file.content) for file in source.files))
-    yield f"packed {counted(len(names), 'file')}, {size}: {_named(names, NAMED, whole=whole)}"
+    yield f"packed {counted(len(names), 'file')}, {size}: {listed(names, len(names) if whole else NAMED)}"
+    first = len(source.left_out) if whole else FIRST
     secret = sorted(name for name, reason in source.left_out.items() if reason == SUSPECT)
     others = sorted(f"{name} ({reason})" for name, reason in source.left_out.items() if reason != SUSPECT)
     if secret:
-        named = _named(secret, FIRST, whole=whole)
+        named = listed(secret, first)
         yield f"not packed, because {'they' if len(secret) > 1 else 'it'} may hold secrets ({len(secret)}): {named}"
         yield (
-            "To send one anyway: --include FILE. Values that only the job should know belong in a Secret:"
-            " --env-from SECRET"
+            f"To send one anyway: {option('include', 'FILE')}. Values that only the job should know belong in a"
+            f" Secret: {option('env-from', 'SECRET')}"
         )
     if others:
-        yield f"not packed: {_named(others, FIRST, whole=whole)}"
-    if not whole and max(len(secret), len(others)) > FIRST:
+        yield f"not packed: {listed(others, first)}"
+    if not (whole or in_python()) and max(len(secret), len(others)) > FIRST:
         yield "To list all of them: --dry-run"
-
-
-def _named(names: Sequence[str], most: int, *, whole: bool) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most and not whole else ""
-    return f"{', '.join(names if whole else names[:most])}{more}"
 
 
 def _readable(env: Sequence[str]) -> Iterator[str]:
@@ -202,7 +201,7 @@ def _readable(env: Sequence[str]) -> Iterator[str]:
     if exposed := [name for name in (variable.partition("=")[0] for variable in env) if SECRET_NAME.search(name)]:
         yield (
             f"everyone who may see the job can read {', '.join(exposed)}; put secret values into a Secret, and name"
-            " it with --env-from"
+            f" it with {option('env-from')}"
         )
 
 
@@ -212,8 +211,9 @@ def beside(given: argparse.Namespace) -> Iterator[str]:
         return
     script = Path(given.target)
     if found := [name for name in sorted(_imported(script)) if _is_module(script.parent / name)]:
-        names = ", ".join(found)
-        yield f"{script} imports {names} from its folder, which is not sent; to send it: --source {script.parent}"
+        names = listed(found)
+        right = option("source", script.parent)
+        yield f"{script} imports {names} from its folder, which is not sent; to send it: {right}"
 
 
 def _imported(script: Path) -> set[str]:

@@ -11,6 +11,7 @@ from ddpjob_operator.api import BadInputError, Cause
 from ddpjob_operator.api.contract import QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check
 from ddpjob_operator.api.expansion import literal
+from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.resources import without_devices
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.client.code import KEY
@@ -84,7 +85,7 @@ def checkpoint_on(text: str | None) -> Json:
         return {"path": "/checkpoints"}
     if is_url(text):
         return {"path": text}
-    claim, path = _split("--checkpoint", "CLAIM", text, ", or a URL such as s3://BUCKET/PATH")
+    claim, path = _split("checkpoint", "CLAIM", text, ", or a URL such as s3://BUCKET/PATH")
     return {"path": path, "volume": _claim(claim)}
 
 
@@ -125,24 +126,24 @@ def _labels(wanted: PodOptions) -> Json:
     if wanted.queue is None:
         return {}
     if not LABEL.fullmatch(wanted.queue):
-        raise BadInputError(f"--queue {wanted.queue}: must be the name of a queue")
+        raise BadInputError(f"{option('queue', wanted.queue)}: must be the name of a queue")
     return {"labels": {QUEUE_LABEL: wanted.queue}}
 
 
 def _secrets(wanted: PodOptions) -> list[Json]:
     for name in wanted.secrets:
         if not SECRET.fullmatch(name):
-            raise BadInputError(f"--env-from {name}: must be the name of a Secret, such as checkpoint-store")
+            raise BadInputError(f"{option('env-from', name)}: must be the name of a Secret, such as checkpoint-store")
     return [{"secretRef": {"name": name}} for name in dict.fromkeys(wanted.secrets)]
 
 
 def _resources(wanted: PodOptions) -> Json | None:
     """Resources whose requests equal their limits, so that the scheduler reserves all that a pod may use."""
-    for flag, amount in (("--cpu", wanted.cpu), ("--memory", wanted.memory)):
+    for flag, amount in (("cpu", wanted.cpu), ("memory", wanted.memory)):
         if amount is not None and not QUANTITY.fullmatch(amount):
-            raise BadInputError(f"{flag} {amount}: must be a Kubernetes quantity, such as 4, 500m or 16Gi")
+            raise BadInputError(f"{option(flag, amount)}: must be a Kubernetes quantity, such as 4, 500m or 16Gi")
     if wanted.gpus_per_node is not None and wanted.gpus_per_node < 0:
-        raise BadInputError(f"--gpus-per-node {wanted.gpus_per_node}: must not be less than 0")
+        raise BadInputError(f"{option('gpus-per-node', wanted.gpus_per_node)}: must not be less than 0")
     asked = _set(cpu=wanted.cpu, memory=wanted.memory) | ({GPU: wanted.gpus_per_node} if wanted.gpus_per_node else {})
     return {"requests": asked, "limits": dict(asked)} if asked else None
 
@@ -177,14 +178,16 @@ def _mounted(wanted: PodOptions) -> Iterator[tuple[str, Json, str]]:
     )
     for flag, what, texts, source in kinds:
         for number, text in enumerate(texts):
-            origin, path = _split(f"--{flag}", what, text)
+            origin, path = _split(flag, what, text)
             yield f"{flag}-{number}", source(origin), path
 
 
 def _split(flag: str, what: str, text: str, otherwise: str = "") -> tuple[str, str]:
     origin, colon, path = text.rpartition(":")
     if not colon or not origin or not path.startswith("/"):
-        raise BadInputError(f"{flag} {text}: must be {what}:/path, where {what} is mounted at /path{otherwise}")
+        raise BadInputError(
+            f"{option(flag, text)}: must be {what}:/path, where {what} is mounted at /path{otherwise}"
+        )
     return origin, path
 
 

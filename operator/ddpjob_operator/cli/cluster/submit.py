@@ -9,6 +9,7 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
 from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.job_file import JobFile, parse, read, written
+from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted, world
 from ddpjob_operator.cli import program
@@ -196,7 +197,7 @@ def _in_namespace(cluster: Cluster, job_file: JobFile, given: str | None) -> Clu
     """
     own = job_file.document["metadata"].get("namespace")
     if own and given and own != given:
-        raise BadInputError(f"metadata.namespace is {own} and --namespace is {given}; they must agree")
+        raise BadInputError(f"metadata.namespace is {own} and {option('namespace')} is {given}; they must agree")
     return dataclasses.replace(cluster, namespace=own or cluster.namespace)
 
 

@@ -1,0 +1,154 @@
+"""Errors about parameters of `ddpjob.submit`, `run` and `connect`: their names are those of Python, not flags."""
+
+import argparse
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ddpjob
+import pytest
+from ddpjob_operator.api.option_names import FLAGS, LISTS, PARAMETERS, option
+from ddpjob_operator.cli.arguments import parser
+from ddpjob_operator.sdk.public_calls import OF_PROGRAMS
+from kubernetes.client.api_client import ApiClient
+
+from .test_sdk import Accepting
+
+CALLS: dict[str, Callable[..., Any]] = {"submit": ddpjob.submit, "run": ddpjob.run, "connect": ddpjob.connect}
+TYPED = [
+    (call, name)
+    for call, function in CALLS.items()
+    for name in inspect.signature(function).parameters
+    if name not in OF_PROGRAMS
+]
+SCRIPT = {"target": "train.py"}
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "args": ("submit", {"args": ["--lr"]}, r"args=\['--lr'\] must begin with a program"),
+    "module": ("run", {"module": "a b"}, "module='a b': must be the name of a module"),
+    "nodes": ("submit", SCRIPT | {"nodes": 0}, "nodes: 0 is too small"),
+    "gpus_per_node": ("submit", SCRIPT | {"gpus_per_node": -1}, "gpus_per_node=-1: must not be less than 0"),
+    "procs_per_node": ("run", SCRIPT | {"procs_per_node": 0}, "procs_per_node: 0 is too small"),
+    "name": ("submit", SCRIPT | {"name": "A B"}, "name: 'A B' must be"),
+    "env": ("run", SCRIPT | {"env": {"RANK": 1}}, "env: RANK is set by DDPJob itself"),
+    "env_from": ("submit", SCRIPT | {"env_from": ["A B"]}, r"env_from=\['A B'\]: must be the name of a Secret"),
+    "source": ("submit", SCRIPT | {"source": "nowhere"}, "source='nowhere': there is no such folder"),
+    "include": ("submit", SCRIPT | {"source": ".", "include": ["no"]}, r"include=\['no'\]: there is no such file"),
+    "pip": ("submit", SCRIPT | {"pip": ["--lr"]}, r"pip=\['--lr'\]: put pip's options .* with requirements"),
+    "requirements": ("submit", SCRIPT | {"source": ".", "requirements": "no"}, "requirements='no': there is no such"),
+    "cpu": ("submit", SCRIPT | {"cpu": "lots"}, "cpu='lots': must be a Kubernetes quantity"),
+    "memory": ("submit", SCRIPT | {"memory": "lots"}, "memory='lots': must be a Kubernetes quantity"),
+    "volumes": ("submit", SCRIPT | {"volumes": ["data"]}, r"volumes=\['data'\]: must be CLAIM:/path"),
+    "image_volumes": ("submit", SCRIPT | {"image_volumes": ["x"]}, r"image_volumes=\['x'\]: must be IMAGE:/path"),
+    "checkpoint": ("submit", SCRIPT | {"checkpoint": "/here"}, "checkpoint='/here': must be CLAIM:/path"),
+    "history": ("run", {"args": ["true"], "history": "/here"}, "history is for scripts, modules and"),
+    "queue": ("submit", SCRIPT | {"queue": "a b"}, "queue='a b': must be the name of a queue"),
+    "max_restarts": ("run", SCRIPT | {"max_restarts": -1}, "max_restarts: -1 is too small"),
+    "start_method": ("run", SCRIPT | {"start_method": "hot"}, "start_method='hot': must be 'warm' or 'cold'"),
+    "run_dir": ("run", SCRIPT | {"run_dir": "train.py"}, "choose another with run_dir"),
+    "kubeconfig": ("connect", {"kubeconfig": "nowhere"}, "no kubeconfig nowhere; name a file that exists"),
+    "a command": ("run", {"args": ["train.py", 1]}, r"run it with: ddpjob\.run\('train\.py', args=\['1'\]\)"),
+    "a program": ("run", {"target": "torchrun"}, r"into args, as in: ddpjob\.run\(args=\['torchrun'\]\)"),
+    "nothing": ("run", {}, r"name a function or a script, a module with module=…, or a command with args=\["),
+    "a name": ("submit", SCRIPT | {"image": 7}, "image=7: must be a string"),
+    "two programs": ("run", SCRIPT | {"module": "m"}, "train.py and module='m' are two programs"),
+    "a file": ("submit", {"target": "job.yaml", "nodes": 2}, "nodes is for programs; job.yaml says"),
+    "code that is too large": ("submit", SCRIPT | {"source": "large"}, r"volumes=\['CLAIM:/data'\]"),
+    "a list": ("submit", SCRIPT | {"pip": "einops"}, r"pip='einops': must be a list of strings; .*: \['einops'\]"),
+    "elements": ("submit", SCRIPT | {"volumes": [1]}, r"volumes=\[1\]: must be a list of strings"),
+    "another parameter": ("submit", SCRIPT | {"node": 2}, "submit has no parameter node; did you mean nodes"),
+    "options without names": ("run", {"target": "a", "arguments": {}, "*": 2}, "run has no parameter \\*"),
+}
+ANY_VALUE = {"image", "quiet", "namespace", "context"}
+"""Parameters that only the cluster can find wrong, or none can."""
+FLAG = re.compile(r"(?<![\w-])--?[a-z]")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory with a script, before a cluster that accepts everything."""
+    from ddpjob_operator.sdk import submitting  # noqa: PLC0415
+
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print(1)\n", encoding="utf-8")
+    Path("job.yaml").write_text("kind: DDPJob\n", encoding="utf-8")
+    large = tmp_path.with_name(f"{tmp_path.name}-large")
+    large.mkdir()
+    Path("large").symlink_to(large)
+    with (large / "data.bin").open("wb") as file:
+        file.truncate(1 << 30)
+    monkeypatch.setattr(submitting, "connect", lambda *_: Accepting(ApiClient(), "here", "team"))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_error_names_parameters_and_no_flags(wrong: str) -> None:
+    call, given, sentence = WRONG[wrong]
+    with pytest.raises(ddpjob.BadInputError, match=sentence) as raised:
+        CALLS[call](**given)
+    assert not FLAG.search(str(raised.value).replace("--lr", "")), str(raised.value)
+
+
+@pytest.mark.parametrize(("call", "name"), TYPED)
+def test_a_value_of_another_type_is_an_error_that_says_which_is_right(call: str, name: str) -> None:
+    with pytest.raises(ddpjob.BadInputError, match=rf"{name}=<object object .*>: must be "):
+        CALLS[call](**{name: object()})
+
+
+def test_each_parameter_is_an_option_of_the_command() -> None:
+    """Each can also be given a wrong value in a test."""
+    commands = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
+    for call, names in {"submit": ANY_VALUE, "run": {"quiet"}}.items():
+        flags = {flag for action in commands[call]._actions for flag in action.option_strings} | {FLAGS["program"]}
+        parameters = {name for of, name in TYPED if of == call} - {"quiet"}
+        given = {own: name for name, own in PARAMETERS.items()}
+        assert {option(given.get(name, name.replace("_", "-"))) for name in parameters} <= flags
+        assert parameters <= WRONG.keys() | names
+    hints = inspect.signature(ddpjob.submit).parameters
+    lists = {name for name, parameter in hints.items() if str(parameter.annotation).startswith("collections.abc.Seq")}
+    assert lists == {PARAMETERS.get(name, name.replace("-", "_")) for name in LISTS}
+
+
+def train(lr: float, *, epochs: int = 1) -> float:
+    return lr * epochs
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"lr": 0.1, "epochs": 2}, "has no parameter lr; the arguments of train are one mapping: {name}(train, {"),
+        ({"lrr": 0.1}, "has no parameter lrr; did you mean the argument lr of train? {name}(train, {'lr': 0.1})"),
+        ({"arguments": {"lrr": 0.1}}, "has no parameter lrr; did you mean lr?"),
+        ({"arguments": [0.1]}, "must be one mapping, of the names of train's parameters to their values"),
+        ({"target": "train.py", "lr": 0.1}, "the arguments of a script are a list: {name}('train.py', args=['--lr'"),
+    ],
+)
+@pytest.mark.parametrize("call", ["submit", "run"])
+def test_arguments_that_are_no_mapping_are_told_how_to_be_one(
+    call: str, given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ddpjob.BadInputError) as raised:
+        CALLS[call](**{"target": train} | given)
+    assert sentence.replace("{name}", f"ddpjob.{call}") in str(raised.value)
+
+
+def test_too_many_arguments_without_names_are_an_error() -> None:
+    with pytest.raises(ddpjob.BadInputError, match="too many positional arguments; give options by name, such as"):
+        ddpjob.run(train, {"lr": 1}, 2)  # type: ignore[call-arg]
+
+
+def test_what_is_printed_names_parameters_too(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("beside.py").touch()
+    Path("train.py").write_text("import beside\n", encoding="utf-8")
+    ddpjob.submit("train.py", env={"API_TOKEN": "x"})
+    printed = capsys.readouterr().out
+    assert "to send it: source='.'" in printed
+    assert "put secret values into a Secret, and name it with env_from" in printed
+    for number in range(7):
+        Path(f"{number}.pem").touch()
+    ddpjob.submit("train.py", source=".")
+    printed = capsys.readouterr().out
+    assert "To send one anyway: include=['FILE']" in printed
+    assert " and 2 more" in printed
+    assert not FLAG.search(printed), printed
+    assert option("source", ".") == "--source .", "outside of a call it is the command's"
