@@ -7,18 +7,30 @@ from pydantic import ConfigDict, field_validator
 
 from .contract import API_VERSION, KIND
 from .former import as_read, is_former
-from .git_state import GitState
+from .git_state import GIT_ANNOTATIONS, GitState
 from .model import Model, without_nulls
 from .ownership import JobRef
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
-from .trace_context import trace_context
+from .trace_context import TRACE_ANNOTATIONS, trace_context
 
 
 def of_submission(annotations: Mapping[str, object]) -> dict[str, str]:
     """Returns those of the annotations that describe a job's submission and are valid: trace context, git commit."""
     git = GitState.of(annotations)
     return trace_context(annotations) | (git.annotations if git is not None else {})
+
+
+def renewed(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Returns the annotations of a start, with those of a later one in place of them; None if there are none.
+
+    A trace context and a git commit are replaced as a whole.
+    """
+    old, new = before or {}, now or {}
+    for group in (GIT_ANNOTATIONS, frozenset(TRACE_ANNOTATIONS.values())):
+        if not group.isdisjoint(new):
+            old = {key: text for key, text in old.items() if key not in group}
+    return {**old, **new} or None
 
 
 class Metadata(Model):

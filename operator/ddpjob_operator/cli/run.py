@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.api import Backend, BadInputError, DDPJob, State
+from ddpjob_operator.api.job import renewed
 from ddpjob_operator.api.job_file import read, written
 from ddpjob_operator.api.option_names import in_python, option
 from ddpjob_operator.api.spec import is_url
@@ -39,6 +40,7 @@ from ddpjob_operator.view_model import LoggedProgress
 
 from . import program
 from .attached import Attached, check_attach
+from .checkout import git_state, with_git_state
 from .detach import Leave, detachable
 from .display import Display
 from .invocation import itself
@@ -71,8 +73,10 @@ class Wanted:
     """Whether to add a number to the name if the name is taken."""
     packed: PackedProgram | None = None
     """The program, if it exists only in memory."""
-    trace: dict[str, str] = field(default_factory=dict)
-    """Annotations with the trace context of this process; empty if it has none."""
+    folder: Path = Path()
+    """The folder that the program or the YAML file comes from."""
+    noted: dict[str, str] = field(default_factory=dict)
+    """Annotations about this start: its trace context and its git commit, as far as they are known."""
 
     @property
     def name(self) -> str:
@@ -132,8 +136,9 @@ def run_to_its_end(
     wanted = _wanted(arguments, runs, gpus, packed)
     if arguments.attach is not None:
         check_attach(arguments.attach, wanted.job)
-    trace = trace_context_here()
-    wanted = replace(wanted, trace=trace, document=with_trace(wanted.document, trace))
+    trace, git = trace_context_here(), git_state(wanted.folder)
+    document = with_git_state(with_trace(wanted.document, trace), git)
+    wanted = replace(wanted, noted=trace | (git.annotations if git else {}), document=document)
     if arguments.dry_run:
         return _dry_run(wanted, runs.directory, gpus, arguments.output)
     terminal = None if arguments.attach is None else Attached(arguments.attach)
@@ -169,6 +174,7 @@ def _wanted(arguments: argparse.Namespace, runs: Runs, gpus: list[str], packed: 
         new=not arguments.fresh,
         numbered=not (arguments.name or arguments.fresh),
         packed=packed,
+        folder=Path(arguments.target or "").parent if packed is None else packed.origin,
     )
 
 
@@ -176,7 +182,7 @@ def _in_file(arguments: argparse.Namespace) -> Wanted:
     file = Path(arguments.target)
     program.refuse_options(arguments, program.OPTIONS, f"is for scripts; {file} says what to run: edit it instead")
     job_file = read(file)
-    return Wanted(job_file.job, job_file.document, job_file.others, file)
+    return Wanted(job_file.job, job_file.document, job_file.others, file, folder=file.parent)
 
 
 def _former(arguments: argparse.Namespace, runs: Runs) -> Wanted:
@@ -190,7 +196,7 @@ def _former(arguments: argparse.Namespace, runs: Runs) -> Wanted:
     program.refuse_options(arguments, program.OPTIONS, AS_STARTED)
     directory = find_run(runs, arguments.resume)
     going = _going_on(directory)
-    return Wanted(going, going.to_document(), directory=directory)
+    return Wanted(going, going.to_document(), directory=directory, folder=directory.work or Path())
 
 
 def _going_on(directory: RunDirectory) -> DDPJob:
@@ -249,7 +255,7 @@ def _run(
     if wanted.directory:  # The resumed run's spec holds the backend that was chosen for its first attempt.
         reason = "as before"
     before, spec = wanted.job, wanted.job.spec.model_copy(update={"backend": backend})
-    metadata = before.metadata.model_copy(update={"annotations": wanted.trace or before.metadata.annotations})
+    metadata = before.metadata.model_copy(update={"annotations": renewed(before.metadata.annotations, wanted.noted)})
     wanted = replace(wanted, job=before.model_copy(update={"spec": spec, "metadata": metadata}))
     check_runs_here(RunDirectory((runs / wanted.name).absolute()), wanted.job)
     if not wanted.directory:

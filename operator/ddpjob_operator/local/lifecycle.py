@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, DDPJobStatus
 from ddpjob_operator.api.contract import FORMER_VERSION
+from ddpjob_operator.api.job import renewed
 from ddpjob_operator.api.rules import FIXED
 from ddpjob_operator.engine import Event
 
@@ -82,7 +83,7 @@ def _new(wanted: DDPJob) -> DDPJob:
 
 
 def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], tell: Tell) -> DDPJob:
-    """Gives the known job the wanted spec, and trace context if there is one.
+    """Gives the known job the wanted spec, and its trace context and git commit, as far as they are known.
 
     Stops the job first if this change is not allowed while it runs.
     """
@@ -90,7 +91,7 @@ def _gone_on(run: RunDirectory, known: DDPJob, wanted: DDPJob, gpus: list[str], 
         known = stop_job(run, known, gpus, tell)
     changed = known.spec != wanted.spec
     generation = known.metadata.generation + changed
-    annotations = wanted.metadata.annotations or known.metadata.annotations
+    annotations = renewed(known.metadata.annotations, wanted.metadata.annotations)
     metadata = known.metadata.model_copy(update={"generation": generation, "annotations": annotations})
     return known.model_copy(update={"metadata": metadata, "spec": wanted.spec})
 

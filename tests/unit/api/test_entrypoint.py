@@ -8,7 +8,7 @@ import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import MAX_ENV
 from ddpjob_operator.api.entrypoint import (
-    FLAGS,
+    OPTIONS,
     Entrypoint,
     Options,
     command,
@@ -22,7 +22,7 @@ from ddpjob_operator.api.launchers import Size
 from ddpjob_operator.api.rules import RULES, Rule
 
 IMAGE = "ddpjob-trainer:0.1.0"
-TYPED = {".".join(map(str, path)).replace(".0", "[]") for path in FLAGS}
+TYPED = {".".join(map(str, path)).replace(".0", "[]") for path in OPTIONS}
 """The fields that options set."""
 CLUSTERS_WORDS = re.compile(r"\b(template|[Pp]ods?|Service|container|envFrom|spec)\b")
 

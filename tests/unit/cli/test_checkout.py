@@ -1,5 +1,6 @@
 """Which commit a job is submitted from, and that git runs no program of the repository."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY
 from ddpjob_operator.cli import checkout
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.checkout import git_state, with_git_state
+from ddpjob_operator.cli.commands import call
 
 
 def git(folder: Path, *words: str) -> str:
@@ -45,6 +48,19 @@ def test_a_clean_checkout_a_changed_one_and_one_without_a_branch(repository: Pat
     state = git_state(repository)
     assert state is not None
     assert (state.commit, state.branch, state.dirty) == (commit, "", True)
+
+
+@pytest.mark.parametrize("target", ["train.py", "within/../train.py", "job.yaml"])
+def test_a_run_on_this_machine_records_its_commit_too(
+    target: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(parse(["run", "--dry-run", "-o", "yaml", str(repository / "train.py")]))
+    (repository / "job.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
+    monkeypatch.chdir(repository.parent)
+    assert call(parse(["run", "--dry-run", "-o", "json", str(repository / target)])) == 0
+    annotations = json.loads(capsys.readouterr().out)["metadata"]["annotations"]
+    assert annotations[COMMIT] == git(repository, "rev-parse", "HEAD")
+    assert (annotations[BRANCH], annotations[DIRTY]) == ("main", "false")
 
 
 def test_variables_that_lead_git_elsewhere_are_ignored(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY
+from ddpjob_operator.api.job import renewed
 from ddpjob_operator.api.status import NetworkStatus
+from ddpjob_operator.api.trace_context import TRACEPARENT, TRACESTATE
 from ddpjob_operator.local import RunDirectory, end_ranks, lifecycle, open_job, stop_job
 from ddpjob_operator.local.lifecycle import stops_first
 
@@ -62,6 +65,16 @@ def test_a_run_that_goes_on_keeps_its_trace_context_unless_there_is_a_newer_one(
         run.save(opened[-1])
     assert [job.metadata.annotations for job in opened] == [contexts[0], contexts[0], contexts[1]]
     assert len({job.metadata.uid for job in opened}) == 1
+
+
+def test_a_run_that_goes_on_from_another_commit_forgets_the_branch_of_the_former_one() -> None:
+    trace = {TRACEPARENT: f"00-{'1' * 32}-{'1' * 16}-01", TRACESTATE: "a=1"}
+    branch = {COMMIT: "1" * 40, BRANCH: "main", DIRTY: "true"}
+    detached = {COMMIT: "2" * 40, DIRTY: "false"}
+    assert renewed(trace | branch, detached) == trace | detached
+    assert renewed(trace | branch, {TRACEPARENT: "other"}) == {TRACEPARENT: "other", **branch}
+    assert renewed(branch, None) == branch
+    assert renewed(None, {}) is None
 
 
 def test_a_fresh_run_has_nothing_of_the_one_before(tmp_path: Path) -> None:
