@@ -20,6 +20,8 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.secrecy import SECRET_NAME
+from ddpjob_operator.api.words import listed
+from ddpjob_operator.client.archive import readable
 
 from .json_values import plain
 from .modules import imported_names, innermost
@@ -29,6 +31,8 @@ MODULE = "ddpjob_notebook"
 CELLS = "ddpjob_cells"
 MOST_BYTES = 64 << 10
 """The largest size of all values of a notebook."""
+NAMED = 3
+"""How many of the largest values are named if they are too large."""
 SHOWN = 40
 
 NOTEBOOK = '''\
@@ -105,16 +109,38 @@ class NotebookParts:
 
     def _definition(self, name: str, value: Any) -> tuple[Cell, Definition] | None:
         """The cell and the statement that have defined a function or class of the notebook; None for other values."""
-        if not isinstance(value, FunctionType | type) or value.__module__ != MAIN:
+        made = _undecorated(value)
+        if not isinstance(made, FunctionType | type) or made.__module__ != MAIN:
             return None
+        found = self._last_definition(name)
+        if found is None or made.__name__ != name:
+            self._check_is_not_decorated(name)
+            raise BadInputError(
+                f"the source of {name} is not kept: write it outside of all blocks of a cell, or import it from a"
+                " file"
+            )
+        self._check_is_the_last(*found, made)
+        return found
+
+    def _last_definition(self, name: str) -> tuple[Cell, Definition] | None:
         for cell in reversed(self.cells):
             for node in cell.body:
-                if isinstance(node, Definition) and node.name == name == value.__name__:
-                    self._check_is_the_last(cell, node, value)
+                if isinstance(node, Definition) and node.name == name:
                     return cell, node
-        raise BadInputError(
-            f"the source of {name} is not kept: write it outside of all blocks of a cell, or import it from a file"
-        )
+        return None
+
+    def _check_is_not_decorated(self, name: str) -> None:
+        """Checks that a name, of which the source is not found, is not what a decorator has made.
+
+        Raises:
+            BadInputError: It is.
+        """
+        found = self._last_definition(name)
+        if found is not None and found[1].decorator_list:
+            raise BadInputError(
+                f"{name} is what a decorator in {found[0].name} has made of the function {name}; let the decorator"
+                " use functools.wraps, so that the function is found, or leave it out"
+            )
 
     def _check_is_the_last(self, cell: Cell, node: Definition, value: Any) -> None:
         """Checks that the last definition of a name is what the name means now.
@@ -143,6 +169,7 @@ class NotebookParts:
         try:
             self.values[name] = _literal(value, name)
         except BadInputError as error:
+            self._check_is_not_decorated(name)
             raise BadInputError(
                 f"{user} uses {name} of the notebook, but {error}. Make it in {user}, or give {user} a parameter for"
                 " what it is made from"
@@ -165,10 +192,13 @@ class NotebookParts:
         imports = "".join(f"{line}\n" for line in self.imports)
         values = "".join(f"{name} = {value!r}\n" for name, value in self.values.items())
         if (size := len(values.encode())) > MOST_BYTES:
-            largest = max(self.values, key=lambda name: len(repr(self.values[name])))
+            sizes = {name: len(repr(value)) for name, value in self.values.items()}
+            largest = sorted(sizes, key=lambda name: -sizes[name])
             raise BadInputError(
-                f"the values of the notebook that {self.name} uses take {size} bytes; at most {MOST_BYTES} are sent."
-                f" The largest is {largest}: save it in a file that the ranks can read"
+                f"{self.name} uses values of the notebook that take {readable(size)}, but at most"
+                f" {readable(MOST_BYTES)} are sent; the largest:"
+                f" {listed([f'{name} ({readable(sizes[name])})' for name in largest], NAMED)}. Make them in"
+                f" {self.name}, or save them in a file that the ranks can read, and give {self.name} its path"
             )
         module = NOTEBOOK.format(name=self.name, folder=CELLS, imports=imports, values=values, definitions=order)
         return {f"{MODULE}.py": module.encode(), **files}
@@ -226,12 +256,20 @@ def _literal(value: Any, name: str) -> Any:
         BadInputError: It is another value.
     """
     made = plain(value, name)
+    if len(repr(value)) > MOST_BYTES:  # It is refused with its size, so it need not be exact.
+        return made
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         if (exact := ast.literal_eval(repr(value))) == value:
             return exact
     if isinstance(made, int | float) and not isinstance(value, type(made)):
         return made
     raise BadInputError(f"{name} is or contains what only looks like JSON ({type(value).__qualname__})")
+
+
+def _undecorated(value: Any) -> Any:
+    """The function of which decorators that use `functools.wraps` have made a value; otherwise the value itself."""
+    wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
+    return innermost(wrapped) if isinstance(wrapped, FunctionType) else value
 
 
 def _short(value: Any) -> str:

@@ -5,6 +5,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,11 @@ def checked(function: Function) -> FunctionType:
         raise BadInputError(
             "a lambda cannot be sent, because it has no name to import; write it as a function: def …"
         )
+    if "<locals>" in function.__qualname__ and (replaced := _replaced_by(function)):
+        raise BadInputError(
+            f"a decorator has put {function.__name__} in the place of {replaced}; put @functools.wraps(…) before"
+            f" def {function.__name__}, so that {replaced} keeps its name"
+        )
     if "<locals>" in function.__qualname__:
         raise BadInputError(
             f"{function.__name__} is defined inside another function, and may use its variables; move it out of it,"
@@ -201,8 +207,7 @@ def file_of(function: FunctionType) -> Path:
 
 def _check_is_found(function: FunctionType) -> None:
     name = function.__name__
-    found = getattr(sys.modules.get(function.__module__), name, None)
-    if found is not function:
+    if _found(function) is not function:
         raise BadInputError(
             f"{function.__module__}.{name} is not the function that was passed, so a rank would import another one;"
             f" give the function a name of its own in its module"
@@ -217,6 +222,21 @@ def is_typed(name: str) -> bool:
 
 def _file_name(function: FunctionType) -> str:
     return innermost(function).__code__.co_filename
+
+
+def _replaced_by(function: FunctionType) -> str | None:
+    """The name of the function in whose place a decorator has put this one; None if none has."""
+    for variable in function.__closure__ or ():
+        with suppress(ValueError):  # It has no value yet.
+            inner = variable.cell_contents
+            if isinstance(inner, FunctionType) and _found(inner) is function:
+                return inner.__name__
+    return None
+
+
+def _found(function: FunctionType) -> Any:
+    """What the function's module has under its name."""
+    return getattr(sys.modules.get(function.__module__), function.__name__, None)
 
 
 def _is_in_class(function: FunctionType) -> bool:

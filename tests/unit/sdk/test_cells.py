@@ -87,6 +87,17 @@ SHAPES: dict[str, list[str]] = {
         "def twice(f):\n    @wraps(f)\n    def both():\n        return 2 * f()\n    return both",
         "@twice\ndef train():\n    return 4",
     ],
+    "a function with a cache": [
+        "import functools",
+        "@functools.cache\ndef fit():\n    return 5",
+        "def train():\n    return fit()",
+    ],
+    "a value in the place of a decorated function": [
+        "import functools",
+        "@functools.cache\ndef fit():\n    return 5",
+        "fit = 6",
+        "def train():\n    return fit",
+    ],
     "a global in a function within": [
         "N = 4",
         "def train():\n    def inner():\n        return N\n    return inner()",
@@ -149,6 +160,8 @@ def test_modules_beside_the_notebook_travel(
     assert result_of_call(here, tmp_path / "run", monkeypatch) == 1
 
 
+UNNAMED = "def twice(f):\n    def both():\n        return 2 * f()\n    return both"
+"""A decorator without functools.wraps."""
 REFUSED: dict[str, tuple[list[str], str]] = {
     "an object": (
         ["data = object()", "def train():\n    return data"],
@@ -168,7 +181,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "values that are too large": (
         ["a, b = 'x' * 60000, 'y' * 9000", "def train():\n    return a + b"],
-        "take 69014 bytes; at most 65536 are sent. The largest is a",
+        "that take 67.4 KiB, but at most 64 KiB are sent; the largest: a (58.6 KiB), b (8.791 KiB). Make them in train",
     ),
     "a secret": (
         ["api_token = 'x'", "def train():\n    return api_token"],
@@ -177,6 +190,22 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "a function within a block": (
         ["if True:\n    def fit(): ...", "def train():\n    return fit()"],
         "the source of fit is not kept",
+    ),
+    "what a decorator has made of the function": (
+        [UNNAMED, "@twice\ndef train():\n    return 1"],
+        "a decorator has put both in the place of train; put @functools.wraps(…) before def both",
+    ),
+    "what a decorator has made of a function that it calls": (
+        [UNNAMED, "@twice\ndef fit():\n    return 1", "def train():\n    return fit()"],
+        "fit is what a decorator in In[2] has made of the function fit; let the decorator use functools.wraps",
+    ),
+    "what a decorator has made of a function, and is none": (
+        [
+            "class Of:\n    def __init__(self, f): ...",
+            "@Of\ndef fit():\n    return 1",
+            "def train():\n    return fit",
+        ],
+        "fit is what a decorator in In[2] has made of the function fit; let the decorator use functools.wraps",
     ),
     "a lambda": (["fit = lambda: 1", "def train():\n    return fit()"], "the source of fit is not kept"),
 }

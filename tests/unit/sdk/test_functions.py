@@ -268,6 +268,13 @@ def test_a_file_that_submits_when_it_is_imported_would_submit_again_in_each_rank
     project({"once.py": SUBMITS}, "once").submit()
 
 
+def test_a_function_that_a_decorator_has_replaced_is_refused_with_the_way_to_keep_its_name(project: Any) -> None:
+    files = {"deco.py": "def twice(f):\n    def both():\n        return 2 * f()\n    return both\n"}
+    files["train.py"] = "from deco import twice\n@twice\ndef train():\n    return 1\n"
+    with pytest.raises(BadInputError, match=r"has put both in the place of train; put @functools\.wraps"):
+        packed_function(project(files).train, {})
+
+
 def test_a_name_that_means_another_function_now_is_refused(project: Any) -> None:
     module = project({"train.py": RETURNS.format("x")})
     former, module.train = module.train, len
