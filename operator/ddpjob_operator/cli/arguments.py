@@ -566,7 +566,7 @@ def _rm(command: argparse.ArgumentParser) -> None:
 
 def _change(command: argparse.ArgumentParser) -> None:
     _named(command, "the job")
-    _either(command)
+    _only_on_cluster(command)
 
 
 def _scale(command: argparse.ArgumentParser) -> None:
@@ -574,7 +574,7 @@ def _scale(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--nodes", type=_whole, required=True, metavar="N", help="how many nodes the job should have"
     )
-    _either(command)
+    _only_on_cluster(command)
 
 
 def _checkpoint(command: argparse.ArgumentParser) -> None:
@@ -585,7 +585,7 @@ def _checkpoint(command: argparse.ArgumentParser) -> None:
 
 def _cancel(command: argparse.ArgumentParser) -> None:
     _each_named(command, "a job (can be repeated)", completion.jobs)
-    _either(command)
+    _only_on_cluster(command)
 
 
 def _delete(command: argparse.ArgumentParser) -> None:
@@ -631,6 +631,12 @@ def _either(command: argparse.ArgumentParser) -> None:
     command.add_argument("--local", action="store_true", help="use the run on this machine")
     command.add_argument("--cluster", action="store_true", help="use the job on the cluster")
     _machine(command)
+    _cluster(command)
+
+
+def _only_on_cluster(command: argparse.ArgumentParser) -> None:
+    """Adds the flags of commands for a cluster that, for a run on this machine, name the command to use instead."""
+    command.add_argument("--cluster", action="store_true", help="use the job on the cluster, not a run of its name")
     _cluster(command)
 
 

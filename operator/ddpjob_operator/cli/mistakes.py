@@ -69,6 +69,9 @@ ON_THIS_MACHINE = {
     "submit": "on this machine: {ddpjob} run",
     "hold": "on this machine nothing needs to be held: {ddpjob} run",
     "version": "this command's own version: {ddpjob} version --client",
+    **dict.fromkeys(("cancel", "suspend"), "on this machine: {ddpjob} stop"),
+    "resume": "on this machine: {ddpjob} run --resume",
+    "scale": "on this machine: {ddpjob} stop, and run again with --nodes",
 }
 """For each command that works only on clusters: the equivalent on this machine."""
 

@@ -92,7 +92,10 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         print(f"On this machine ({runs}); {problem}", file=sys.stderr)
     elif there is not None:
         both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"
-        raise BadInputError(f"{both} this machine ({runs}) and in {there}: say which, with --local or --cluster")
+        which = (
+            "say which, with --local or --cluster" if hasattr(arguments, "local") else "for that one add --cluster"
+        )
+        raise BadInputError(f"{both} this machine ({runs}) and in {there}: {which}")
 
 
 def in_time(ask: Callable[[], T], seconds: float) -> T:

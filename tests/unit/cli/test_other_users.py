@@ -84,7 +84,6 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("rm train", "ddpjob-runs/train/lock"),
         ("delete train --local", "ddpjob-runs/train/lock"),
         ("stop train", "ddpjob-runs/train/lock"),
-        ("suspend train --local", "ddpjob-runs/train/lock"),
         ("run --resume train", "ddpjob-runs/train/job.json"),
         ("run train.py", "train.py"),
         ("run locked/train.py", "locked/train.py"),

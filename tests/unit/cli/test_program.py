@@ -211,6 +211,12 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
             "version --local",
             "--local is for this machine, but version is for a cluster; this command's own version: ddpjob",
         ),
+        (
+            "cancel digits --local",
+            "--local is for this machine, but cancel is for a cluster; on this machine: ddpjob stop",
+        ),
+        ("suspend digits --run-dir x", "but suspend is for a cluster; on this machine: ddpjob stop"),
+        ("scale digits --nodes 2 --local", "on this machine: ddpjob stop, and run again with --nodes"),
         (f"run train.py -n {'9' * 5000}", "-n is for a cluster, but run is for this machine"),
         ("run train.py -nr 0", "-nr 0; put the script's own arguments after --, as in: ddpjob run train.py -- -nr 0"),
         ("run --nnodes=2 train.py -- -v", "--nnodes=2; with ddpjob it is: ddpjob run --nodes=2 train.py -- -v"),

@@ -58,12 +58,15 @@ def test_where_both_have_it_a_flag_is_asked_for(
     there = {"digits": "namespace team of the cluster of context here", None: "namespace team"}
     monkeypatch.setattr(cluster, "location_of_job", there.__getitem__)
     both = {"digits": "digits is a run on", None: "there are runs on"}[name]
-    message = f"{both} this machine ({tmp_path}/runs) and in {there[name]}: say which, with --local or --cluster"
+    only_there = arguments[0] in {"suspend", "resume", "scale", "cancel"}
+    which = "for that one add --cluster" if only_there else "say which, with --local or --cluster"
+    message = f"{both} this machine ({tmp_path}/runs) and in {there[name]}: {which}"
     with pytest.raises(BadInputError) as refused:
         asked(*arguments)
     assert str(refused.value) == message
-    assert asked(*arguments, "--local") is False
     assert asked(*arguments, "--cluster") is True
+    if not only_there:
+        assert asked(*arguments, "--local") is False
 
 
 def test_where_only_this_machine_has_it_nothing_is_asked_for_or_said(

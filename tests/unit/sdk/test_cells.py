@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "values that are too large": (
         ["a, b = 'x' * 60000, 'y' * 9000", "def train():\n    return a + b"],
-        "that take 67.4 KiB, but at most 64 KiB are sent; the largest: a (58.6 KiB), b (8.791 KiB). Make them in train",
+        "take 67.4 KiB, but at most 64 KiB are sent; the largest: a (58.6 KiB), b (8.791 KiB). Make them",
     ),
     "a secret": (
         ["api_token = 'x'", "def train():\n    return api_token"],
