@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -126,8 +127,7 @@ def installed(
     use.
     """
     files = build.path(operator.binary).parent
-    for crd in sorted((files / operator.crds).glob("*_*.yaml")):
-        plant.kubectl("create", "-f", crd)
+    _install_kinds(plant, files / operator.crds)
     plant.kubectl("create", "namespace", operator.namespace)
     with reserve_port() as webhooks, reserve_port() as probes:
         ports = {"webhooks": webhooks.getsockname()[1], "probes": probes.getsockname()[1]}
@@ -155,6 +155,21 @@ def installed(
         # The operator reports that it is ready before its webhooks listen.
         plant.wait(f"the webhooks of {operator.user}", lambda: all(served.serves(path) for path in paths))
         yield Installed(program, authority)
+
+
+def _install_kinds(plant: Plant, folder: Path) -> None:
+    """Installs the operator's kinds, and waits until they are served: an operator ends if it does not find them."""
+    crds = [yaml.load(file.read_text(), yaml.CSafeLoader) for file in sorted(folder.glob("*_*.yaml"))]
+    create_all(plant, crds)
+    for spec in (crd["spec"] for crd in crds):
+        path = f"/apis/{spec['group']}/{spec['versions'][-1]['name']}"
+        plant.wait("the operator's kinds", partial(_serves, plant, path, spec["names"]["plural"]))
+
+
+def _serves(plant: Plant, path: str, plural: str) -> bool:
+    """Whether a version of an API has this resource."""
+    found = plant.get(path) or {"resources": ()}
+    return any(resource["name"] == plural for resource in found["resources"])
 
 
 def _register(plant: Plant, operator: Foreign, files: Path, served: Webhooks) -> list[str]:
