@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -25,6 +28,7 @@ from ddpjob_operator.cluster.kube.objects import ObjectMeta, read
 from ddpjob_operator.cluster.operator import Operator
 from ddpjob_operator.cluster.optional_api import OptionalApi
 from ddpjob_operator.cluster.options import parse
+from ddpjob_operator.cluster.serve.metrics import LEADER, ROUNDS
 from ddpjob_operator.engine import KUEUE_WORKLOAD, Event
 
 from tests.support import virtual_time
@@ -59,6 +63,16 @@ NOWHERE: Any = SimpleNamespace(clock=SimpleNamespace(now=None), server="here")
 
 def an_operator(*flags: str, connection: Connection = NOWHERE) -> Operator:
     return Operator(parse(["--no-leader-elect", *flags]), connection)
+
+
+@asynccontextmanager
+async def alive(*flags: str) -> AsyncIterator[Operator]:
+    operator = an_operator(*flags)
+    try:
+        yield operator
+    finally:
+        await operator._supervisors.close()
+        await operator._witnesses.close()
 
 
 def use(operator: Operator, api: ApiClient) -> None:
@@ -417,3 +431,246 @@ def test_who_leads_lists_all_at_once_and_later_again_in_a_while_that_is_a_part_o
     asyncio.run(play())
     later = (pytest.approx(spread), True)
     assert heard == [(0, False), seconds, later, seconds, later]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "label", "ends"),
+    [
+        (250, "ok", ("done", pytest.approx(0.025))),
+        (ApiError(503, "ServiceUnavailable", "not now", 7.0), "error", ("failed", 7.0)),
+        (ApiError(503, "ServiceUnavailable", "not now"), "error", ("failed", 0.0)),
+        (FencedError("no longer the leader"), "fenced", ("failed",)),
+        (ZeroDivisionError("oh"), "bug", ("failed",)),
+    ],
+    ids=["it succeeds", "the server wants a pause", "the server refuses", "the Lease is lost", "a bug"],
+)
+def test_a_round_is_counted_and_tried_again_by_how_it_has_ended(outcome: Any, label: str, ends: tuple[Any]) -> None:
+    calls = list[tuple[Any, ...]]()
+
+    async def play(operator: Operator) -> None:
+        queue: Any = SimpleNamespace(
+            done=lambda _, rest: calls.append(("done", rest)),
+            failed=lambda _, *at_least: calls.append(("failed", *at_least)) or 1.0,
+        )
+        operator._queue, operator._reconciler.round = queue, AsyncMock(side_effect=[outcome])  # type: ignore[method-assign]
+        before = {one: ROUNDS.labels(one)._value.get() for one in ("ok", "error", "fenced", "bug")}
+        await operator._round(("team", "digits"))
+        after = {one: ROUNDS.labels(one)._value.get() for one in before}
+        assert after == before | {label: before[label] + 1}
+
+    run(play)
+    assert calls == [ends]
+
+
+def run(play: Callable[[Operator], Awaitable[None]], *flags: str) -> None:
+    async def with_one() -> None:
+        async with alive(*flags) as operator, asyncio.timeout(patience(5)):
+            await play(operator)
+
+    asyncio.run(with_one())
+
+
+def test_rounds_run_beside_each_other() -> None:
+    begun, both = list[Any](), asyncio.Event()
+
+    async def a_round(key: Any) -> None:
+        begun.append(key)
+        if len(begun) == 2:
+            both.set()
+        await both.wait()
+
+    async def play(operator: Operator) -> None:
+        operator._round = a_round  # type: ignore[method-assign]
+        for name in "ab":
+            operator._queue.mark(("team", name))
+        operator._queue.open()
+        rounds = asyncio.create_task(operator._run_rounds())
+        await both.wait()
+        rounds.cancel()
+
+    run(play)
+    assert begun == [("team", "a"), ("team", "b")]
+
+
+def test_what_belongs_to_jobs_is_followed_once_all_is_listed() -> None:
+    async def play(operator: Operator) -> None:
+        reflector = SimpleNamespace(run=AsyncMock())
+        following = asyncio.create_task(operator._run_reflector(reflector))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert not reflector.run.called
+        operator._listed.set()
+        await following
+        assert reflector.run.called
+
+    run(play)
+
+
+def test_a_standby_is_ready_and_asks_what_the_cluster_serves_before_it_is_elected() -> None:
+    async def play(operator: Operator) -> None:
+        operator._elector = elector = Elector()  # type: ignore[assignment]
+        asked = asyncio.Event()
+
+        async def check(_: str | None) -> None:
+            asked.set()
+            raise AWAY
+
+        operator._check_optional = check  # type: ignore[method-assign]
+        operator._resync = resync = AsyncMock()  # type: ignore[method-assign]
+        LEADER.set(0)
+        leading = asyncio.create_task(operator._lead())
+        await asked.wait()
+        assert (operator._not_ready, operator._leading, LEADER._value.get()) == ("", False, 0)
+        assert not resync.called
+        elector.elected.set()
+        await operator._listed.wait()
+        assert (operator._leading, LEADER._value.get()) == (True, 1)
+        leading.cancel()
+
+    run(play)
+
+
+class Elector:
+    """Holds the Lease."""
+
+    leads = True
+
+    def __init__(self, done: list[str] | None = None, released: Exception | None = None) -> None:
+        self.elected = asyncio.Event()
+        self._done, self._released = done, released
+
+    async def release(self) -> None:
+        assert self._done is not None
+        self._done.append("released")
+        if self._released:
+            raise self._released
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("elected", [True, False])
+@pytest.mark.parametrize("writes", [True, False], ids=["events are written", "nobody takes events"])
+@pytest.mark.parametrize("error", [None, AWAY])
+def test_a_stop_ends_rounds_writes_events_and_gives_the_lease_away_in_this_order(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception | None,
+    *,
+    writes: bool,
+    elected: bool,
+) -> None:
+    done = list[str]()
+    monkeypatch.setattr(module, "EVENTS_SECONDS", 0.01)
+
+    async def play(operator: Operator) -> None:
+        operator._elector = Elector(done, error) if elected else None  # type: ignore[assignment]
+        operator._queue.close = AsyncMock(side_effect=lambda: done.append("rounds"))  # type: ignore[method-assign]
+        written = AsyncMock(side_effect=lambda: done.append("events"))
+        operator._recorder.drained = written if writes else never  # type: ignore[method-assign]
+        await operator._finish()
+        assert operator._not_ready == "stopping"
+        assert operator._may_write()
+
+    run(play)
+    assert done == ["rounds", *["events"] * writes, *["released"] * elected]
+    assert any("not now" in message for message in caplog.messages) is (elected and error is not None)
+
+
+def test_a_stop_that_takes_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.01)
+
+    async def play(operator: Operator) -> None:
+        operator._queue.close = never  # type: ignore[method-assign]
+        await operator._finish()
+
+    run(play)
+    assert caplog.messages == ["stopped before everything was finished: it took more than 0.01 s"]
+
+
+def test_it_works_until_it_is_told_to_stop_and_then_finishes_what_it_has_begun() -> None:
+    async def play(operator: Operator) -> None:
+        begun, ended = asyncio.Event(), list[str]()
+
+        async def work() -> None:
+            begun.set()
+            try:
+                await never()
+            finally:
+                ended.append("work")
+
+        operator._finish = AsyncMock(side_effect=lambda: ended.append("finished"))  # type: ignore[method-assign]
+        running = asyncio.create_task(operator._until_stopped(work()))
+        await begun.wait()
+        operator._stopping.set()
+        await running
+        assert ended == ["finished", "work"]
+
+    run(play)
+
+
+def test_it_ends_with_its_work() -> None:
+    async def play(operator: Operator) -> None:
+        with pytest.raises(module.StoppedError, match="no rights"):
+            await operator._until_stopped(AsyncMock(side_effect=module.StoppedError("no rights"))())
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "said"),
+    [
+        ("election", None, "The leadership is lost: the Lease could not be renewed in time."),
+        ("events", ValueError("oh"), "The task 'events' has ended: oh"),
+        ("events", None, "The task 'events' has ended: the reason is unknown"),
+        ("events", asyncio.CancelledError(), "The task 'events' has ended: the reason is unknown"),
+    ],
+)
+def test_of_its_parts_none_ends_alone(part: str, error: BaseException | None, said: str) -> None:
+    ended = list[str]()
+
+    async def follow() -> None:
+        try:
+            await never()
+        finally:
+            ended.append("the others")
+
+    async def play(operator: Operator) -> None:
+        operator._until_installed = AsyncMock()  # type: ignore[method-assign]
+        operator._elector = SimpleNamespace(run=AsyncMock(side_effect=error) if part == "election" else never)  # type: ignore[assignment]
+        operator._recorder.run = AsyncMock(side_effect=error) if part == "events" else never  # type: ignore[method-assign]
+        for name in ("_lead", "_run_rounds"):
+            setattr(operator, name, follow)
+        operator._namespaces.run = never  # type: ignore[method-assign]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "watch", lambda *_: never())
+            with pytest.raises(module.StoppedError) as stopped:
+                await operator._work()
+            assert str(stopped.value) == said
+            assert ended == ["the others"] * 2
+            operator._stopping.set()
+            await operator._work()
+
+    run(play)
+
+
+def test_signals_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(operator: Operator) -> None:
+        handlers, working = dict[int, Any](), asyncio.Event()
+
+        async def work() -> None:
+            working.set()
+            await never()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", handlers.__setitem__)
+        monkeypatch.setattr(operator, "_work", work)
+        monkeypatch.setattr(operator, "_finish", AsyncMock())
+        running = asyncio.create_task(operator.run())
+        await working.wait()
+        assert {*handlers} == {signal.SIGTERM, signal.SIGINT}
+        handlers[signal.SIGTERM]()
+        await running
+
+    run(play, f"--port={hold_port()}", "--probe-port=0")

@@ -1,0 +1,264 @@
+"""`ddpjob run --on JOB SCRIPT`: what it sends to rank 0's supervisor, and what it prints of answers and logs."""
+
+import base64
+import getpass
+import importlib
+import json
+import queue
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.client import ClusterError, JobPod
+from ddpjob_operator.client.archive import pack
+from ddpjob_operator.client.source import read_file
+
+from tests.unit.client.api import A_POD, a_job, jobs_with
+
+run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
+"""The module; the room exports the function of the same name."""
+
+BEGUN = {"kind": "Begun", "attempt": 3}
+BUSY = {"kind": "Refused", "why": "it runs another program", "later": True}
+OWN_LOG = (
+    "attempt 2 begins",
+    "old",
+    "attempt 2 has ended",
+    "attempt 3 begins",
+    "mine",
+    "attempt 3 has ended",
+    "late",
+)
+
+
+def over(code: int = 0, message: str = "") -> dict[str, Any]:
+    return {"kind": "Over", "exit_code": code, "message": message}
+
+
+class Supervisor:
+    """Rank 0's supervisor, at the other end of an exec. It says its next answers to each line."""
+
+    def __init__(self, *answers: Sequence[Any], problem: str = "") -> None:
+        self.problem = problem
+        self.heard: list[dict[str, Any]] = []
+        self._answers = list(answers)
+        self._says: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def send(self, line: bytes) -> None:
+        self.heard.append(json.loads(line))
+        for answer in self._answers.pop(0):
+            self._says.put(None if answer is None else json.dumps(answer).encode())
+
+    def lines(self) -> Iterator[bytes]:
+        yield b"words of an image"
+        yield from iter(self._says.get, None)
+
+
+def a_hold(*, nodes: int = 2, held: bool = True, message: str = "") -> dict[str, Any]:
+    command = ["ddpjob-supervise", "--hold", "600"] if held else ["python", "train.py"]
+    template = {"spec": {"containers": [{"name": "trainer", "command": command}]}}
+    return {**a_job("dev"), "spec": {"nodes": nodes, "template": template}, "status": {"message": message}}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for constant, seconds in {"AGAIN_SECONDS": 0.0, "POLL_SECONDS": 0.001, "LAST_LINES_SECONDS": 0.3}.items():
+        monkeypatch.setattr(run_on, constant, seconds)
+    (tmp_path / "sub").mkdir()
+    for name in ("train.py", "sub/train.py"):
+        (tmp_path / name).write_text(f"'{name}'\n")
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def called(
+        supervisors: Sequence[Supervisor],
+        words: str = "train.py",
+        *,
+        job: dict[str, Any] | None = None,
+        pods: Sequence[list[JobPod]] = (),
+        log: Callable[..., Any] = lambda *_, **__: iter(zip(map(str, range(9)), OWN_LOG, strict=False)),
+    ) -> int:
+        waiting, looks = list(supervisors), list(pods)
+        gang = [replace(A_POD, name=f"dev-{node}", uid=f"pod-{node}", node=node, incarnation=0) for node in range(2)]
+
+        @contextmanager
+        def start_in_pod(*exec_of: Any) -> Iterator[Supervisor]:
+            assert exec_of == ("dev-0", "trainer", run_on.SPEAK)
+            yield waiting.pop(0)
+
+        jobs = jobs_with(
+            cluster=SimpleNamespace(start_in_pod=start_in_pod, close=lambda: None),
+            get=lambda _: job or a_hold(),
+            find=lambda found: found,
+            pods=lambda _: looks.pop(0) if looks else gang,
+            watch_pods=lambda _: iter([gang]),
+            pod=lambda _: None,
+            log=log,
+        )
+        monkeypatch.setattr(run_on, "Jobs", lambda _: jobs)
+        code: int = run_on.run_on(None, parse(["run", "--on", "dev", *words.split()]))
+        assert not waiting
+        return code
+
+    return called
+
+
+def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_are_shown(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    parts: list[dict[str, Any]] = []
+
+    def log(pod: JobPod, *_: Any, **part: Any) -> Iterator[tuple[str, str]]:
+        parts.append(part)
+        return (
+            (str(number), f"{line} of {pod.node}" if line == "mine" else line) for number, line in enumerate(OWN_LOG)
+        )
+
+    supervisor = Supervisor([{"kind": "SendCode"}], [BEGUN, {"kind": "Word"}, over(7, "rank 1 failed")])
+    assert run([supervisor], "train.py -- --lr 1", log=log) == 7
+    archive = pack(read_file(folder / "train.py").files)
+    run_program = {
+        "kind": "RunProgram",
+        "words": ["train.py", "--lr", "1"],
+        "digest": archive.digest,
+        "by": f"{getpass.getuser()}@{socket.gethostname()}",
+        "version": 1,
+    }
+    code = {"kind": "TheCode", "data": base64.b64encode(archive.data).decode()}
+    assert supervisor.heard == [run_program, code]
+    said = capsys.readouterr()
+    assert sorted(said.out.splitlines()) == ["[rank 0] mine of 0", "[rank 1] mine of 1"]
+    assert said.err.splitlines()[-1] == "ddpjob: attempt 3: rank 1 failed (0s); dev is held"
+    assert [part["since_seconds"] for part in parts] == [1 + run_on.MARGIN_SECONDS] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sent", "files"),
+    [
+        ("train.py", ["train.py"], {"train.py"}),
+        ("sub/train.py -- a", ["train.py", "a"], {"train.py"}),
+        ("--source . sub/train.py -- a", ["sub/train.py", "a"], {"train.py", "sub/train.py"}),
+        ("--source . -m sub.train -- a", ["-m", "sub.train", "a"], {"train.py", "sub/train.py"}),
+    ],
+)
+def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[str], files: set[str]) -> None:
+    command, source = run_on._program(parse(["run", "--on", "dev", *words.split()]))
+    assert (command, {file.name for file in source.files}) == (sent, files)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *((f"{option} train.py", f"{option.split()[0]} cannot be given with --on: dev was held") for option in (
+            "--nodes 2", "--procs-per-node 2", "--name a", "--env A=b", "--max-restarts 3", "--start-method warm",
+            "--checkpoint a", "--history a", "--attach 0", "--run-dir a", "--fresh", "--detach", "--dry-run",
+        )),
+        ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
+        ("-- nvidia-smi", "held nodes run scripts and modules"),
+        ("--include train.py -- nvidia-smi", "--include is for files of the --source folder"),
+        ("gone.py", "gone.py"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_there_is_refused_before_anything_is_asked(
+    run: Callable[..., int], words: str, message: str
+) -> None:
+    with pytest.raises(BadInputError) as refused:
+        run([], words)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "said"),
+    [(0, "", "done"), (run_on.INTERRUPTED, "was ended", "was ended"), (1, "a\x1b[2J", r"a\x1b[2J")],
+)
+def test_its_exit_code_is_that_of_the_program(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str], code: int, message: str, said: str
+) -> None:
+    assert run([Supervisor([BEGUN, over(code, message)])]) == code
+    assert f"attempt 3: {said} (" in capsys.readouterr().err
+
+
+def test_while_the_hold_is_not_ready_each_reason_is_said_once(
+    run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    starts, elsewhere = replace(A_POD, started=False), replace(A_POD, node=1)
+    supervisors = [Supervisor([BUSY]), Supervisor([BUSY]), Supervisor([BEGUN, over()])]
+    looks = [[], [replace(starts, incarnation=0)], [replace(elsewhere, incarnation=0)]]
+    assert run(supervisors, pods=looks) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "not ready" in line]
+    assert said == [f"ddpjob: dev is not ready: {why}" for why in ("its pods have not started", BUSY["why"])]
+
+
+def test_a_no_for_good_ends_it(run: Callable[..., int]) -> None:
+    with pytest.raises(BadInputError, match=r"^dev: too old$"):
+        run([Supervisor([BUSY | {"why": "too old", "later": False}])])
+
+
+def test_a_job_with_a_program_of_its_own_is_not_a_hold(run: Callable[..., int]) -> None:
+    with pytest.raises(BadInputError, match=r"^dev is not held: it has a program of its own"):
+        run([], job=a_hold(held=False))
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("", "lost rank 0's supervisor, which then ends the program: the connection was closed"),
+        ("no\x1b route", r"lost rank 0's supervisor, which then ends the program: no\x1b route"),
+        ("/usr/bin/python: No module named ddpjob_supervisor", "the image cannot be held: it needs ddpjob "),
+        ("exec: python: executable file not found in $PATH", "the image cannot be held: it needs ddpjob "),
+    ],
+)
+def test_a_connection_that_ends_is_told_with_the_reason(
+    run: Callable[..., int], problem: str, message: str, *, begun: bool
+) -> None:
+    with pytest.raises(ClusterError) as lost:
+        run([Supervisor([BEGUN] * begun + [None], problem=problem)])
+    assert str(lost.value).startswith(message)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_the_program_and_the_next_one_does_not_wait_for_that(
+    run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    presses, shown = [KeyboardInterrupt] * times, run_on._Shown._print
+
+    def pressed(self: Any) -> None:
+        if presses:
+            raise presses.pop()
+        shown(self)
+
+    monkeypatch.setattr(run_on._Shown, "_print", pressed)
+    supervisor = Supervisor([BEGUN], [over(run_on.INTERRUPTED)] if times == 1 else [])
+    with nullcontext() if times == 1 else pytest.raises(KeyboardInterrupt):
+        assert run([supervisor]) == run_on.INTERRUPTED
+    assert supervisor.heard[1:] == [{"kind": "Interrupt"}]
+    assert "ddpjob: ending the ranks; dev keeps its pods" in capsys.readouterr().err
+
+
+def test_last_lines_are_waited_for_on_the_followed_nodes_but_not_for_ever(
+    run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_on, "FOLLOWED", 1)
+    assert (
+        run([Supervisor([BEGUN, over()])], log=lambda *_, **__: iter([("1", "attempt 3 begins"), ("2", "mine")])) == 0
+    )
+    assert capsys.readouterr().out.splitlines() == ["[rank 0] mine"]
+
+
+def test_who_runs_it_is_told_by_the_machine_where_the_user_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise KeyError
+
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    assert run_on._who() == socket.gethostname()
