@@ -52,6 +52,22 @@ def test_a_wrong_command_is_told_the_right_one(
 
 
 @pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("run --on dev -n team train.py", {"namespace": "team", "nodes": None}),
+        ("run job/train.py", {"target": "job/train.py"}),
+        ("submit pod/train.py", {"target": "pod/train.py"}),
+        ("prune --keep 0 --history x", {"keep": 0}),
+        ("prune --older-than 3d --history x", {"older_than": 259200.0}),
+        ("prune --older-than 30m --history x", {"older_than": 1800.0}),
+    ],
+)
+def test_words_are_understood_as_their_command_means_them(words: str, given: dict[str, Any]) -> None:
+    arguments = vars(parse(words.split()))
+    assert {name: arguments[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
     ("words", "first"),
     [([], "usage: ddpjob "), (["help"], "usage: ddpjob "), (["help", "scale"], "usage: ddpjob scale ")],
     ids=" ".join,

@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 from ddpjob_operator.cli.cluster import claim_place
 from ddpjob_operator.cli.main import main
-from ddpjob_operator.client import UnreachableError, reader_pod
+from ddpjob_operator.client import ClusterError, UnreachableError, reader_pod
 from ddpjob_operator.client.errors import refusal
 from ddpjob_operator.history import PlaceError
 from ddpjob_operator.history.places import DirectoryPlace
@@ -309,6 +311,21 @@ def test_an_answer_that_is_not_understood_is_an_error(
     if odd != []:
         with pytest.raises(PlaceError, match="cannot read pvc://data: the pod's answer is not understood"):
             place.files("")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ClusterError("no route"), "cannot read pvc://data: no route"),
+        ({"error": "Permission denied"}, "cannot read pvc://data/team/a: Permission denied"),
+    ],
+)
+def test_why_a_claim_cannot_be_read_is_told(answer: Any, why: str) -> None:
+    asked = Mock(side_effect=[answer])
+    place = claim_place.ClaimPlace(SimpleNamespace(ask_pod=asked), "pod", "pvc://data")  # type: ignore[arg-type]
+    with pytest.raises(PlaceError) as refused:
+        place.read("team/a", 100)
+    assert str(refused.value) == why
 
 
 def test_a_claim_is_not_pruned(

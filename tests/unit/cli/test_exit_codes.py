@@ -50,6 +50,27 @@ REFUSED: dict[str, tuple[str, list[Any], int, str]] = {
     "the name is taken": ("submit train.py", [refused(409, "AlreadyExists")], 2, "train exists already in"),
     "stacks of all namespaces": ("status -A --stacks", [], 2, "-A --stacks: --stacks means one job; give its"),
     "a name in all namespaces": ("status -A digits", [], 2, "-A digits: a name means one job; give its namespace"),
+    "a uid without a history": ("status --uid a", [], 2, "--uid chooses among jobs of one name in a history"),
+    "an image without a history": ("ls --reader-image a", [], 2, "--reader-image is for the pod that reads a claim"),
+    "a terminal that is left": (
+        "run train.py --attach 0 --detach",
+        [],
+        2,
+        "--attach needs this terminal, but",
+    ),
+    "a rank that is not there": ("run train.py --attach 1", [], 2, "--attach 1: "),
+    "files of no folder": (
+        "submit --include train.py -m train",
+        [],
+        2,
+        "--include is for files of the --source",
+    ),
+    "no number of jobs": (
+        "prune --history . --keep -1",
+        [],
+        2,
+        "argument --keep: -1 is not a number of jobs",
+    ),
     "no such job": ("delete -n team digits", [GONE, a_list()], 2, "no DDPJob digits in namespace team"),
     "it has ended, and is not to be cancelled": (
         "cancel -n team digits",

@@ -270,6 +270,10 @@ def test_the_folder_of_a_job_is_no_list(
 ) -> None:
     for words, problem in (
         (("ls", "--history", str(kept / "team/digits/a-uid")), "is the folder of one job: see it with ddpjob status"),
+        (
+            ("prune", "--keep", "1", "--history", str(kept / "team/digits/a-uid")),
+            "is the folder of one job: name the place that contains its namespace",
+        ),
         (("ls", "digits"), "a name goes with --history; ddpjob status digits shows a run"),
     ):
         monkeypatch.setattr("sys.argv", ["ddpjob", *words])

@@ -1,6 +1,7 @@
 """`ddpjob logs` of a run on this machine, where it does not take real processes."""
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_lines_of_this_machine_have_no_times(flags: list[str], capsys: pytest.Ca
     assert capsys.readouterr().err == f"error: {said} use --tail\n"
 
 
+AT_FIVE = ', "status": {"attempt": 5}}'
 IN_PLACE = """one
 attempt 2 begins in place: rank 0 failed: Application: killed by SIGKILL
 two
@@ -86,6 +88,36 @@ def test_an_attempt_in_place_has_its_own_lines_of_a_log_that_it_shares(
     assert call(parse(["logs", "train", "--local", "--node=0", *flags])) == 0
     lines = IN_PLACE.splitlines()
     assert capsys.readouterr().out.splitlines() == [f"[rank 0] {lines[number]}" for number in printed]
+
+
+@pytest.mark.usefixtures("_two_ranks")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--node=2", "no log of node 2 in attempt 1; there is 0, 1"),
+        ("--attempt=9", "no log of attempt 9; there is 1 to 2, 3 to 5"),
+        ("--attempt=0", "no log of attempt 0; there is 1 to 2, 3 to 5"),
+        ("--node=0 --attempt=3", "no log of node 0 in attempt 3; there is none yet"),
+    ],
+)
+def test_what_there_is_no_log_of_is_told_with_what_there_is(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path("ddpjob-runs/train")
+    if "attempt" in words:
+        (run / "job.json").write_text((run / "job.json").read_text().removesuffix("}") + AT_FIVE)
+        (run / "logs/attempt-3").mkdir()
+    assert call(parse(["logs", "train", "--local", *words.split()])) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.usefixtures("_two_ranks")
+def test_where_there_is_no_earlier_attempt_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(parse(["logs", "train", "--local", "--previous"])) == 2
+    assert capsys.readouterr().err == "error: there is no previous attempt; leave out --previous\n"
+    shutil.rmtree("ddpjob-runs/train/logs/attempt-1")
+    assert call(parse(["logs", "train", "--local"])) == 2
+    assert capsys.readouterr().err == "error: nothing has been started yet\n"
 
 
 @pytest.mark.usefixtures("_two_ranks")

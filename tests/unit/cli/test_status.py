@@ -1,5 +1,7 @@
 """`ddpjob status` of a run that no `ddpjob run` is in charge of."""
 
+import json
+
 import pytest
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
@@ -21,3 +23,10 @@ def test_whether_a_process_is_left_is_told_and_how_to_go_on(
     pod.release()
     nobody = "No ddpjob run is in charge of this job, so this may be out of date"
     assert f"\n\n{nobody}. {go_on}" in capsys.readouterr().out
+
+
+def test_a_run_is_printed_as_json_whole(digits: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    job = digits.load()
+    assert job is not None
+    assert call(parse(["status", "digits", "--local", "-o", "json"])) == 0
+    assert json.loads(capsys.readouterr().out) == job.to_document()

@@ -1,10 +1,11 @@
 """Tables of jobs: what is cut on a narrow terminal, and nothing in a pipe."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api.words import age
 from ddpjob_operator.cli.table import COLUMNS, Growing, path_end, row, tabulate
 from ddpjob_operator.view_model import JobKey, JobRow, Origin, job_row
 
@@ -82,6 +83,24 @@ def test_on_a_terminal_too_narrow_for_the_last_column_it_is_not_a_letter_wide(
     on_terminal: Callable[[int], list[str]],
 ) -> None:
     assert len(on_terminal(40)) < 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-1, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (7199, "119m"),
+        (7200, "2h"),
+        (172799, "47h"),
+        (172800, "2d"),
+        (300000, "3d"),
+    ],
+)
+def test_an_age_is_told_in_its_own_unit(seconds: float, shown: str) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    assert age(since, since + timedelta(seconds=seconds)) == shown
 
 
 def test_a_row_is_printed_again_when_more_than_its_age_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
