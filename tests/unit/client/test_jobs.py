@@ -40,7 +40,13 @@ def test_whether_there_is_a_job_takes_one_question(name: str | None, answer: Any
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda jobs: jobs.has("digits"), lambda jobs: jobs.find(a_job()), lambda jobs: jobs.get("digits")]
+    "ask",
+    [
+        lambda jobs: jobs.has("digits"),
+        lambda jobs: jobs.find(a_job()),
+        lambda jobs: jobs.get("digits"),
+        lambda jobs: jobs.pod(A_POD),
+    ],
 )
 def test_who_may_not_see_a_job_is_told_so_and_not_that_there_is_none(ask: Callable[[Jobs], object]) -> None:
     with pytest.raises(RefusedError):

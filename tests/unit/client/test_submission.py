@@ -1,16 +1,18 @@
 """In which order a job and its code are brought to a cluster, and what is left where that ends halfway."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.client import ClusterError, Document, ExistsError
+from ddpjob_operator.client import ClusterError, Document, ExistsError, RefusedError, UnreachableError
 from ddpjob_operator.client.archive import File, pack
-from ddpjob_operator.client.code import Leftovers, config_map, leftovers
+from ddpjob_operator.client.code import Code, Leftovers, config_map, leftovers
+from ddpjob_operator.client.errors import NoNamespaceError
 from ddpjob_operator.client.submission import replace, send
 
-from .api import JOBS, a_list, jobs_of, refused
+from .api import JOBS, a_cluster, a_list, jobs_of, refused
 
 MAPS = "/api/v1/namespaces/team/configmaps"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -106,6 +108,33 @@ def test_code_that_goes_before_it_is_looked_at_is_made_and_another_refusal_ends_
     with pytest.raises(ClusterError, match=r"refuses: no$"):
         send(jobs, JOB, CODE)
     assert said(asked)[2:] == ["POST map", "GET map"]
+
+
+NO_NAMESPACE = refused(404, kind="namespaces")
+
+
+@pytest.mark.parametrize(
+    ("do", "answer", "error"),
+    [
+        (lambda code: code.remove(a_map()), refused(500), UnreachableError),
+        (lambda code: code.remove(a_map()), refused(403), RefusedError),
+        (lambda code: code._own(a_map(), []), refused(403), RefusedError),
+        (lambda code: code._make(CODE, {}), refused(422), RefusedError),
+        (lambda code: code._make(CODE, {}), refused(403, "Forbidden"), ClusterError),
+        (lambda code: code._make(CODE, {}), NO_NAMESPACE, NoNamespaceError),
+    ],
+)
+def test_a_refusal_that_nothing_explains_ends_all(
+    do: Callable[[Code], Any], answer: Exception, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        do(Code(a_cluster(answer)))
+
+
+@pytest.mark.parametrize("answer", [GONE, CONFLICT], ids=["gone", "changed"])
+def test_code_that_somebody_else_has_changed_meanwhile_is_left_alone(answer: Exception) -> None:
+    Code(a_cluster(answer)).remove(a_map())
+    assert Code(a_cluster(answer))._own(a_map(), []) is False
 
 
 def test_where_it_was_there_before_a_refusal_leaves_it() -> None:

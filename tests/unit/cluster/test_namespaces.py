@@ -4,7 +4,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
@@ -235,3 +237,46 @@ def test_all_are_watched_at_once_where_none_is_named() -> None:
         assert await scene.namespaces.choose(lambda: None) == []
 
     played(play)
+
+
+def test_while_all_that_are_named_are_closed_it_is_not_ready_and_one_that_cannot_be_read_stays_closed() -> None:
+    async def play(scene: Scene) -> None:
+        assert scene.namespaces.why_not_ready == "waiting for the namespaces"
+        scene.there.add("blue")
+        scene.obstacles["blue"] = refuse
+        await asyncio.sleep(20)
+        assert scene.namespaces.problems == f"namespace blue: {BUSY}"
+        assert not scene.namespaces.serves("blue")
+        del scene.obstacles["blue"]
+        await asyncio.sleep(20)
+        assert (scene.namespaces.why_not_ready, scene.namespaces.problems) == ("", "")
+
+    played(play, "blue", missing="blue")
+
+
+def test_where_none_is_named_it_is_ready_at_once() -> None:
+    async def play(scene: Scene) -> None:
+        assert scene.namespaces.why_not_ready == ""
+
+    played(play)
+
+
+def test_those_that_have_the_label_already_are_opened_at_the_start() -> None:
+    async def play() -> None:
+        scene = Scene()
+        scene.namespaces._reflector = SimpleNamespace(list=AsyncMock(side_effect=lambda: scene.label("blue", 1)))  # type: ignore[assignment]
+        assert await scene.namespaces.begin() == []
+        assert scene.entered == {"blue": 1}
+
+    virtual_time.run(play())
+
+
+def test_where_all_are_served_there_is_nothing_to_keep_track_of_and_that_goes_on() -> None:
+    async def play() -> None:
+        enter, leave = AsyncMock(), [].append
+        following = asyncio.create_task(Namespaces(Scene(), [], "", enter=enter, leave=leave).run())
+        await asyncio.sleep(60)
+        assert not following.done()
+        following.cancel()
+
+    virtual_time.run(play())

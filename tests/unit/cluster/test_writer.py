@@ -505,6 +505,42 @@ def test_that_a_pod_may_not_be_told_is_left_to_others() -> None:
         tell_domain(ApiError(403, "Forbidden", "pods may not be changed"))
 
 
+class Broken(Answering):
+    """One that fails, whatever it is asked for."""
+
+    def __init__(self) -> None:
+        """It needs no connection."""
+
+    async def get(self, *_: Any) -> Any:
+        raise FAILS
+
+    create = merge = delete = patch = get
+
+
+FAILS = ApiError(500, "InternalError", "the database is away")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        StopPod(name_of(), "pod-0-1"),
+        DeletePod(name_of(), "pod-0-1", 5),
+        TellDomain(name_of(), "pod-0-1", "rack-1"),
+        RequestCheckpoint(name_of(), "pod-0-1", "a"),
+        DeleteJob(),
+        MARK,
+        Create(SECRET, build_secret(a_job().snapshot.job)),
+    ],
+    ids=lambda action: type(action).__name__,
+)
+def test_a_failure_of_the_server_is_no_answer_and_changes_nothing_that_is_known(action: Action) -> None:
+    store = a_store()
+    with pytest.raises(ApiError) as raised:
+        asyncio.run(a_writer(Broken(), store).carry_out((action,), JOB))
+    assert raised.value is FAILS
+    assert len(store.pods.owned_by(DIGITS)) == 1
+
+
 class Conflicting(Answering):
     """One that answers a deletion with a conflict, and a question with the pod that has the name."""
 

@@ -1,6 +1,7 @@
 """What the log says of an election that does not go on, and what a leader knows of its time."""
 
 import asyncio
+import contextlib
 import json
 import math
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.cluster.kube import lease
-from ddpjob_operator.cluster.kube.api_client import PODS, ApiClient, FencedError
+from ddpjob_operator.cluster.kube.api_client import PODS, ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.lease import LEADING_SECONDS, LEASE_SECONDS, RETRY_SECONDS, LeaderElector
 
@@ -266,5 +267,34 @@ def test_a_lease_that_another_one_holds_is_not_released(*, was_leader: bool) -> 
         assert not second.leads
         assert first.leads is not was_leader
         running.cancel()
+
+    virtual_time.run(play())
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(409, False), (500, None)], ids=["others were faster", "it failed"])
+def test_a_lease_that_cannot_be_written_is_not_held(status: int, outcome: bool | None) -> None:  # noqa: FBT001
+    class Refusing(Connection):
+        def __init__(self) -> None:
+            """Nothing is connected."""
+
+        async def send(self, *_: Any, **__: Any) -> tuple[int, bytes, None]:
+            return status, b"{}", None
+
+    async def play() -> bool | None:
+        with contextlib.suppress(ApiError):
+            return await an_elector(Refusing())._write(None)
+        return None
+
+    assert asyncio.run(play()) is outcome
+
+
+@pytest.mark.usefixtures("virtual_clock")
+@pytest.mark.parametrize("elected", [True, False])
+def test_who_no_longer_leads_does_not_take_its_own_lease_again(*, elected: bool) -> None:
+    async def play() -> None:
+        elector = an_elector(Hanging())
+        if elected:
+            elector.elected.set()
+        assert elector._is_free({"spec": {"holderIdentity": "me"}}) is not elected
 
     virtual_time.run(play())
