@@ -106,9 +106,13 @@ class Cluster:
             UnreachableError: there is no answer.
             RefusedError: the API server or the pod refuses the request.
         """
-        with closing(self._tunnel(name, "portforward", [("ports", str(port))])) as tunnel, self._explained(name):
-            response = port_forward.get(tunnel, path)
-            data = response.read(LARGEST_BYTES)
+        tunnel = self._tunnel(name, "portforward", [("ports", str(port))])
+        try:
+            with self._explained(name):
+                response = port_forward.get(tunnel, path)
+                data = response.read(LARGEST_BYTES)
+        finally:
+            tunnel.shutdown()  # After the other side's close frame, `close` would leave the socket open.
         if response.status != HTTPStatus.OK:
             raise UnreachableError(
                 f"pod {name} gives no answer: {data[:QUOTED_BYTES].decode(errors='replace').strip()}"

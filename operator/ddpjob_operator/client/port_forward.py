@@ -4,8 +4,7 @@ import io
 from http.client import HTTPResponse
 from typing import Any
 
-CLOSED = 8
-"""The opcode of the frame that ends a websocket (RFC 6455)."""
+from .pod_exec import CLOSED
 
 
 def get(tunnel: Any, path: str) -> HTTPResponse:

@@ -310,8 +310,8 @@ def is_written_by(head: Any, writer: Mapping[str, Any]) -> bool:
 def _began(place: HistoryPlace, folder: str) -> int:
     """When the first process of a job began to write; 0 if that is unknown."""
     try:
-        first = next((name for name in place.folders(folder) if NODE.fullmatch(name)), None)
-        writers = [] if first is None else [WRITER.fullmatch(name) for name in place.folders(f"{folder}/{first}")]
+        nodes = [name for name in place.folders(folder) if NODE.fullmatch(name)]
+        writers = [WRITER.fullmatch(name) for node in nodes[:1] for name in place.folders(f"{folder}/{node}")]
     except PlaceError:  # It is another user's.
         return 0
     return min((int(match[1]) for match in writers if match), default=0)

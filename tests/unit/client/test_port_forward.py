@@ -112,8 +112,9 @@ def test_a_pod_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
         (Server(answer("404 Not Found", "<html>" * 1000)), "gives no answer: <html>"),
         (Server(error="connection refused"), "pod digits-0 gives no answer"),
         (Server(answer("200 OK", "[1]")), "another version of DDPJob"),
+        (Server(), "gives no answer: Remote end closed connection"),
     ],
-    ids=["of an older image", "of another program", "nothing listens", "no object"],
+    ids=["of an older image", "of another program", "nothing listens", "no object", "it is closed"],
 )
 def test_an_answer_that_is_none_is_one_line(server: Server, why: str) -> None:
     with serving(server) as cluster, pytest.raises(UnreachableError, match=why) as error:

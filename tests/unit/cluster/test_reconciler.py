@@ -142,8 +142,8 @@ def test_another_supervisor_is_listened_to_as_long_as_rank_0s_is_silent() -> Non
     assert listens_to == [[names[0], None], names, [names[0], None], [None, None]]
 
 
-def a_seen_job(version: int, status: DDPJobStatus | None = None, uid: str = UID) -> JobObject:
-    metadata = {"name": "digits", "namespace": "team", "uid": uid, "resourceVersion": str(version)}
+def a_seen_job(version: int, status: DDPJobStatus | None = None, uid: str = UID, **marks: Any) -> JobObject:
+    metadata = {"name": "digits", "namespace": "team", "uid": uid, "resourceVersion": str(version), **marks}
     spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
     said = status.to_dict() if status else {}
     return read({"metadata": metadata, "spec": spec, "status": said}, JobObject)
@@ -222,6 +222,24 @@ def test_a_supervisor_that_is_asked_already_is_no_question(state: dict[str, Any]
     listening.attend(KEY, UID, Asked(name_of(), "10.0.0.1", 8080))
     snapshot = reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored))
     assert (snapshot.answered.supervisor is None) == needs
+
+
+@pytest.mark.parametrize(
+    ("marks", "tool"),
+    [
+        ({}, ""),
+        ({"labels": {"kustomize.toolkit.fluxcd.io/name": "x"}}, "Flux"),
+        ({"annotations": {"argocd.argoproj.io/tracking-id": "x"}}, "Argo CD"),
+    ],
+)
+def test_a_round_knows_the_tool_that_keeps_the_job_by_its_labels_too(marks: dict[str, Any], tool: str) -> None:
+    listening: Any = Listening()
+    store = Store(nobody)
+    store.jobs.update(a_seen_job(5, **marks))
+    stored = store.jobs.get(KEY)
+    assert stored
+    reconciler = a_reconciler(api=Silent(5), store=store, supervisors=listening, witnesses=listening)
+    assert reconciler._snapshot(KEY, stored, reconciler._memory(KEY, stored)).keeper == tool
 
 
 def a_group(kind: type[T], version: int = 1, **metadata: Any) -> T:

@@ -1,5 +1,6 @@
 """Whatever stands in a history, it is read as data: bounded, from inside of its folder, and each problem is said."""
 
+import errno
 import json
 import os
 import random
@@ -7,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from ddpjob_operator.api import BadInputError, secrecy
 from ddpjob_operator.history import ManyJobsError, find_history, open_place
-from ddpjob_operator.history.job_history import _began
+from ddpjob_operator.history.job_history import JobHistory, _began
 from ddpjob_operator.history.places import MEANINGS, DirectoryPlace, PlaceError, StorePlace
 from ddpjob_supervisor.history import secret_values, store_target
 from ddpjob_supervisor.history.segments import HistoryWriter, Segment, Series
@@ -376,3 +378,47 @@ def test_an_object_that_is_gone_is_removed_already(monkeypatch: pytest.MonkeyPat
 def test_of_a_folder_of_another_user_nobody_knows_when_it_began() -> None:
     closed: Any = Mock(**{"folders.side_effect": PlaceError("Permission denied")})
     assert _began(closed, "team/digits/a-uid") == 0
+
+
+def test_a_job_begins_with_the_first_process_of_its_first_node() -> None:
+    first, later, before = (f"{moment}-00001-00000000" for moment in (10**12 + 5, 10**12 + 7, 10**12 + 1))
+    nodes = {
+        "a": ["README", "node-00003", "node-00004"],
+        "a/node-00003": ["x", later, first],
+        "a/node-00004": [before],
+    }
+    assert _began(Mock(folders=lambda path: nodes.get(path, [])), "a") == 10**12 + 5
+    assert _began(Mock(folders=lambda _: []), "a") == 0
+
+
+def test_how_many_segments_were_removed_is_said_of_each_gap_within_a_process() -> None:
+    history: Any = SimpleNamespace(_records=lambda _: (), _say=[].append)
+    said = history._say.__self__
+    places = [("a", 1), ("a", 2), ("a", 4), ("a", 9), ("b", 12)]
+    segments: Any = [
+        SimpleNamespace(folder=folder, number=number, path=f"{folder}/{number}") for folder, number in places
+    ]
+    assert [*JobHistory._lines(history, segments)] == []
+    assert said == [
+        f"{gone} segments before {path} were removed, because the log is limited in size"
+        for gone, path in ((1, "a/4"), (4, "a/9"))
+    ]
+
+
+def test_a_file_that_may_not_be_read_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refused = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr("ddpjob_operator.history.places.os.open", Mock(side_effect=refused))
+    with pytest.raises(PlaceError, match=rf"^cannot read {tmp_path}/team: Permission denied$"):
+        open_place(str(tmp_path)).read("team", 10)
+
+
+def test_a_store_that_cannot_be_opened_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Mock(side_effect=[object(), ValueError("no region\nbacktrace"), ValueError()])
+    monkeypatch.setattr("obstore.store.from_url", opened)
+    assert isinstance(open_place("s3://bucket/path"), StorePlace)
+    assert opened.mock_calls == [call("s3://bucket/path", client_options={"allow_http": True})]
+    for why in ("no region", ""):
+        with pytest.raises(PlaceError, match=rf"^cannot read s3://bucket/path: {why}$"):
+            open_place("s3://bucket/path")

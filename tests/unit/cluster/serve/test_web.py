@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -82,6 +83,22 @@ def test_whoever_holds_many_connections_keeps_no_other_host_out(words: bytes) ->
                 assert [await probed(port, "/readyz") for _ in range(5)] == [200] * 5
 
     asyncio.run(test())
+
+
+def test_of_as_many_connections_as_there_may_be_none_is_closed_and_of_more_the_oldest_of_the_busiest_host() -> None:
+    connections, closed = fair_server._Connections(4), list[str]()
+
+    def connect(host: str, name: str) -> None:
+        connections.add(host, Mock(abort=lambda: closed.append(name)))
+
+    for host, name in (("a", "a1"), ("b", "b1"), ("b", "b2"), ("a", "a2")):
+        connect(host, name)
+    assert closed == []
+    connect("b", "b3")
+    assert closed == ["b1"]
+    connect("c", "c1")
+    connect("c", "c2")
+    assert closed == ["b1", "a1", "b2"]
 
 
 @linux
