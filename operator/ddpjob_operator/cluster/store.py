@@ -222,11 +222,6 @@ class Cache(Generic[O, T]):
         entry = self._entries.get(key)
         return entry.value if entry else None
 
-    def uid(self, key: Key) -> str | None:
-        """Returns the uid of the object with this namespace and name."""
-        entry = self._entries.get(key)
-        return entry.ref.uid if entry else None
-
     def owner_of(self, seen: O) -> JobRef | None:
         """Returns the job that an object belongs to; None if it belongs to no job."""
         return _ref_of_job(seen)

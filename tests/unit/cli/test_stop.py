@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 from unittest.mock import Mock
+from unittest.mock import call as called
 
 import pytest
 from ddpjob_operator.cli import stop as stopping
@@ -22,6 +24,15 @@ def test_what_is_done_for_it_is_told(
         "digits: Suspended. Nothing runs until the job is resumed",
         f"Go on with: ddpjob run --resume digits{flag}",
     ]
+
+
+@pytest.mark.usefixtures("digits")
+def test_who_runs_it_is_interrupted_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = Mock(**{"holder.return_value": 7})
+    monkeypatch.setattr(RunDirectory, "lock", lock)
+    monkeypatch.setattr(stopping, "_stop_what_goes_on", lambda _: lock.stopped())
+    assert call(parse(["stop", "digits"])) == 0
+    assert lock.mock_calls == [called.holder(), called.signal(signal.SIGINT), called.wait(), called.stopped()]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

@@ -136,3 +136,16 @@ def test_kopf_neither_writes_nor_looks_around_and_ends_when_it_is_to_choose_anew
     assert difference.build(body={"spec": {}}) == {}
     assert difference.fetch(body={}) is progress.fetch(key="a", body={}) is None
     assert progress.clear(essence={"a": 1}) == {"a": 1}
+
+
+def test_where_the_cluster_has_no_ddpjobs_any_more_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = []
+    monkeypatch.setattr(job_watch, "_watch", lambda _, choose: chosen.append(choose))
+
+    async def choose(_: object) -> list[str]:
+        return []
+
+    with pytest.raises(job_watch.UninstalledError, match=r"^404: the cluster no longer serves DDPJobs"):
+        asyncio.run(job_watch.watch(Store(lambda _: None).jobs, choose))
+    with pytest.raises(job_watch._LoopClosedError):
+        asyncio.run(chosen[0](lambda: None))

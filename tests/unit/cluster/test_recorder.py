@@ -190,3 +190,47 @@ def test_jobs_do_not_wait_for_each_others_events_and_those_of_one_job_stay_in_or
     assert seconds < len(jobs) * len(reasons) / 4
     for job in jobs:
         assert [line for line in api.written if line.startswith(f"{job.uid} ")] == [f"{job.uid} {r}" for r in reasons]
+
+
+class Keeping(ApiClient):
+    """An API server that keeps events for as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, int] = {}
+        self.written: list[int] = []
+        self.now = Clock().now
+
+    async def create(self, _resource: Any, _namespace: Any, body: Any) -> Any:
+        self.kept[body["metadata"]["name"]] = body["count"]
+        self.written.append(body["count"])
+
+    async def merge(self, _resource: Any, _namespace: str, name: str, body: Any) -> Any:
+        if name not in self.kept:
+            raise ApiError(404, "NotFound", "it has expired")
+        self.written.append(body["count"])
+
+
+def test_an_event_that_has_expired_is_written_anew_and_counts_from_one() -> None:
+    async def play() -> list[int]:
+        api = Keeping()
+        recorder = EventRecorder(api)
+        writing = asyncio.create_task(recorder.run())
+        for expires in (False, True, False):
+            recorder.record(JOB, NO_ROOM)
+            await recorder.drained()
+            if expires:
+                api.kept.clear()
+        recorder.record(JOB, NO_ROOM)
+        await recorder.drained()
+        writing.cancel()
+        return api.written
+
+    assert virtual_time.run(play()) == [1, 2, 1, 2]
+
+
+def test_of_many_events_those_are_remembered_that_were_written_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddpjob_operator.cluster.recorder.REMEMBERED_EVENTS", 2)
+    recorder = EventRecorder(Keeping())
+    for name in "abacc":
+        recorder._remember(name, 1)
+    assert [*recorder._counts] == ["a", "c"]

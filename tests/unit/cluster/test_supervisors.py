@@ -85,6 +85,18 @@ def test_news_is_heard_at_once_and_each_is_one_look() -> None:
         assert supervisor.asked <= 6, "none was asked for in vain"
 
 
+def test_what_was_heard_of_a_job_is_nothing_that_another_of_its_name_has_said() -> None:
+    @scene()
+    async def play(desk: Desk, _: Supervisor, asked: Asked) -> None:
+        report = await desk.hears(asked)
+        supervisors = desk.supervisors
+        assert (supervisors.report(KEY, UID), supervisors.asked(KEY, UID)) == (report, asked)
+        for key, uid in ((KEY, "another"), (("team", "other"), UID)):
+            assert (supervisors.report(key, uid), supervisors.asked(key, uid)) == (None, None)
+        supervisors.attend(KEY, UID, None)
+        assert (supervisors.report(KEY, UID), supervisors.asked(KEY, UID)) == (report, None)
+
+
 def test_what_is_no_news_is_read_every_ten_seconds_and_looked_at_if_it_is_new() -> None:
     @scene()
     async def play(desk: Desk, supervisor: Supervisor, asked: Asked) -> None:

@@ -133,6 +133,30 @@ def test_of_a_job_that_is_to_stop_nothing_is_started(tmp_path: Path) -> None:
     assert not (tmp_path / "started").exists()
 
 
+def test_what_never_started_is_started_with_its_own_variables_and_what_is_there_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, started = RunDirectory(tmp_path), list[Any]()
+    for name, files in {"digits-0": {}, "digits-1": RUNS | ENDED}.items():
+        (run.pods / name).mkdir(parents=True)
+        for file, text in {"pod.json": '{"spec": {}}', "process.json": '{"env": {"A": "b"}}', **files}.items():
+            (run.pods / name / file).write_text(text)
+    pods = Pods(run, lambda: None)
+    monkeypatch.setattr(pods, "_start", lambda pod, env: started.append((pod.directory.name, env)))
+    pods.resume(starting=True)
+    assert started == [("digits-0", {"A": "b"})]
+
+
+def test_the_end_of_pods_is_waited_for_and_then_told(
+    pods: tuple[Pods, RunDirectory, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    those, run, heard = pods
+    monkeypatch.setattr(Lock, "wait", lambda lock: heard.append(f"waited for {lock._path.parent.name}"))
+    those.wait()
+    those._report_end(LocalPod(run.pods / "digits-0"))
+    assert heard == [*(f"waited for digits-{number}" for number in (0, 1, 2, 0)), "changed"]
+
+
 @pytest.mark.parametrize(
     ("files", "signals"),
     [({}, 0), ({"delete.json": "{}"}, 1), ({"stop.json": "{}"}, 1), ({"delete.json": "{}"} | ENDED, 0)],

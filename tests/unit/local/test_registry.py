@@ -70,6 +70,13 @@ def test_in_a_directory_that_is_named_no_other_run_is_found(tmp_path: Path) -> N
     assert (find_run(here, "other"), find_run(here, None), all_runs(here)) == (other, other, [other])
 
 
+def test_where_there_are_several_runs_one_has_to_be_named(tmp_path: Path) -> None:
+    for name in "ab":
+        run(tmp_path, name)
+    with pytest.raises(BadInputError, match=r"^which run\? "):
+        find_run(Runs(tmp_path), None)
+
+
 def test_a_directory_that_is_named_exists(tmp_path: Path) -> None:
     run(tmp_path / "a", "train")
     nowhere = Runs(tmp_path / "nowhere", named=True)

@@ -4,6 +4,8 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, container
 
 
@@ -44,3 +46,17 @@ def test_nobody_else_can_look_into_what_a_run_writes_whatever_the_umask_says(tmp
         ("pods", "logs", "metrics", "secrets"), "0o700"
     )
     assert stat.S_IMODE((run.logs / "node-0.log").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", ["{", "[" * 100_000, "[1]", '{"program": 1}', '{"program": null}'])
+def test_a_file_of_a_run_that_is_damaged_is_told_with_what_to_do(tmp_path: Path, content: str) -> None:
+    run = RunDirectory(tmp_path / "digits")
+    assert run.begun == {}
+    run.create()
+    run.begin(program="train.py")
+    assert run.begun == {}, "there is no job yet"
+    run.job_file.write_text("{}")
+    assert run.begun == {"program": "train.py"}
+    (run.root / "begun.json").write_text(content)
+    with pytest.raises(BadInputError, match=r"is damaged\. Remove the run with: ddpjob rm digits$"):
+        _ = run.begun

@@ -11,16 +11,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobStatus, State
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.status import NetworkStatus
-from ddpjob_operator.engine import Action, DeletePod, Exit, Pod, RequestCheckpoint, StopPod
+from ddpjob_operator.engine import Action, Asked, DeletePod, Exit, Needs, Pod, RequestCheckpoint, StopPod
 from ddpjob_operator.local import ASIDE, RunDirectory
+from ddpjob_operator.local import runner as runner_module
 from ddpjob_operator.local.process_spec import Machine
 from ddpjob_operator.local.runner import Runner, _seen, check_runs_here
+
+from tests.unit.engine.builders import a_job as a_story
 
 JOB = DDPJob.from_dict({"metadata": {"name": "digits"}, "spec": {"template": {"spec": {"containers": []}}}})
 
@@ -279,3 +282,42 @@ def test_what_the_engine_decides_about_a_pod_the_pod_is_asked(
     gang.pods["digits-0"] = Pod("digits-0", "uid", 0, 1, running=True)
     runner._act(action)
     assert gang.asked == [asked]
+
+
+def test_the_supervisor_that_the_engine_asks_about_is_asked_at_its_own_port(
+    gang_of: GangOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, gang, _ = gang_of(lambda *_: None)
+    asked = Asked("digits-0-x", "127.0.0.1", 29501)
+    questions = [Needs(supervisor=asked), Needs(node_names=frozenset({"a"})), Needs()]
+    seen: list[Any] = []
+
+    def decide(snapshot: Any) -> Any:
+        seen.append(snapshot.answered)
+        return SimpleNamespace(needs=questions[len(seen) - 1])
+
+    listener = Mock(report=None)
+    monkeypatch.setattr(runner_module, "decide", decide)
+    monkeypatch.setattr(runner, "_listener", listener)
+    monkeypatch.setattr(gang, "status_port", {"digits-0-x": 40001}.__getitem__, raising=False)
+    runner._decision(a_story().snapshot)
+    assert seen == [Needs(), questions[0], questions[0] | questions[1]]
+    assert listener.attend.mock_calls == [call("uid-1", Asked("digits-0-x", "127.0.0.1", 40001))]
+
+
+def test_where_the_engine_asks_about_no_supervisor_none_is_asked(
+    gang_of: GangOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, _, _ = gang_of(lambda *_: None)
+    listener = Mock(report=None)
+    monkeypatch.setattr(runner, "_listener", listener)
+    runner._decision(a_story().snapshot)
+    assert listener.attend.mock_calls == [call("uid-1", None)]
+
+
+@pytest.mark.parametrize("wakes", [Runner.stop, Runner.look, Runner.interrupt])
+def test_who_calls_it_wakes_it(gang_of: GangOf, wakes: Callable[[Runner], None]) -> None:
+    runner, *_ = gang_of(lambda *_: None)
+    wakes(runner)
+    runner._dirty.get_nowait()
+    assert runner.interrupted is (wakes is not Runner.look)

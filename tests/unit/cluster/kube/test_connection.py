@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock, call
 
 import pytest
 from ddpjob_operator.cluster.kube import connection as connecting
-from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError
+from ddpjob_operator.cluster.kube.api_client import DDPJOBS, ApiClient, ApiError, FencedError
 from ddpjob_operator.cluster.kube.connection import Connection, NoClusterError
 
 CLUSTER = {"server": "https://127.0.0.1:1"}
@@ -201,3 +202,29 @@ def test_after_a_token_has_expired_the_present_one_is_read_and_the_request_repea
     with serving(200, b"", tokens, valid="Bearer present") as address:
         assert asyncio.run(statuses(address)) == [200, 200]
     assert tokens == ["Bearer former", "Bearer present", "Bearer present"]
+
+
+def test_what_may_not_be_written_any_more_is_not_sent() -> None:
+    """The check is made right before, because this process may have been paused since an earlier one."""
+    writer, may_write = Mock(write=AsyncMock()), [True, False]
+
+    def fence() -> None:
+        if not may_write.pop(0):
+            raise FencedError
+
+    async def play() -> None:
+        body = connecting._Body(b"{}", fence)
+        await body.write_with_length(writer, None)
+        assert writer.write.mock_calls == [call(b"{}")]
+        with pytest.raises(FencedError):
+            await body.write_with_length(writer, None)
+        assert len(writer.write.mock_calls) == 1
+
+    asyncio.run(play())
+
+
+def test_where_there_is_neither_a_pod_nor_a_kubeconfig_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for login in ("login_with_service_account", "login_with_kubeconfig"):
+        monkeypatch.setattr(connecting.kopf, login, lambda **_: None)
+    with pytest.raises(NoClusterError, match=r"^No cluster: this is not a pod with a service account, and"):
+        connecting.credentials()
