@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.ownership import JobRef, name_of_pod
 from ddpjob_operator.cli.cluster.delete import delete
-from ddpjob_operator.client import ClusterError
+from ddpjob_operator.client import ClusterError, RefusedError
 
 from tests.unit.client.api import a_job, a_list, jobs_of, refused
 
@@ -53,6 +53,17 @@ def said_while(capsys: pytest.CaptureFixture[str], *looks: tuple[Any, Any]) -> l
     first, *between, last = capsys.readouterr().out.splitlines()
     assert (first, last) == ("digits: deleting it", "digits: deleted")
     return between
+
+
+@pytest.mark.parametrize(("answer", "goes_on"), [(refused(403, "Forbidden"), True), (refused(404), False)])
+def test_a_job_can_be_deleted_without_the_right_to_see_its_pods(answer: Exception, *, goes_on: bool) -> None:
+    jobs, asked = jobs_of(a_job(), answer, {})
+    if goes_on:
+        assert delete(jobs, "digits", wait=False) == 0
+    else:
+        with pytest.raises(RefusedError):
+            delete(jobs, "digits", wait=False)
+    assert [method for method, *_ in asked] == ["GET", "GET", *["DELETE"] * goes_on]
 
 
 def test_a_finalizer_that_keeps_an_ended_pod_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:

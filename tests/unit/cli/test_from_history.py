@@ -365,6 +365,25 @@ def test_a_program_that_reports_nothing_has_ended_all_the_same(says: Says, tmp_p
     assert "MemoryError: no more" in text
 
 
+def test_a_job_that_was_told_to_stop_and_one_that_ended_before_it_printed(says: Says, kept: Path) -> None:
+    job = ("quiet", "q-uid")
+    keep(kept, 0, event("begun", 1, 0), event("stopping", 1, 0, signal="SIGTERM"), job=job)
+    assert "End:          the program was told to stop (SIGTERM)" in says("status", "quiet")
+    assert "the history of quiet has no log: none of its ranks has printed anything" in says("logs", "quiet", code=2)
+    job = ("short", "s-uid")
+    keep(kept, 0, b"a line\n", job=job)
+    assert "there is no previous attempt; leave out --previous" in says("logs", "short", "--previous", code=2)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_that_there_are_more_jobs_is_said(says: Says, kept: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    keep(kept, 0, b"a line\n", job=("second", "s-uid"))
+    monkeypatch.setattr("ddpjob_operator.cli.kept_jobs.MOST_JOBS", most)
+    shown = says("ls")
+    assert ("there are more jobs; only the newest 1 were looked at" in shown) is (most == 1)
+    assert shown.count("-uid") == most
+
+
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "2026-01-01T12:00:00", "yesterday", 5, None])
 def test_a_time_that_cannot_be_read_is_none(time: Any) -> None:
     assert _moment(time) is None

@@ -72,6 +72,14 @@ def test_it_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert [request[:2] for request in cluster.asked] == [("POST", JOBS)]
 
 
+def test_a_dry_run_creates_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = a_cluster({})
+    assert hold(cluster, parse(["hold", "dev", "--dry-run"])) == 0
+    said = "dev: 1 node x 1 process, can be held in namespace team of context here; nothing was created\n"
+    assert capsys.readouterr().out == said
+    assert [query["dryRun"] for _, _, _, query in cluster.asked] == ["All"]
+
+
 def test_a_name_that_is_taken_may_be_a_hold_already() -> None:
     with pytest.raises(
         BadInputError, match=r"^dev exists already .* run a program on it: ddpjob run --on dev -n team "

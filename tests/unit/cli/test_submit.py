@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 import yaml
@@ -26,7 +26,7 @@ from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.engine import Event
 from ddpjob_operator.view_model import LoggedProgress, Report
 
-from tests.unit.client.api import JOBS, Scripted, a_cluster, refused
+from tests.unit.client.api import JOBS, Scripted, a_cluster, a_list, refused
 
 JOB: dict[str, Any] = {
     "apiVersion": API_VERSION,
@@ -302,3 +302,25 @@ def test_who_waits_for_a_job_sees_how_it_ended_unless_nobody_reads_it(
         "  logs       ddpjob logs digits -n team",
     ):
         assert line in said.splitlines()
+
+
+@pytest.mark.parametrize(("nodes", "says"), [(64, False), (65, True)])
+def test_of_a_very_large_job_it_is_said_which_logs_are_shown(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, *, says: bool
+) -> None:
+    job = DDPJob.from_dict({**MADE, "spec": {**MADE["spec"], "nodes": nodes}})
+    monkeypatch.setattr(import_module(ShownJob.__module__), "Life", lambda *_: SimpleNamespace(job=job))
+    screen = Mock(is_terminal=False)
+    shown = ShownJob.on(screen, Mock(), {})
+    assert screen.print.mock_calls == [call("showing the logs of ranks 0 to 63 of 65")] * says
+    assert shown.logs._nodes == range(64)
+
+
+def test_who_interrupts_a_replacement_is_told_that_the_job_may_be_suspended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(import_module(submit.__module__), "replace", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        submitted("job.yaml --replace", MADE, MADE, a_list(MADE))
+    again = "repeat this command or, to go on as before: ddpjob resume digits -n team"
+    assert capsys.readouterr().out.endswith(f"\n\ndigits may still be suspended; {again}\n")

@@ -149,6 +149,16 @@ def test_throughput_is_shown_of_each_start_also_of_steps_that_were_lost(run: Run
     assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
 
 
+def test_a_start_that_told_no_throughput_hides_none_of_the_others(run: Run) -> None:
+    recorded = run(
+        line("started", 1, 0, at=10),
+        line("started", 2, 0, at=30),
+        line("progress", 2, 10, at=60, samples_per_second=100),
+    )
+    axes: Any = figures.throughput(recorded, [], ZERO)
+    assert axes.get_ylabel() == "samples/s"
+
+
 @pytest.mark.parametrize(("count", "named"), [(figures.NAMED, figures.NAMED), (figures.NAMED + 1, 0)])
 def test_the_causes_of_many_incidents_are_not_written_over_each_other(run: Run, count: int, named: int) -> None:
     recorded = run(line("progress", 1, 10, at=600, samples_per_second=100))

@@ -138,6 +138,13 @@ def test_nothing_else_of_the_notebook_is_sent(notebook: Notebook) -> None:
     )
 
 
+def test_a_long_value_is_shown_by_its_beginning_and_here_nothing_is_told(notebook: Notebook) -> None:
+    notebook.run(f"A, B = {'x' * 38!r}, {'y' * 39!r}", "def train():\n    return A, B")
+    packed = packed_function(notebook["train"], {})
+    assert packed.told[1] == f"values of the notebook, as they are now: A={'x' * 38!r}, B='{'y' * 39}…"
+    assert packed_function(notebook["train"], {}, here=True).told == ()
+
+
 def test_values_are_those_of_the_moment(notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook.run("LR = [1]", "def train():\n    return LR")
     notebook["LR"].append(2)

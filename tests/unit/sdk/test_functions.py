@@ -4,6 +4,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.packed import PackedProgram
+from ddpjob_operator.sdk import modules
 from ddpjob_operator.sdk.functions import packed_function, program_of
 
 from .calling import result_of_call
@@ -287,3 +289,31 @@ def test_a_function_whose_source_nobody_has_kept_is_refused() -> None:
     exec("def typed(): ...", names)
     with pytest.raises(BadInputError, match=r"the source of typed is not kept \(<string>\)"):
         packed_function(names["typed"], {})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"x = (\n", "train.py is not Python: line 1: '(' was never closed"),
+        (b"x = 1\0", "train.py is not Python: "),
+        (b"x = " + b"-" * 100_000 + b"1", "train.py has an expression that is nested too deeply for Python"),
+        (None, "cannot read "),
+    ],
+)
+def test_a_file_that_is_no_python_is_named(tmp_path: Path, content: bytes | None, why: str) -> None:
+    if content is not None:
+        (tmp_path / "train.py").write_bytes(content)
+    with pytest.raises(BadInputError) as refused:
+        modules.parsed(tmp_path / "train.py")
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(("most", "refused"), [(2, False), (1, True)])
+def test_of_more_files_than_a_program_has_none_is_sent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, most: int, *, refused: bool
+) -> None:
+    monkeypatch.setattr(modules, "MOST_FILES", most)
+    (tmp_path / "a.py").write_text("import b\nimport a\n")
+    (tmp_path / "b.py").write_text("import os, a\n")
+    with pytest.raises(BadInputError, match=r"imports more than 1 files of ") if refused else nullcontext():
+        assert modules.files_of_imports(tmp_path, ["a"]).keys() == {"a.py", "b.py"}

@@ -14,15 +14,15 @@ from unittest.mock import Mock
 import ddpjob
 import pytest
 from ddpjob_operator.api.reasons import FROM_OUTSIDE
-from ddpjob_operator.client import Document, JobPod, RefusedError, as_job
+from ddpjob_operator.client import Document, ExistsError, JobPod, RefusedError, as_job
 from ddpjob_operator.client.cluster import Query
 from ddpjob_operator.local import RunDirectory
-from ddpjob_operator.sdk import handle, running, submitting
+from ddpjob_operator.sdk import connecting, handle, running, submitting
 from ddpjob_operator.sdk.handle import Job, LogLine
 from kubernetes.client.api_client import ApiClient
 
 from docs.generator.library import public_names
-from tests.unit.client.api import JOBS, Scripted, jobs_of, jobs_with, refused
+from tests.unit.client.api import JOBS, Scripted, a_cluster, a_list, jobs_of, jobs_with, refused
 from tests.unit.client.api import a_job as a_document
 
 OF_SDK = [name for name in public_names() if ddpjob.HOMES.get(name.name, "").startswith(ddpjob.SDK)]
@@ -449,3 +449,34 @@ def test_a_job_that_has_not_started_has_the_ranks_of_its_spec() -> None:
     jobs: Any = SimpleNamespace(find=lambda _: document)
     with pytest.raises(ddpjob.BadInputError, match="has no rank 2: its ranks are numbered 0 to 1"):
         next(Job(jobs, document).logs(rank=2))
+
+
+@pytest.mark.parametrize(
+    ("given", "answers", "connected", "path"),
+    [
+        ({}, a_list(a_document()), (None, None, None), JOBS),
+        ({"name": "digits"}, a_document(), (None, None, None), f"{JOBS}/digits"),
+        (
+            {"name": "digits", "namespace": "a", "context": "b", "kubeconfig": "c"},
+            a_document(),
+            (Path("c"), "b", "a"),
+            f"{JOBS}/digits",
+        ),
+    ],
+)
+def test_a_job_is_found_by_its_name_or_as_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, given: Any, answers: Any, connected: Any, path: str
+) -> None:
+    cluster, asked = a_cluster(answers), list[Any]()
+    monkeypatch.setattr(connecting, "connect_cluster", lambda *words: (asked.append(words), cluster)[1])
+    assert ddpjob.connect(**given).name == "digits"
+    assert asked == [connected]
+    assert [words[1] for words in cluster.asked] == [path]
+
+
+def test_a_name_that_is_taken_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
+    monkeypatch.setattr(submitting, "send", Mock(side_effect=ExistsError("train exists already")))
+    with pytest.raises(ddpjob.BadInputError) as taken:
+        ddpjob.submit("train.py")
+    assert str(taken.value) == "train exists already. Choose another name=…, or look at it: ddpjob.connect('train')"
+    assert asked == []

@@ -94,3 +94,16 @@ def test_the_loss_is_that_of_the_lowest_rank_that_reports_one() -> None:
     for line in ("progress rank=2 step=5 loss=3", "progress rank=0 step=5", "progress rank=1 step=5 loss=2"):
         progress.hear(0, line)
     assert progress.loss == "2"
+
+
+def test_what_was_said_last_of_evaluation_saving_and_the_end_is_kept() -> None:
+    progress = LoggedProgress()
+    lines = ["evaluated step=1", "saved step=2", "resumed step=3", "finished step=4", "evaluated step=5"]
+    for text in lines:
+        progress.hear(0, text)
+    kept = (progress.evaluated, progress.saved, progress.finished)
+    assert [(said.event, said.number("step")) for said in kept if said] == [
+        ("evaluated", 5),
+        ("resumed", 3),
+        ("finished", 4),
+    ]
