@@ -150,6 +150,18 @@ TABLE: Table = {
         "Starting",
         f"0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled; {NO_EFFECT}",
     ),
+    "and who asks for a way of disruption": (
+        a_job(nodes=2, scheduling={"disruptionMode": {"all": {}}}).created(),
+        "",
+        "Starting",
+        f"0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled; {NO_EFFECT}",
+    ),
+    "but not who has it": (
+        asking.grouped().created(),
+        "",
+        "Starting",
+        "0 of 2 pods running; rank 0 and 1 more: waiting to be scheduled",
+    ),
     "a group that is refused is in the way of its pods": (
         two.decided().group_is_gone().vanishes(0, 1).refused("QuotaExceeded", "exceeded quota: few"),
         "",
