@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from unittest.mock import AsyncMock, Mock, call
 
 import msgspec
 import pytest
@@ -61,6 +63,7 @@ from ddpjob_operator.engine import (
 )
 from ddpjob_operator.engine.manifests.children import build_service
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
 
 from tests.unit.engine.builders import START, Moment, a_job
 
@@ -1152,3 +1155,106 @@ def test_a_status_that_can_wait_is_written_soon_but_no_two_of_them_shortly_after
         if written:
             memory.note_written(minor=written == "minor")
     assert waits == [3, 2, 0, 9, 0, 3]
+
+
+def test_a_job_whose_objects_were_never_listed_is_read_before_it_is_decided_on() -> None:
+    jobs, read_again = Contending(), AsyncMock()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    jobs.reconciler._memory(key, stored).saw_pods = False
+    jobs.reconciler._read_again = read_again  # type: ignore[method-assign]
+    assert asyncio.run(jobs.reconciler.round(key)) == 0
+    assert read_again.mock_calls == [call(key, stored)]
+    assert jobs.queue.marked == [key]
+
+
+def test_of_a_namespace_that_was_left_everything_is_read_again_and_of_others_nothing() -> None:
+    jobs = Contending()
+    for key in (jobs.older, jobs.younger):
+        jobs.reconciler._memory(key, jobs.stored(key)).saw_pods = True
+        jobs.reconciler._writer.unmarked[key[0]] = "nobody may"
+    jobs.reconciler.leave_namespace(jobs.older[0])
+    seen = [jobs.reconciler._memory(key, jobs.stored(key)).saw_pods for key in (jobs.older, jobs.younger)]
+    assert seen == [False, True]
+    assert jobs.reconciler._writer.unmarked.keys() == {jobs.younger[0]}
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_job_that_changes_while_its_pods_are_listed_is_decided_on_anew(*, changes: bool) -> None:
+    jobs = Contending()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    done: Any = SimpleNamespace(needs=Needs())
+
+    async def read_again(*_: Any) -> None:
+        if changes:
+            jobs.store.jobs.update(msgspec.structs.replace(a_job_of(key), metadata=replace_version(key)))
+
+    def replace_version(key: Key) -> ObjectMeta:
+        return msgspec.structs.replace(a_job_of(key).metadata, resource_version="6")
+
+    jobs.reconciler._read_again = read_again  # type: ignore[method-assign]
+    needs = [SimpleNamespace(needs=Needs(pods=True)), done]
+    jobs.reconciler._decide = AsyncMock(side_effect=needs)  # type: ignore[method-assign]
+    _, decision = asyncio.run(jobs.reconciler._decision(key, stored, jobs.reconciler._memory(key, stored)))
+    assert decision is (None if changes else done)
+    assert jobs.queue.marked == [key] * changes
+
+
+def test_a_status_that_can_wait_does_and_is_looked_at_again_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, later = Contending(), Mock()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    memory = jobs.reconciler._memory(key, stored)
+    memory.minor_due = time.monotonic() + 60
+    monkeypatch.setattr(jobs.queue, "mark_in", later)
+    decision: Any = SimpleNamespace(wake_at=None, empty=False, can_wait=True)
+    asyncio.run(jobs.reconciler._apply(key, stored, memory, decision, Mock()))
+    assert later.mock_calls == [call(key, pytest.approx(60, abs=30))]
+
+
+def test_before_what_no_status_precedes_a_job_is_read_that_may_not_be_current() -> None:
+    jobs, read_again = Contending(), AsyncMock()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    jobs.reconciler._read_again = read_again  # type: ignore[method-assign]
+    memory = jobs.reconciler._memory(key, stored)
+    assert asyncio.run(jobs.reconciler._is_present(key, stored, memory, ())) is False
+    assert read_again.mock_calls == [call(key, stored)]
+
+
+def test_what_is_looked_up_joins_what_is_known() -> None:
+    jobs: Any = Contending()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    snapshot = jobs.reconciler._snapshot(key, stored, jobs.reconciler._memory(key, stored))
+    known = replace(snapshot, kubernetes_node_problems={"a": "x"}, flavors={"a": "x"})
+    jobs.reconciler._kubernetes_nodes = SimpleNamespace(problems=AsyncMock(return_value={"b": "y"}))
+    jobs.reconciler._flavors = SimpleNamespace(read=AsyncMock(return_value={"b": "y"}))
+    needs = Needs(node_names=frozenset("b"), flavors=frozenset("b"))
+    found = asyncio.run(jobs.reconciler._with_answers(key, stored, known, needs))
+    assert found.kubernetes_node_problems == found.flavors == {"a": "x", "b": "y"}
+
+
+@pytest.mark.parametrize(
+    ("finished", "asks", "calls"),
+    [(True, False, [call.forget(KEY)]), (False, False, [call.attend(KEY, UID, None)]), (False, True, [])],
+)
+def test_the_last_report_is_kept_until_the_job_has_finished(calls: list[Any], *, finished: bool, asks: bool) -> None:
+    supervisors, witnesses = Mock(), Mock()
+    reconciler = a_reconciler(supervisors=supervisors, witnesses=witnesses)
+    job = SimpleNamespace(status=SimpleNamespace(finished=finished), metadata=SimpleNamespace(uid=UID))
+    asked = Asked("digits-0", "10.0.0.1", 1) if asks else None
+    snapshot: Any = SimpleNamespace(job=job, answered=Needs(supervisor=asked))
+    reconciler._stop_asking(KEY, snapshot)
+    assert supervisors.mock_calls == calls
+    assert witnesses.mock_calls == [call.forget(KEY)]
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_status_that_cannot_be_read_is_not_overwritten(*, readable: bool) -> None:
+    jobs: Any = Contending()
+    key = jobs.younger
+    with pytest.raises(ValidationError) as raised:
+        DDPJobStatus.model_validate({"attempt": "x"})
+    stored = SimpleNamespace(without_spec=Mock(side_effect=None if readable else raised.value))
+    jobs.reconciler._record_events, jobs.reconciler._block = Mock(), AsyncMock()
+    asyncio.run(jobs.reconciler._report_unreadable(key, stored, raised.value))
+    (event,) = jobs.reconciler._record_events.call_args.args[2]
+    assert event.message.startswith("This version of the operator cannot read the job: attempt: ")
+    assert jobs.reconciler._block.called is readable
