@@ -375,9 +375,8 @@ def _message(value: Any) -> str:
 def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:
     """Returns the slowdown of each node's slowest process, beginning with the slowest node."""
     slow: dict[int, float] = {}
-    for item in _list(value)[:MOST_PROCESSES]:
-        node = count_of(item.get("node"), MAX_NODES - 1) if isinstance(item, Mapping) else None
-        slowdown = _number(item.get("slowdown")) if node is not None else None
+    for item in (item for item in _list(value)[:MOST_PROCESSES] if isinstance(item, Mapping)):
+        node, slowdown = count_of(item.get("node"), MAX_NODES - 1), _number(item.get("slowdown"))
         if node is not None and slowdown is not None:
             slow[node] = max(slow.get(node, 0.0), round(slowdown, 1))
     ordered = sorted(slow, key=lambda node: (-slow[node], node))

@@ -1,5 +1,6 @@
 """What `ddpjob logs` says beside the logs of a cluster's job."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from ddpjob_supervisor.history.secret_values import SecretValues
 from ddpjob_supervisor.history.segments import HistoryWriter
 from ddpjob_supervisor.history.targets import DirectoryTarget
 
-from tests.unit.client.api import jobs_with
+from tests.unit.client.api import jobs_with, refused
 
 Capture = pytest.CaptureFixture[str]
 NO_HISTORY = "No history is kept: it has neither a history.path nor a checkpoint"
@@ -391,6 +392,84 @@ def test_who_follows_loses_no_line_where_the_connection_breaks() -> None:
     stream.settle()
     assert [line.text for line in stream.lines()] == ["a line", "the last one"]
     assert asked == ["", "2026-01-01T12:00:00Z"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_end_of_a_slow_log_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> None:
+    released = threading.Event()
+
+    def log(*_: Any, **__: Any) -> Iterator[tuple[str, str]]:
+        released.wait()
+        yield "2026-01-01T12:00:00Z", "the last one"
+
+    jobs = jobs_with(watch_pods=lambda _: iter([]), pods=lambda _: [a_pod(0)], log=log)
+    stream = PodLogs(jobs, {}, (0,))
+    monkeypatch.setattr("ddpjob_operator.cli.cluster.pod_logs.SETTLE_SECONDS", 20.0 if waits else 0.05)
+    if waits:
+        threading.Timer(0.1, released.set).start()
+    stream.settle()
+    assert [line.text for line in stream.lines()] == ["the last one"] * waits
+    released.set()
+
+
+def test_a_log_that_may_not_be_read_is_told_but_not_one_that_is_gone() -> None:
+    for error, problem in ((refused(403), True), (refused(404, "NotFound"), False)):
+        stream = PodLogs(jobs_with(pods=lambda _: [a_pod(0)], log=Mock(side_effect=error)), {}, (0,))
+        stream.settle()
+        assert (stream.problem is not None) is problem
+
+
+def test_lines_that_have_been_read_can_be_skipped() -> None:
+    texts = iter(["old", "new"])
+    jobs = jobs_with(pods=lambda _: [replace(a_pod(0), uid=next(uids))], log=lambda *_, **__: [("", next(texts))])
+    uids, stream = iter("ab"), PodLogs(jobs, {}, (0,))
+    stream.settle()
+    stream.skip()
+    stream.settle()
+    assert [line.text for line in stream.lines()] == ["new"]
+
+
+def test_what_cannot_be_printed_is_told_of_each_pod_and_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def log(pod: JobPod, **_: Any) -> list[tuple[str, str]]:
+        if pod.node == 0:
+            raise UnreachableError("no answer")
+        return [("", "a line")]
+
+    pods = [a_pod(0), a_pod(1), replace(a_pod(2), started=False), replace(a_pod(3), started=False)]
+    for job, yet in ((a_failed_job(), ""), (a_running_job(nodes=4), " yet")):
+        job["spec"]["nodes"] = 4
+        job["status"] |= {"message": "no room", "nodes": 4, "bookkeeping": {"incarnations": {"default": 1}}}
+        jobs = jobs_with(get=lambda _, job=job: job, pods=lambda _: pods, log=log)
+        assert logs(jobs, "digits", Which(), follow=False) == 1
+        printed = capsys.readouterr()
+        assert printed.out == "[rank 1] a line\n"
+        assert printed.err.splitlines()[-2:] == [
+            "ddpjob: rank 0: no answer",
+            f"ddpjob: no log{yet} of rank 2, 3: no room",
+        ]
+
+
+def test_a_node_of_a_past_attempt_is_told_with_those_that_have_a_log() -> None:
+    jobs = jobs_with(get=lambda _: a_failed_job(), pods=lambda _: [a_pod(0), a_pod(1)])
+    with pytest.raises(BadInputError, match=r"^no log of node 7 is left of attempt 1; there is 0, 1$"):
+        logs(jobs, "digits", Which(node=7, attempt=1), follow=False)
+
+
+def test_a_job_that_runs_is_followed_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    followed_of: list[Any] = []
+
+    def lines(*of: Any) -> list[str]:
+        followed_of.append(of[3])
+        of[4]("2 pods wait")
+        return ["[rank 0] a line"]
+
+    monkeypatch.setattr(job_logs, "followed_lines", lines)
+    jobs = jobs_with(get=lambda _: a_running_job(), pods=lambda _: [])
+    assert logs(jobs, "digits", Which(node=0), follow=True) == 0
+    assert capsys.readouterr() == ("[rank 0] a line\n", "ddpjob: 2 pods wait\n")
+    assert followed_of == [Which(node=0)]
 
 
 def test_who_can_follow_no_longer_knows_why() -> None:
