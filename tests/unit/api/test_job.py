@@ -17,7 +17,7 @@ from ddpjob_operator.api import (
     RestartAction,
     SuccessPolicy,
 )
-from ddpjob_operator.api.job_file import parse
+from ddpjob_operator.api.job_file import parse, written
 from ddpjob_operator.api.problems import dotted
 from ddpjob_operator.api.restart import ExitCodesOperator, Signal
 from ddpjob_operator.api.spec import Elastic
@@ -219,3 +219,10 @@ def test_a_status_is_written_without_what_is_empty_and_read_as_the_same() -> Non
     assert not {"atStart", "tied", "consequenceNodes"} & set(written["incidents"][0])  # type: ignore[call-overload]
     assert (written["attempt"], written["restarts"], written["state"], written["reason"]) == (2, 0, "Pending", "")
     assert DDPJobStatus.model_validate(written) == status
+
+
+def test_a_document_is_written_as_a_person_would() -> None:
+    shared = {"e": 1}
+    assert written({"b": "x\ny\n", "a": ["u", "v"], "c": [shared, shared], "d": ["x\ny"]}) == (
+        "b: |\n  x\n  y\na: [u, v]\nc:\n  - e: 1\n  - e: 1\nd:\n  - |-\n    x\n    y\n"
+    )

@@ -1,10 +1,12 @@
 """`ddpjob run --resume`: a run goes on as it is once this process has it."""
 
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJobStatus
+from ddpjob_operator.api.job_file import written
 from ddpjob_operator.cli import run
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster.change import suspend
@@ -15,6 +17,8 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.local import Lock, RunDirectory
 
 from tests.unit.engine.builders import a_job
+
+RUNNABLE = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": ["x"]}]}}
 
 
 def test_what_another_process_has_changed_until_it_let_go_is_heeded(
@@ -60,6 +64,69 @@ def test_a_run_that_goes_on_does_not_name_a_field_as_the_reason_for_its_backend(
     monkeypatch.setattr(run, "_carry_on", lambda *_: True)
     assert call(parse(["run", "--resume", "digits"])) == INTERRUPTED
     assert "2 nodes x 1 process, backend gloo (as before), going on from attempt 1\n" in capsys.readouterr().out
+
+
+def test_a_run_that_was_stopped_is_no_longer_to_stop_when_it_goes_on(
+    digits: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits.save(a_job(backend="Gloo", suspend=True, template=RUNNABLE).snapshot.job)
+    runners: list[Any] = []
+    monkeypatch.setattr(run, "_carry_on", lambda runner, *_: runners.append(runner) or True)
+    assert call(parse(["run", "--resume", "digits"])) == INTERRUPTED
+    assert runners[0].job.spec.suspend is False
+    digits.job_file.unlink()
+    with pytest.raises(BadInputError, match=r"^digits no longer exists$"):
+        run._going_on(digits)
+
+
+def test_a_new_run_says_what_of_its_file_is_not_needed_and_where_it_keeps_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "_carry_on", lambda *_: True)
+    for path, places in (
+        ("/ckpt", ["logs and checkpoints: ddpjob-runs/digits"]),
+        ("s3://bucket/ckpt", ["logs: ddpjob-runs/digits", "checkpoints: s3://bucket/ckpt"]),
+    ):
+        job = a_job(nodes=1, backend="Gloo", checkpoint={"path": path}, template=RUNNABLE).snapshot.job.to_document()
+        del job["status"]
+        (tmp_path / "job.yaml").write_text(f"{written(job)}---\nkind: Secret\n")
+        assert call(parse(["run", "--fresh", "job.yaml"])) == INTERRUPTED
+        said = capsys.readouterr().out.splitlines()
+        assert "ddpjob: Secret in job.yaml is not needed on this machine" in said
+        (starts,) = (number for number, line in enumerate(said) if line.startswith("digits: 1 node x 1 process"))
+        assert said[starts + 1 : starts + 1 + len(places)] == places
+
+
+@pytest.mark.parametrize(("nodes", "procs", "lines"), [(1, 1, 1), (2, 1, 2), (1, 2, 2)])
+def test_who_has_a_terminal_is_told_where_the_others_print(nodes: int, procs: int, lines: int) -> None:
+    job = a_job(nodes=nodes, procsPerNode=procs).snapshot.job
+    greeting = [
+        "rank 1 has this terminal, and Ctrl-C stops the run",
+        "output of the other ranks: ddpjob logs digits --follow",
+    ]
+    assert [*run._greeting(job, 1)] == greeting[:lines]
+
+
+def test_a_run_that_leaves_its_terminal_says_how_to_look_and_goes(
+    digits: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits.save(a_job(backend="Gloo", template=RUNNABLE).snapshot.job)
+    monkeypatch.setattr(run, "_carry_on", lambda *_: True)
+    leave = Mock()
+    monkeypatch.setattr(run, "detachable", lambda: leave)
+    assert call(parse(["run", "--resume", "digits", "--detach"])) == INTERRUPTED
+    said = capsys.readouterr().out
+    for line in (
+        "It runs in the background; its output goes to ddpjob-runs/digits/",
+        "Watch it with: ddpjob logs digits --follow",
+        "Stop it with: ddpjob stop digits",
+    ):
+        assert line in said
+    leave.assert_called_once_with(digits.output.relative_to(Path.cwd()))
+    monkeypatch.setattr(run, "detachable", lambda: 7)
+    assert call(parse(["run", "--resume", "digits", "--detach"])) == 7
 
 
 @pytest.mark.parametrize(
