@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib
 import io
 import itertools
 import os
@@ -303,3 +304,17 @@ def test_what_few_need_is_printed_faintly_and_only_on_a_terminal(monkeypatch: py
             Event(warning=False, reason=ASIDE, message="port 29500 is taken")
         )
         assert output.getvalue() == f"{shown}\n"
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        *(f"cli.{module}.POLL_SECONDS" for module in ("checkpoint", "logs", "status")),
+        *(f"cli.cluster.{module}.POLL_SECONDS" for module in ("delete", "job_logs", "run_on", "shown_job")),
+        *("cli.attached.REFRESH_SECONDS", "cli.display.REFRESH_SECONDS"),
+        *("sdk.handle.POLL_SECONDS", "sdk.notebook.POLL_SECONDS", "sdk.notebook.REDRAW_SECONDS"),
+    ],
+)
+def test_whoever_waits_sees_within_half_a_second_what_happens(interval: str) -> None:
+    module, _, name = interval.rpartition(".")
+    assert 0 < getattr(importlib.import_module(f"ddpjob_operator.{module}"), name) <= 0.5

@@ -5,8 +5,10 @@ import fcntl
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ddpjob_operator.local import container
@@ -143,7 +145,8 @@ def test_how_a_process_has_ended_is_told_as_a_kubelet_tells_it(
 def test_a_pod_is_run_once(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     monkeypatch.setattr(container, "_StopRequest", Stop)
-    monkeypatch.setattr(container, "_prctl", lambda *_: None)
+    asked = []
+    monkeypatch.setattr(container, "_prctl", lambda *words: asked.append(words))
     monkeypatch.setattr(container, "_run", lambda pod, *_: ran.append(pod) or {"code": 0})
     (tmp_path / "process.json").write_text("{}")
     (tmp_path / "lock").write_text("4194303, a former one\n")
@@ -155,6 +158,7 @@ def test_a_pod_is_run_once(what: str, tmp_path: Path, monkeypatch: pytest.Monkey
         container.main(tmp_path)
     assert ran == ([tmp_path] if what == "it is new" else [])
     if what == "it is new":
+        assert asked == [(36, 1)], "it becomes the parent of all that its process leaves behind"
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
         assert json.loads((tmp_path / "started.json").read_text()) == {"pid": os.getpid()}
         assert json.loads((tmp_path / "exit.json").read_text()) == {"code": 0}
@@ -168,3 +172,56 @@ def test_on_a_full_disk_a_record_has_the_room_that_was_kept_for_it(
     container._record(tmp_path / "exit.json", {"code": 3})
     assert (tmp_path / "exit.json").read_text() == '{"code": 3, "full": true}\n'
     assert not (tmp_path / container.ROOM).exists()
+
+
+def test_a_stop_reaches_the_main_process_while_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers, sent, timers = dict[int, Any](), list[tuple[int, int]](), list[float]()
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "setitimer", lambda _, after: timers.append(after))
+
+    def kill(pid: int, number: int) -> None:
+        sent.append((pid, number))
+        if number == signal.SIGKILL:
+            raise ProcessLookupError
+
+    monkeypatch.setattr(os, "kill", kill)
+    stop = container._StopRequest(tmp_path)
+    unheeded = {signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+    assert handlers.keys() == {signal.SIGTERM, signal.SIGALRM, *unheeded}
+    for handler in handlers.values():
+        handler(0, None)
+    assert (sent, timers) == ([], []), "there is no process yet"
+    stop.watch(7)
+    assert sent == [], "nobody has asked"
+    handlers[signal.SIGALRM](0, None)
+    (tmp_path / "stop.json").write_text('{"gracePeriodSeconds": 3}')
+    stop.watch(8)
+    assert sent == [(7, signal.SIGKILL), (8, signal.SIGTERM)]
+    stop.over()
+    for handler in handlers.values():
+        handler(0, None)
+    assert (len(sent), timers) == (2, [3, 0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+def test_descendants_are_killed_and_reaped_until_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, found = list[tuple[str, int, int]](), iter([[5, 6], [7], []])
+    monkeypatch.setattr(container, "_children", lambda: next(found))
+    monkeypatch.setattr(os, "kill", lambda pid, number: done.append(("kill", pid, number)))
+    monkeypatch.setattr(os, "waitpid", lambda pid, how: done.append(("reap", pid, how)))
+    container._end_descendants()
+    assert done == [
+        *(("kill", pid, signal.SIGKILL) for pid in (5, 6)),
+        *(("reap", pid, 0) for pid in (5, 6)),
+        ("kill", 7, signal.SIGKILL),
+        ("reap", 7, 0),
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has prctl")
+def test_a_process_asks_to_die_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(container, "_LIBC", SimpleNamespace(prctl=lambda *words: asked.append(words)))
+    container._die_with_parent()
+    assert asked == [(1, signal.SIGKILL, 0, 0, 0)]
+    assert container._lines("/nowhere") == []
