@@ -2,8 +2,10 @@
 
 import sys
 import xml.etree.ElementTree as ET
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.cli.run_logs import Line
@@ -131,3 +133,87 @@ def test_after_a_restart_the_curve_goes_on_from_the_checkpoint() -> None:
     picture = ET.fromstring(drawn(curve))
     assert picture.attrib["aria-label"] == "loss from step 1 to 2: 3 to 2.5"
     assert drawn(Curve([(1, 1.0)])) == ""
+
+
+def test_the_curve_goes_from_edge_to_edge_and_says_where_it_ends() -> None:
+    picture = ET.fromstring(drawn(Curve([(1, 3.0), (2, 1.0), (5, 2.0)])))
+    assert (picture.attrib["width"], picture.attrib["height"]) == ("420", "180")
+    assert picture.attrib["viewBox"] == "0 -14 420 180"
+    (line,) = (each for each in picture if each.tag.endswith("polyline"))
+    assert line.attrib["points"] == "0.0,0.0 105.0,150.0 420.0,75.0"
+    words = [(each.text, each.attrib["x"], each.attrib["y"]) for each in picture.iter() if each.tag.endswith("text")]
+    assert words == [("loss 3", "4", "-3"), ("1", "4", "146"), ("step 1", "0", "163"), ("5", "420", "163")]
+    flat = ET.fromstring(drawn(Curve([(1, 2.0), (2, 2.0)])))
+    assert flat[1].attrib["points"] == "0.0,0.0 420.0,0.0"
+
+
+def test_of_a_long_curve_every_second_point_is_left_out_and_the_last_one_stays() -> None:
+    curve = Curve()
+    for step in range(401):
+        curve.add(step, float(step))
+    assert [step for step, _ in curve.points] == [*range(0, 400, 2), 400]
+
+
+def test_the_last_events_and_lines_are_shown_and_none_twice_in_a_row() -> None:
+    picture = Picture(as_job(a_document_with()))
+    for event in ("a", "a", *"bcdef", "x" * 300, "y" * 301):
+        picture.tell(event)
+    for number in range(20):
+        picture.read(Line(0, 1, f"line {number}"))
+    assert [*picture.events] == ["d", "e", "f", "x" * 300, f"{'y' * 300}…"]
+    assert [line.split("] ")[1] for line in picture.lines] == [f"line {number}" for number in range(8, 20)]
+
+
+def a_shown_job(**logs: Any) -> tuple[Any, list[str], Any]:
+    """What shows a job, what was published, and the life of the job."""
+    published: list[str] = []
+    life = SimpleNamespace(over=False, stop=Mock(), job=as_job(a_document_with()), news=lambda _: iter([]))
+    given = {"problem": None, "lines": lambda: iter([]), "follow": Mock(), "settle": Mock(), "stop": Mock(), **logs}
+    shown = notebook.JobInNotebook(
+        life,  # type: ignore[arg-type]
+        SimpleNamespace(**given),  # type: ignore[arg-type]
+        lambda html, _: published.append(html),
+        Picture(life.job),
+    )
+    return shown, published, life
+
+
+def test_pictures_are_drawn_only_so_often_and_only_if_they_differ_but_the_last_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Mock(monotonic=Mock(return_value=0.0))
+    monkeypatch.setattr(notebook, "time", clock)
+    shown, published, _ = a_shown_job()
+    for seconds, event, pictures in ((9.0, "a", 1), (9.4, "b", 1), (9.5, "c", 2), (10.1, "c", 2), (10.2, "d", 2)):
+        clock.monotonic.return_value = seconds
+        shown._picture.tell(event)
+        shown._draw()
+        assert len(published) == pictures
+    shown._draw(now=True)
+    assert len(published) == 3
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_only_of_a_job_that_has_ended_the_last_lines_are_waited_for(*, over: bool) -> None:
+    shown, published, life = a_shown_job(problem="no route")
+    rounds = iter([False, False, over])
+
+    def news(_: float) -> Any:
+        life.over = next(rounds)
+        return iter([])
+
+    life.news = news
+    with nullcontext() if over else pytest.raises(StopIteration):
+        shown.follow()
+    assert shown._logs.settle.called is over
+    assert shown._logs.stop.called
+    assert life.stop.called
+    assert published[-1].count("no logs: no route") == 1
+
+
+def test_who_has_waited_long_enough_goes_on() -> None:
+    shown, published, life = a_shown_job()
+    shown.follow(deadline=0.0)
+    assert len(published) == 1
+    assert life.stop.called
+    assert not shown._logs.settle.called
