@@ -32,6 +32,8 @@ STATES = {
     f"{'k' * 255}={'v' * 256}": True,
     ",".join(f"k{number}=1" for number in range(32)): True,
     ",".join(f"k{number}=1" for number in range(33)): False,
+    f"a={'v' * 254},b={'v' * 253}": True,  # 512 characters.
+    f"a={'v' * 254},b={'v' * 254}": False,
     f"{'k' * 256}={'v' * 256}": False,
     f"a={'v' * 257}": False,
     "a=1,a=2": False,

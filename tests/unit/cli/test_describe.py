@@ -495,3 +495,8 @@ def test_on_a_cluster_a_job_is_as_old_as_kubectl_says_also_when_it_was_resumed(
 )
 def test_the_first_step_is_not_said_to_be_awaited_of_a_job_that(status: dict[str, Any]) -> None:
     assert "waiting for the first step" not in " ".join(told({}, status))
+
+
+@pytest.mark.parametrize(("length", "shown"), [(200, "x" * 200), (201, f"{'x' * 200}…")])
+def test_of_a_long_result_the_beginning_is_shown(length: int, shown: str) -> None:
+    assert any(line.endswith(shown) for line in told({}, {"result": "x" * length}))

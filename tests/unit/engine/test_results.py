@@ -33,6 +33,12 @@ def test_a_result_that_is_null_is_told_from_none() -> None:
     assert result() == (None, None)
 
 
+@pytest.mark.parametrize(("letters", "kept"), [(1023, True), (1024, False)])
+def test_a_status_holds_2_kib_of_a_result(letters: int, *, kept: bool) -> None:
+    found, _ = result(result="ü" * letters)
+    assert found == (f'"{"ü" * letters}"' if kept else None)
+
+
 def test_a_larger_result_is_named_by_its_place_in_the_history() -> None:
     place = "team/train/1b9c/node-00000/1796009007123-00001-0a1b2c3d/result-000001-00001-1796009007123.jsonl"
     assert result(resultPlace=place) == (None, place)

@@ -2,6 +2,7 @@
 
 import pytest
 from ddpjob_operator.view_model import LoggedProgress, parse, printed_loss
+from ddpjob_operator.view_model.logged_progress import PrintedLoss
 
 PROGRESS = [
     "progress step=120/450 loss=0.12",
@@ -107,3 +108,14 @@ def test_what_was_said_last_of_evaluation_saving_and_the_end_is_kept() -> None:
         ("resumed", 3),
         ("finished", 4),
     ]
+
+
+@pytest.mark.parametrize(("fields", "known"), [(0, False), (1, True), (32, True), (33, False)])
+def test_a_report_has_so_many_fields(fields: int, *, known: bool) -> None:
+    report = parse(" ".join(["evaluated", *(f"f{number}={number}" for number in range(fields))]))
+    assert (report is not None) is known
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "x" * 80), (81, f"{'x' * 80}…")])
+def test_of_the_line_with_a_loss_the_beginning_is_quoted(length: int, shown: str) -> None:
+    assert str(PrintedLoss("0.5", f" {'x' * length}\n")) == f"0.5 (from its log: {shown})"
