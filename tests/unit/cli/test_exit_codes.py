@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli import cluster as commands
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.cli.phrases import exit_code
 from ddpjob_operator.client import Document, as_job
@@ -153,3 +156,44 @@ def failed(reason: str, **incident: Any) -> dict[str, Any]:
 )
 def test_a_job_that_is_waited_for_ends_the_command_as_it_has_ended(status: dict[str, Any], code: int) -> None:
     assert exit_code(as_job(RUNS | {"status": status}).status) == code
+
+
+@pytest.mark.parametrize(
+    ("words", "called"),
+    [
+        ("status -w -n team", ("watch", None, {"everywhere": False})),
+        ("status -w digits -n team", ("watch", "digits", {"everywhere": False})),
+        ("status -w -A", ("watch", None, {"everywhere": True})),
+        ("status digits --stacks -n team", ("stacks", "digits", {})),
+        ("logs digits -n team", ("logs", "digits", Which(), {"follow": False})),
+        ("logs digits -n team -f --node 1", ("logs", "digits", Which(node=1), {"follow": True})),
+    ],
+)
+def test_a_command_for_a_cluster_gets_what_was_given(
+    words: str, called: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[Any, ...]] = []
+
+    def hears(name: str) -> Any:
+        return lambda _, *given, **more: heard.append((name, *given, more)) or 7
+
+    for name in ("watch", "stacks", "logs"):
+        monkeypatch.setattr(commands, name, hears(name))
+    monkeypatch.setattr(commands, "connect", lambda *_: a_cluster())
+    assert call(parse(words.split())) == 7
+    assert heard == [called if isinstance(called[-1], dict) else (*called, {})]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "where"),
+    [
+        ("digits", RUNS, "namespace team of the cluster of context here"),
+        (None, a_list(RUNS), "namespace team of the cluster of context here"),
+        ("digits", GONE, None),
+    ],
+)
+def test_where_a_job_of_a_name_is_on_a_cluster(
+    name: str | None, answer: Any, where: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "connect", lambda: a_cluster(answer))
+    assert commands.location_of_job(name) == where

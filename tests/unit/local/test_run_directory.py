@@ -60,3 +60,12 @@ def test_a_file_of_a_run_that_is_damaged_is_told_with_what_to_do(tmp_path: Path,
     (run.root / "begun.json").write_text(content)
     with pytest.raises(BadInputError, match=r"is damaged\. Remove the run with: ddpjob rm digits$"):
         _ = run.begun
+
+
+def test_code_that_is_only_in_memory_is_written_into_a_directory_of_the_owners(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    for content in (b"1", b"2"):
+        run.write_code({"call.py": b"x", "a/b/it.py": content})
+    assert stat.S_IMODE(run.code.stat().st_mode) == 0o700
+    files = {str(file.relative_to(run.code)): file.read_bytes() for file in run.code.rglob("*.py")}
+    assert files == {"call.py": b"x", "a/b/it.py": b"2"}
