@@ -17,7 +17,7 @@ from ddpjob_operator.api import DDPJobStatus
 from ddpjob_operator.cli import display as displays
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.run_logs import Line
-from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.screen import Screen, ignoring_closed_output
 from ddpjob_operator.engine import Event
 from ddpjob_operator.local import ASIDE
 
@@ -318,3 +318,24 @@ def test_what_few_need_is_printed_faintly_and_only_on_a_terminal(monkeypatch: py
 def test_whoever_waits_sees_within_half_a_second_what_happens(interval: str) -> None:
     module, _, name = interval.rpartition(".")
     assert 0 < getattr(importlib.import_module(f"ddpjob_operator.{module}"), name) <= 0.5
+
+
+def test_progress_of_before_is_read_without_a_word_and_can_be_forgotten() -> None:
+    pipe, source = Pipe(), Mock(**{"lines.side_effect": lambda **_: iter([Line(0, 1, "progress step=7 loss=0.5")])})
+    display = Display(Screen(file=pipe), source)
+    display.catch_up()
+    assert (display.progress.step, display.progress.stepped, pipe.getvalue()) == (7, None, "")
+    display.forget()
+    assert display.progress.step is None
+    assert source.skip.called
+
+
+def test_what_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = Mock()
+    monkeypatch.setattr("ddpjob_operator.cli.screen.drop_output", dropped)
+    with ignoring_closed_output():
+        pass
+    assert not dropped.called
+    with ignoring_closed_output():
+        raise BrokenPipeError
+    assert dropped.called
