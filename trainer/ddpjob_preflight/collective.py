@@ -47,7 +47,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     world = read_world(os.environ)
     assert not isinstance(world, Node), "a supervisor starts this once for each process"
-    parser = Parser(prog="collective", description=__doc__)
+    parser = Parser(prog="collective")
     parser.add_argument("--timeout-seconds", type=float, default=DEFAULT_SECONDS)
     seconds = parser.parse_args().timeout_seconds
     try:

@@ -156,11 +156,28 @@ def test_who_says_nothing_is_named_and_nothing_more_is_tried(kind: Kind, said: s
     assert tried[-1].kind is kind
 
 
-def test_many_silent_ranks_are_not_all_listed() -> None:
-    findings, _ = went(Shape(64, 8), lambda _, rank: FINE if rank < 8 else None)
-    assert findings[0].message.startswith(
-        "ranks 8, 9, 10, 11, 12, 13, 14, 15 and 48 more on nodes 1, 2, 3, 4, 5, 6 and 7"
-    )
+@pytest.mark.parametrize(
+    ("ranks", "named"),
+    [
+        (64, "ranks 8, 9, 10, 11, 12, 13, 14, 15 and 48 more on nodes 1, 2, 3, 4, 5, 6 and 7"),
+        (72, "ranks 8, 9, 10, 11, 12, 13, 14, 15 and 56 more on nodes 1, 2, 3, 4, 5, 6, 7 and 8"),
+    ],
+)
+def test_many_silent_ranks_are_not_all_listed(ranks: int, named: str) -> None:
+    findings, _ = went(Shape(ranks, 8), lambda _, rank: FINE if rank < 8 else None)
+    assert findings[0].message.startswith(f"{named} did not reach")
+
+
+def test_the_reason_for_each_is_what_its_own_pairs_said() -> None:
+    def answer(step: PlanStep, rank: int) -> Outcome:
+        link = (0, 1) in step.pairs and rank < 2
+        return FALSE if link else links(all_of(4, 5))(step, rank)
+
+    findings, _ = went(Shape(5, 1), answer)
+    assert {finding.nodes: (CUT.trouble in finding.message, WRONG in finding.message) for finding in findings} == {
+        (4,): (True, False),
+        (0, 1): (False, True),
+    }
 
 
 def test_a_node_that_fails_with_three_others_is_not_waited_for_again() -> None:
@@ -208,16 +225,22 @@ def test_a_healthy_gang_is_through_soon(shape: Shape, kinds: list[Kind]) -> None
 
 
 def test_the_bandwidth_of_the_whole_is_told_as_nccl_tests_do() -> None:
-    findings, _ = went(Shape(4, 1), lambda *_: Outcome(seconds=0.5, size=500 * MIB))
+    findings, _ = went(Shape(4, 1), lambda _, rank: Outcome(seconds=0.5 - rank / 10, size=500 * MIB))
     assert findings[0].message == (
         "all_reduce of 500 MiB over 4 ranks: the sum is right; algorithm bandwidth 1.05 GB/s, bus bandwidth 1.57 GB/s"
     )
 
 
-@pytest.mark.parametrize(("seconds", "named"), [(0.031, []), (0.033, [(0, 2)])], ids=["a bit slower", "half as fast"])
-def test_the_slowest_pair_is_named_if_it_is_far_behind(seconds: float, named: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "seconds", "named"),
+    [(4, 0.032, []), (4, 0.033, [(0, 2)]), (3, 0.033, [(0, 2)])],
+    ids=["half as fast", "slower", "slower, of three pairs"],
+)
+def test_the_slowest_pair_is_named_if_it_is_far_behind(
+    nodes: int, seconds: float, named: list[tuple[int, int]]
+) -> None:
     slow = Outcome(seconds=seconds, size=FINE.size)
-    findings, _ = went(Shape(4, 1), lambda step, rank: slow if (0, 2) in step.pairs and rank == 2 else FINE)
+    findings, _ = went(Shape(nodes, 1), lambda step, rank: slow if (0, 2) in step.pairs and rank == 2 else FINE)
     assert [finding.nodes for finding in findings if finding.level is Level.WARN] == named
     assert not any(finding.level is Level.FAIL for finding in findings)
 

@@ -361,7 +361,9 @@ class LeftError(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(None, 0), (PreflightError("node 1 is cut off"), 201)], ids=["fit", "not fit"]
+    ("error", "code", "arguments", "seconds"),
+    [(None, 0, [], 60.0), (PreflightError("node 1 is cut off"), 201, ["--timeout-seconds", "7"], 7.0)],
+    ids=["fit", "not fit"],
 )
 def test_its_program_ends_with_the_code_and_the_report_of_what_it_found(
     monkeypatch: pytest.MonkeyPatch,
@@ -369,19 +371,21 @@ def test_its_program_ends_with_the_code_and_the_report_of_what_it_found(
     capsys: pytest.CaptureFixture[str],
     error: PreflightError | None,
     code: int,
+    arguments: list[str],
+    seconds: float,
 ) -> None:
     def leave(code: int) -> None:
         raise LeftError(code)
 
     def run(trials: Trials) -> None:
-        assert (trials.world.rank, trials.backend, trials.seconds) == (1, "gloo", 7.0)
+        assert (trials.world.rank, trials.backend, trials.seconds) == (1, "gloo", seconds)
         if error:
             raise error
 
     env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "x"}
     own = {"MASTER_PORT": "1", "DDPJOB_TERMINATION_LOG": str(tmp_path / "report"), "DDPJOB_BACKEND": "gloo"}
     monkeypatch.setattr(os, "environ", env | own)
-    monkeypatch.setattr(sys, "argv", ["collective", "--timeout-seconds", "7"])
+    monkeypatch.setattr(sys, "argv", ["collective", *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(collective, "leave_at_once", leave)
     monkeypatch.setattr(Trials, "run", run)
