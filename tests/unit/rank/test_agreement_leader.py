@@ -124,7 +124,6 @@ def part(rank: int, warnings: list[str]) -> Agreement:
     """A rank's part, as one has it that has connected."""
     agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=warnings.append)
     agreement._rank, agreement._apart = rank, False
-    agreement._reckon()
     agreement._post = lambda callback: callback()  # type: ignore[method-assign,assignment,return-value]
     return agreement
 

@@ -536,6 +536,15 @@ def test_a_bucket_that_is_gone_is_not_taken_for_one_without_checkpoints(
         storage.newest(Path.read_bytes, start_over=True, retry_seconds=0)
 
 
+def test_a_state_that_is_removed_while_it_is_read_is_none(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(store, (1, 60), (1, 120))
+    with failing(monkeypatch, "get_ranges", FileNotFoundError("status code: 404"), "step-00000120"):
+        assert newest_step(store) == 60
+    assert "is passed over: it has no state.pt" in capsys.readouterr().err
+
+
 def test_a_store_that_cannot_be_listed_has_not_no_checkpoints(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

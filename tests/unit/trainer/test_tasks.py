@@ -1,5 +1,6 @@
 """Tasks: the workloads that come along, and one's own."""
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,15 @@ def test_files_that_are_not_mnist_are_told_with_those_that_are_needed(tmp_path: 
         ConfigError, match=rf"^--data-dir {tmp_path} has no readable MNIST: .* \(they hold something else"
     ):
         load(TrainConfig(data="mnist", data_dir=tmp_path))
+
+
+def test_mnist_is_read_from_its_files_those_to_train_on_and_those_held_out(tmp_path: Path) -> None:
+    (raw := tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    for name, labels in (("train", bytes([3, 1, 4])), ("t10k", bytes([5]))):
+        images = struct.pack(">4B3I", 0, 0, 8, 3, len(labels), 28, 28) + bytes(28 * 28 * len(labels))
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(images)
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, len(labels)) + labels)
+    data = load(TrainConfig(data="mnist", data_dir=tmp_path))
+    assert [part.tensors[0].shape for part in (data.train, data.test)] == [(3, 1, 28, 28), (1, 1, 28, 28)]
+    assert [part.tensors[1].tolist() for part in (data.train, data.test)] == [[3, 1, 4], [5]]
+    assert data.side == 28

@@ -120,8 +120,6 @@ class Agreement:
         """The numbers of the orders that this rank followed when `reached` last returned a wish; none if that was its
         own."""
         self._position = -1
-        self._due: float = math.inf
-        """The least position at which there is something to do."""
         self._lock = threading.Lock()
         """Guards the orders. Never taken in `wish`, which may interrupt the thread that holds it."""
         self._orders: dict[int, _Order] = {}
@@ -159,9 +157,9 @@ class Agreement:
         Waits only if there is an order for this position, until the leader has decided whether it counts. This
         usually takes less than a millisecond.
         """
-        # Writes the position, then reads what is due. `_accept` does the opposite. So one of them notices the other.
+        # Writes the position, then reads the orders. `_accept` does the opposite. So one of them notices the other.
         self._position = position
-        return Wish.NOTHING if position < self._due else self._act(position)
+        return self._act(position) if self._orders or self._apart else Wish.NOTHING
 
     def send(self, name: str, content: bytes, *others: str) -> None:
         """Sends this rank's bytes to rank 0, in the background, once for all names.
@@ -324,10 +322,7 @@ class Agreement:
 
     def _connected(self, tell: Tell) -> None:
         """Lets this rank tell the leader something, whose first messages end with `met`."""
-        self._tell = tell
-        with self._lock:
-            self._apart = False
-            self._reckon()
+        self._tell, self._apart = tell, False
 
     def _disconnected(self) -> None:
         self._tell, self._unreachable = None, "its connection is lost"
@@ -374,7 +369,6 @@ class Agreement:
         """Follows an order, unless this rank has reached its position already."""
         with self._lock:
             self._orders[order.number] = order
-            self._reckon()
         in_time = self._position < order.position
         if not in_time:
             self._decide(order.number, counts=False)
@@ -386,7 +380,6 @@ class Agreement:
             if missed := order.number not in self._acted:
                 late = order.number not in self._orders and order.position <= self._position
                 self._orders.setdefault(order.number, order)
-                self._reckon()
         if missed:
             self._decide(order.number, counts=True)
             if late:
@@ -403,16 +396,15 @@ class Agreement:
             order.counts = counts
             if not counts:
                 del self._orders[number]
-                self._reckon()
             order.decided.set()
             return True
 
     def _act(self, position: int) -> Wish:
         """Returns what all ranks do at this position; after the ranks have parted, also what this rank wishes."""
-        if not self._orders and not any(self._wished):
-            return Wish.NOTHING
         with self._lock:
             due = [order for order in self._orders.values() if order.position <= position]
+        if not due and not self._apart:
+            return Wish.NOTHING
         for order in due:
             if not order.decided.wait(rules.PATIENCE_SECONDS[order.wish]):
                 self._doubt(order)
@@ -426,7 +418,6 @@ class Agreement:
                 acts = max(acts, self._own())
             for wish in range(acts + 1):
                 self._wished[wish] = None
-            self._reckon()
         self.followed = [order.number for order in follows]
         for order in follows:
             self._post(partial(self._report, order))
@@ -457,7 +448,6 @@ class Agreement:
         with self._lock:
             undecided = [order for order in self._orders.values() if not order.counts]
             self._orders = {number: order for number, order in self._orders.items() if order.counts}
-            self._reckon()
         for order in undecided:
             order.decided.set()
 
@@ -467,11 +457,6 @@ class Agreement:
     def _ordered(self, wish: Wish, *, for_sure: bool = False) -> bool:
         with self._lock:
             return any(order.wish >= wish for order in self._orders.values() if order.counts or not for_sure)
-
-    def _reckon(self) -> None:
-        self._due = (
-            -math.inf if self._apart else min((order.position for order in self._orders.values()), default=math.inf)
-        )
 
     def _start_sending(self) -> None:
         if self._tell and self._unsent and not self._sending:
