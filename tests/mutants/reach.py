@@ -35,11 +35,18 @@ class Reach:
     def unit(self, mutant: Mutant) -> Iterator[list[str]]:
         """The unit tests that may notice a mutant, in turns: all that run its lines, the fastest first; the nearest.
 
-        What is imported or cached runs for the first test that needs it, or for none, and others may use it.
+        What is imported or cached runs for the first test that needs it, or for none, and others may use it. What a
+        process runs that is killed is not known at all.
         """
-        if reached := self._running(mutant.file, {*mutant.head, *mutant.lines}):
-            own = sorted(reached - {""}, key=self._of)
-            yield from filter(None, (own, self._nearest(mutant, own)))
+        own = sorted(self._reaching(mutant) - {""}, key=self._of)
+        yield from filter(None, (own, self._nearest(mutant, own)))
+
+    def reached(self, mutant: Mutant) -> bool:
+        """Whether a unit test, or an import before all of them, is known to run a mutant's lines."""
+        return bool(self._reaching(mutant))
+
+    def _reaching(self, mutant: Mutant) -> set[str]:
+        return self._running(mutant.file, {*mutant.head, *mutant.lines})
 
     def seconds(self, tests: list[str]) -> float:
         """How long these take."""

@@ -69,7 +69,6 @@ class Runner:
             yield from zip(mutants, pool.map(outcome, mutants), strict=True)
 
     def _unit(self, copy: Copy, mutant: Mutant) -> str:
-        outcome = NOT_REACHED
         for tests in self._reach.unit(mutant):
             only = copy.root / "only"
             only.write_text("\n".join(tests), encoding="utf-8")
@@ -77,8 +76,9 @@ class Runner:
             seconds = LEAST_SECONDS + TIMES * self._reach.seconds(tests)
             if not _passes(copy, mutant, seconds, *PYTEST, *files, only=str(only)):
                 return NOTICED
-            outcome = SURVIVED
-        return outcome if _passes(copy, mutant, PROCESS_SECONDS, "-m", "mypy") else NOTICED
+        if not _passes(copy, mutant, PROCESS_SECONDS, "-m", "mypy"):
+            return NOTICED
+        return SURVIVED if self._reach.reached(mutant) else NOT_REACHED
 
 
 def _measured(source: Path, copy: Copy) -> Path:

@@ -240,7 +240,7 @@ class TestReach:
         [
             (1, [["OWN", "NAMED", "USER"]]),
             (4, [["OWN"], ["USER", "FAR", "NAMED"]]),
-            (7, []),
+            (7, [["OWN", "FAR", "NAMED"]]),
         ],
         ids=["run by an import alone", "run by a test", "run by none"],
     )
@@ -250,6 +250,7 @@ class TestReach:
         monkeypatch.setattr(reach, "NEAREST", 3)
         mutant = next(one for one in faults.of(ENGINE, self.SOURCE) if one.lines.start == line)
         assert [*known.unit(mutant)] == [[getattr(self, name) for name in turn] for turn in turns]
+        assert known.reached(mutant) is (line != 7)
 
     @pytest.mark.parametrize(
         ("source", "name"),
