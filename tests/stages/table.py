@@ -138,7 +138,6 @@ NEAR = {
         "tests/training/test_optimisation.py",
         "tests/training/test_resume.py",
         "tests/training/test_saving.py",
-        "tests/training/test_starting.py",
         "tests/training/test_supervising.py",
     ),
 }

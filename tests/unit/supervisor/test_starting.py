@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor.gang.local_ranks import LocalRanks, RankSpec, rank_specs
-from ddpjob_supervisor.node import strays
+from ddpjob_supervisor.node import open_files, strays
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.node.ranks import Launch, StartError
 from ddpjob_supervisor.node.starters import Starter
@@ -66,7 +67,7 @@ class Scene:
         return rank_specs(os.environ, 0, 2, self.directory)
 
     def local_ranks(self) -> LocalRanks:
-        return LocalRanks(self.starter, lambda _: None)
+        return LocalRanks(self.starter, lambda _: None, grace=1.0)
 
     async def appears(self, name: str) -> None:
         """A file that a rank makes."""
@@ -90,6 +91,70 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     (tmp_path / "endless.py").write_text(WAIT)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     return Scene(tmp_path, Warm(Preload(["endless"])))
+
+
+FACTS = """
+import json, os, random, resource, signal, sys, tempfile
+handled = {number.name: signal.getsignal(number) for number in signal.Signals}
+print(file=open(sys.argv[1], "w"), end=json.dumps({
+    "arguments": sys.argv,
+    "searches": sys.path[0],
+    "variables": {name: os.environ.get(name) for name in ("ONE", "OTHER", "OURS")},
+    "works in": os.getcwd(),
+    "writes to": tempfile.gettempdir(),
+    "cores": sorted(os.sched_getaffinity(0)),
+    "leads": os.getsid(0) == os.getpid(),
+    "handles": [name for name, handler in handled.items() if callable(handler)],
+    "ignores": [name for name, handler in handled.items() if handler == signal.SIG_IGN],
+    "blocked": len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+    "number": random.random(),
+}))
+sys.exit(7)
+"""
+
+
+def test_a_rank_finds_what_a_program_of_a_shell_would_find(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", "1")
+    (works := tmp_path / "works").mkdir()
+    env = {name: value for name, value in os.environ.items() if name != "OURS"} | {"TMPDIR": str(works)}
+    core = min(os.sched_getaffinity(0))
+    told = [tmp_path / "0", tmp_path / "1"]
+    program = scene.program(FACTS)
+
+    async def ran() -> None:
+        ranks = [
+            await scene.starter.start(
+                Launch(replace(program, arguments=(str(file),)), env | own, frozenset({core}), works)
+            )
+            for file, own in zip(told, ({"ONE": "1"}, {"OTHER": "2"}), strict=True)
+        ]
+        assert all(rank.runs for rank in ranks)
+        assert [await rank.ended for rank in ranks] == [7, 7]
+        assert not any(rank.runs for rank in ranks)
+
+    scene.play(ran)
+    found = [json.loads(file.read_text()) for file in told]
+    numbers = [each.pop("number") for each in found]
+    assert numbers[0] != numbers[1]
+    assert found == [
+        {
+            "arguments": [program.name, str(file)],
+            "searches": str(tmp_path),
+            "variables": {"ONE": None, "OTHER": None, "OURS": None} | own,
+            "works in": str(works),
+            "writes to": str(works),
+            "cores": [core],
+            "leads": True,
+            "handles": ["SIGINT"],
+            "ignores": ["SIGPIPE", "SIGXFSZ"],  # As in any Python program.
+            "blocked": 0,
+            "files": list(open_files.FOUND),
+        }
+        for file, own in zip(told, ({"ONE": "1"}, {"OTHER": "2"}), strict=True)
+    ]
 
 
 def test_a_rank_that_is_killed_just_after_its_start_ends(scene: Scene) -> None:
