@@ -1,12 +1,47 @@
-"""What the socket for programs of a held gang takes."""
+"""What the socket for programs of a held gang takes, and what is answered."""
 
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
-from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_supervisor.gang.coordinator import RunEnd
+from ddpjob_supervisor.gang.coordinator_service import NotHoldingError
 from ddpjob_supervisor.gang.messages import HeldProgram
+from ddpjob_supervisor.hold import reception
 from ddpjob_supervisor.hold.reception import _program
-from ddpjob_supervisor.hold.words import COMMAND_BYTES, RunProgram
+from ddpjob_supervisor.hold.words import (
+    CODE_BYTES,
+    COMMAND_BYTES,
+    VERSION,
+    Answer,
+    Begun,
+    Going,
+    Interrupt,
+    NotRun,
+    Over,
+    Question,
+    RunProgram,
+    SendCode,
+    TheCode,
+    socket_of,
+    to_line,
+)
+
+from tests.support.waiting import patience
 
 DIGEST = "0" * 64
+CODE = b"an archive"
+RUN = RunProgram(("train.py",), hashlib.sha256(CODE).hexdigest(), "alice")
+OVER = RunEnd(3, 7, "rank 1 failed")
+
+answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +64,192 @@ def test_a_program_that_would_not_fit_into_a_line_between_supervisors_is_refused
 def test_a_long_command_line_is_taken() -> None:
     words = ("train.py", *["--lr"] * 8000)
     assert _program(RunProgram(words, DIGEST, "alice\x1b")) == HeldProgram(words, DIGEST, r"alice\x1b")
+
+
+@dataclass
+class Gang:
+    """A held gang, as its coordinator shows it."""
+
+    busy: NotHoldingError | None = None
+    runs: list[tuple[HeldProgram, bytes]] = field(default_factory=list)
+    interrupted: list[int] = field(default_factory=list)
+    ended: asyncio.Future[RunEnd] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def check_holding(self) -> None:
+        if self.busy:
+            raise self.busy
+
+    def run(self, program: HeldProgram, code: bytes) -> tuple[int, asyncio.Future[RunEnd]]:
+        self.runs.append((program, code))
+        self.ended = asyncio.get_running_loop().create_future()
+        return len(self.runs), self.ended
+
+    def interrupt(self, attempt: int) -> None:
+        self.interrupted.append(attempt)
+        if not self.ended.done():
+            self.ended.set_result(OVER)
+
+
+@dataclass
+class Command:
+    """The command's end of a conversation."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def say(self, *questions: Question) -> None:
+        self.writer.writelines(map(to_line, questions))
+
+    async def hear(self) -> Answer | None:
+        """The next answer; None if there is no more."""
+        line = await self.reader.readline()
+        return answers.decode(line) if line else None
+
+
+Talk = Callable[[Gang, Callable[[], Awaitable[Command]]], Awaitable[None]]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Talk], None]]:
+    """Lets a gang be talked to. The path is short, as it has to be for a socket."""
+    monkeypatch.setattr(reception, "GOING_SECONDS", patience(30))
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+
+        async def talked(talk: Talk) -> None:
+            gang: Any = Gang()
+            commands: list[Command] = []
+
+            async def connect() -> Command:
+                commands.append(Command(*await asyncio.open_unix_connection(Path(directory, socket_of("u")))))
+                return commands[-1]
+
+            async with asyncio.timeout(patience(20)), reception.reception(Path(directory), "u", gang):
+                await talk(gang, connect)
+                for command in commands:
+                    command.writer.close()
+                    await command.writer.wait_closed()
+                others = asyncio.all_tasks() - {asyncio.current_task()}
+                assert not others or not (await asyncio.wait(others))[1]
+
+        yield lambda talk: asyncio.run(talked(talk))
+
+
+def test_a_program_is_run_and_its_end_is_told_and_its_code_is_asked_for_once(
+    held: Callable[[Talk], None],
+) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        for attempt in (1, 2):
+            command = await connect()
+            command.say(RUN)
+            if attempt == 1:
+                assert await command.hear() == SendCode()
+                command.say(TheCode(CODE))
+            assert await command.hear() == Begun(attempt)
+            gang.ended.set_result(OVER)
+            assert await command.hear() == Over(3, 7, "rank 1 failed")
+            assert await command.hear() is None
+        assert gang.runs == [(HeldProgram(RUN.words, RUN.digest, "alice"), CODE)] * 2
+
+    held(talk)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["interrupted", "gone"])
+def test_who_interrupts_a_program_or_goes_away_ends_its_ranks(held: Callable[[Talk], None], *, gone: bool) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        command = await connect()
+        command.say(RUN, TheCode(CODE))
+        assert [await command.hear(), await command.hear()] == [SendCode(), Begun(1)]
+        if gone:
+            command.writer.write_eof()
+        else:
+            command.say(RUN, Interrupt())  # Another word is none that ends it.
+        assert await command.hear() == Over(3, 7, "rank 1 failed")
+        assert set(gang.interrupted) == {1}
+
+    held(talk)
+
+
+def test_while_a_program_runs_that_is_said_again_and_again(
+    held: Callable[[Talk], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "GOING_SECONDS", 0.01)
+
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        command = await connect()
+        command.say(RUN, TheCode(CODE))
+        assert [await command.hear() for _ in range(4)] == [SendCode(), Begun(1), Going(), Going()]
+        assert gang.interrupted == []
+
+    held(talk)
+
+
+@pytest.mark.parametrize(
+    ("said", "answered"),
+    [
+        ([TheCode(CODE)], NotRun("the command's first line is not a program")),
+        (
+            [msgspec.structs.replace(RUN, version=VERSION + 1)],
+            NotRun(
+                f"the command speaks version {VERSION + 1} of this protocol, and the image version {VERSION}: use the"
+                " ddpjob of the image's release"
+            ),
+        ),
+        (
+            [msgspec.structs.replace(RUN, words=())],
+            NotRun("no program is given: name a script, or a module after -m"),
+        ),
+        ([RUN, TheCode(b"another")], NotRun("the code that arrived is not the code that was announced")),
+        ([RUN, Interrupt()], NotRun("the code that arrived is not the code that was announced")),
+        (
+            [RUN, TheCode(bytes(CODE_BYTES + 1))],
+            NotRun(f"the code has {CODE_BYTES + 1} bytes; at most {CODE_BYTES} are allowed"),
+        ),
+        ([RUN], NotRun("the command's line is not valid: IncompleteReadError")),
+        ([], NotRun("the command's line is not valid: IncompleteReadError")),
+    ],
+    ids=["no program", "a newer command", "no words", "other code", "no code", "too much", "no second line", "none"],
+)
+def test_what_cannot_be_run_is_answered_with_the_reason(
+    held: Callable[[Talk], None], said: list[Question], answered: Answer
+) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        command = await connect()
+        command.say(*said)
+        command.writer.write_eof()
+        if said[:1] == [RUN]:
+            assert await command.hear() == SendCode()
+        assert await command.hear() == answered
+        assert gang.runs == []
+
+    held(talk)
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_gang_that_cannot_run_a_program_says_whether_it_soon_can(
+    held: Callable[[Talk], None], *, later: bool
+) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        gang.busy = NotHoldingError("train.py runs here", later=later)
+        command = await connect()
+        command.say(RUN)
+        assert await command.hear() == NotRun("train.py runs here", later=later)
+
+    held(talk)
+
+
+def test_who_says_nothing_is_not_waited_for(held: Callable[[Talk], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reception, "SPEAKING_SECONDS", 0.01)
+
+    async def talk(_: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        assert await (await connect()).hear() == NotRun("the code did not arrive in time")
+
+    held(talk)
+
+
+def test_a_socket_that_cannot_be_made_is_an_error_with_its_place(tmp_path: Path) -> None:
+    async def receive() -> None:
+        async with reception.reception(tmp_path / "nowhere", "u", Gang()):  # type: ignore[arg-type]
+            pass
+
+    with pytest.raises(StorageError, match=rf"cannot create the socket {tmp_path}/nowhere/hold-.* for programs: "):
+        asyncio.run(receive())

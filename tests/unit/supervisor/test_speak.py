@@ -1,15 +1,19 @@
 """How the program that an exec starts finds the supervisor of a held gang."""
 
+import json
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ddpjob_supervisor.hold import speak
 from ddpjob_supervisor.hold.speak import find
-from ddpjob_supervisor.hold.words import socket_of
+from ddpjob_supervisor.hold.words import NotRun, socket_of, to_line
+
+from tests.support.waiting import patience
 
 
 @pytest.fixture
@@ -60,3 +64,44 @@ def test_one_that_has_stopped_accepting_is_not_waited_for(parent: Path) -> None:
     with listening(place, backlog=0), socket.socket(socket.AF_UNIX) as first:
         first.connect(str(place))
         assert find("u") is None
+
+
+@pytest.fixture
+def exec_(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
+    """What an exec sends, and what it reads."""
+    (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
+    monkeypatch.setattr(speak, "INPUT", theirs_in)
+    monkeypatch.setattr(speak, "OUTPUT", theirs_out)
+    monkeypatch.setattr(os, "environ", {"DDPJOB_SUPERVISOR": json.dumps({"DDPJOB_UID": "u"})})
+    yield ours_in, ours_out
+    for file in (theirs_in, ours_out, theirs_out):
+        os.close(file)
+
+
+def test_both_sides_hear_each_other_to_the_end(
+    parent: Path, exec_: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speak, "PIECE", 5)
+    question, answer = os.urandom(5_000), os.urandom(5_000)
+    ours_in, ours_out = exec_
+    with listening(a_place(parent, "a")) as server:
+        speaks = threading.Thread(target=speak.main)
+        speaks.start()
+        server.settimeout(patience(20))
+        os.write(ours_in, question)
+        os.close(ours_in)
+        with server.accept()[0] as supervisor:
+            with supervisor.makefile("rb") as heard:
+                assert heard.read() == question, "to the end, which is passed on"
+            supervisor.sendall(answer)
+        speaks.join()
+    assert os.read(ours_out, 10_000) == answer
+
+
+def test_without_a_supervisor_the_command_is_told_to_come_again(
+    parent: Path,  # noqa: ARG001
+    exec_: tuple[int, int],
+) -> None:
+    speak.main()
+    os.close(exec_[0])
+    assert os.read(exec_[1], 10_000) == to_line(NotRun("rank 0's supervisor accepts no programs yet", later=True))
