@@ -112,6 +112,7 @@ def test_a_full_disk_is_known_by_a_probe_when_torch_save_keeps_no_error_number(
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
     write_report(report_of(ValueError("while reading\n  shard 3 is empty\n\n"), rank=2, step=7), tmp_path / "log")
     written = json.loads((tmp_path / "log").read_text())
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o644, "others read it"
     assert datetime.fromisoformat(written.pop("time")).tzinfo == UTC
     assert written == {
         "version": 2,

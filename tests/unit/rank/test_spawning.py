@@ -54,9 +54,17 @@ def raised_by(script: Path, text: str, error: Exception) -> ConfigError | None:
         (CALLS_MAIN, 5),
         (GUARD, None),
         (f"{CALLS_MAIN.removesuffix('main()')}{GUARD.format('main()')}", None),
+        ("if 1 < 2:\n    {}", 2),
         ("import multiprocessing\nif multiprocessing.parent_process() is None:\n    {}", None),
     ],
-    ids=["at the top", "in a function", "guarded", "a function, guarded", "otherwise guarded"],
+    ids=[
+        "at the top",
+        "in a function",
+        "guarded",
+        "a function, guarded",
+        "below another condition",
+        "otherwise guarded",
+    ],
 )
 def test_a_script_that_spawns_whenever_it_is_imported_is_told_where(
     tmp_path: Path, error: Exception, text: str, line: int | None
