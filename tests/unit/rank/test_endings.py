@@ -1,17 +1,20 @@
 """How a program ends, and which exit code and which report its process leaves."""
 
+import atexit
+import faulthandler
 import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-from ddpjob_rank.reporting import request
-from ddpjob_rank.running import rank
+from ddpjob_rank.reporting import bars_seen, evaluations_seen, hugging_face, report, request, spawned, steps_seen
+from ddpjob_rank.running import answering, attaching, rank, stderr
 
 
 class LeftError(BaseException):
@@ -27,17 +30,22 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         told.append("leaves")
         raise LeftError(code)
 
-    for module in (rank.steps_seen, rank.evaluations_seen, rank.bars_seen, rank.hugging_face, rank.spawned):
+    for module in (steps_seen, evaluations_seen, bars_seen, hugging_face, spawned):
         monkeypatch.setattr(module, "install", lambda name=module.__name__: told.append(name.rpartition(".")[2]))
-    for name in ("attach", "install", "redirect", "enable", "tell_end"):
-        owners = {"attach": rank.attaching, "install": rank.answering, "redirect": rank.stderr}
-        owner = owners.get(name, rank.faulthandler if name == "enable" else rank.reporting)
+    owners = {
+        attaching: "attach",
+        answering: "install",
+        stderr: "redirect",
+        faulthandler: "enable",
+        report: "tell_end",
+    }
+    for owner, name in owners.items():
         monkeypatch.setattr(owner, name, lambda name=name, **_: told.append(name))
     monkeypatch.setattr(rank, "write_whole_lines", lambda: None)
     monkeypatch.setattr(rank, "run_as_batch", lambda backend: told.append(f"for {backend}"))
     monkeypatch.setattr(rank, "leave_at_once", leave)
-    monkeypatch.setattr(rank.threading, "_shutdown", lambda: told.append("waits for threads"))
-    monkeypatch.setattr(rank.atexit, "_run_exitfuncs", lambda: told.append("runs exit functions"))
+    monkeypatch.setattr(threading, "_shutdown", lambda: told.append("waits for threads"))
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: told.append("runs exit functions"))
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     for name, value in {"TERMINATION_LOG": str(tmp_path / "report"), "BACKEND": "gloo"}.items():
         monkeypatch.setenv(f"DDPJOB_{name}", value)
@@ -53,8 +61,8 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             *("steps_seen", "evaluations_seen", "bars_seen", "hugging_face", "spawned", "install"),
             *("tell_end", "waits for threads", "runs exit functions", "leaves"),
         ]
-        report = tmp_path / "report"
-        return left.value.args[0], json.loads(report.read_text()) if report.exists() else None
+        written = tmp_path / "report"
+        return left.value.args[0], json.loads(written.read_text()) if written.exists() else None
 
     yield become
     for number, handler in handlers.items():
@@ -119,11 +127,10 @@ def test_a_program_leaves_its_exit_code_and_why_it_failed(
     told: tuple[str, str, int] | None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    left, report = ended(run)
+    left, written = ended(run)
     assert left == code
-    found = report and (report["exception"], report["message"], report["exitCode"])
-    assert found == told
-    assert report is None or report["rank"] == 3
+    assert (written and (written["exception"], written["message"], written["exitCode"])) == told
+    assert written is None or written["rank"] == 3
     if told and told[0] == "SystemExit":
         assert capsys.readouterr().err == f"{told[1]}\n"
 

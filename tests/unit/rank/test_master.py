@@ -1,12 +1,12 @@
 """Rank 0's port is waited for, and what is the matter with it is told."""
 
 import socket
+import time
 from datetime import timedelta
 
 import pytest
 from ddpjob_rank.errors import PeerLostError
-from ddpjob_rank.places import master
-from ddpjob_rank.places.master import await_rank_0
+from ddpjob_rank.places.master import RETRY_SECONDS, await_rank_0
 from ddpjob_rank.world import World
 
 from tests.support.ports import hold_port
@@ -26,9 +26,9 @@ def test_a_rank_0_that_listens_later_is_found(monkeypatch: pytest.MonkeyPatch) -
             pauses.append(seconds)
             server.listen()
 
-        monkeypatch.setattr(master.time, "sleep", pause)
+        monkeypatch.setattr(time, "sleep", pause)
         await_rank_0(world(server.getsockname()[1]), timedelta(seconds=patience(20)))
-        assert pauses == [master.RETRY_SECONDS]
+        assert pauses == [RETRY_SECONDS]
         server.settimeout(0)
         with server.accept()[0] as connection:
             assert connection.recv(1) == b"", "it says nothing"

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageError
-from ddpjob_supervisor.gang.coordinator import RunEnd
 from ddpjob_supervisor.gang.coordinator_service import NotHoldingError
 from ddpjob_supervisor.gang.messages import HeldProgram
+from ddpjob_supervisor.gang.states import RunEnd
 from ddpjob_supervisor.hold import reception
 from ddpjob_supervisor.hold.reception import _program
 from ddpjob_supervisor.hold.words import (

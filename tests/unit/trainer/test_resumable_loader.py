@@ -283,7 +283,9 @@ def distributed(size: int, batch: int, samples: int, *, drop_last: bool = False)
     ]
 
 
-@pytest.mark.parametrize(("samples", "sizes"), [(48, (2, 4, 3)), (48, (4, 2, 1)), (48, (2, 2, 2)), (53, (2, 3, 5)), (53, (5, 1, 4))])
+@pytest.mark.parametrize(
+    ("samples", "sizes"), [(48, (2, 4, 3)), (48, (4, 2, 1)), (48, (2, 2, 2)), (53, (2, 3, 5)), (53, (5, 1, 4))]
+)
 def test_other_ranks_go_on_with_what_a_distributed_sampler_has_left(
     samples: int, sizes: tuple[int, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
