@@ -342,6 +342,15 @@ def test_ranks_that_call_a_different_number_of_times_are_named(gang: Callable[..
     assert made.ranks[2].reached(1) is Wish.STOP, "an order that counts is kept"
 
 
+def test_a_forked_child_goes_on_though_the_thread_held_the_lock_when_it_was_forked() -> None:
+    rank = Agreement(None, "", hosts=[], rank=0, size=1, warn=pytest.fail)
+    rank._lock.acquire()
+    threading.Thread(target=rank.forget, daemon=True).start()
+    wait_for("its parting", lambda: rank._apart and not rank._lock.locked())
+    rank.wish(Wish.STOP)
+    assert rank.reached(1) is Wish.STOP
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_once_rank_0_has_ended_each_rank_follows_its_own_wish_and_what_counts(
     gang: Callable[..., Gang], *, ordered: bool

@@ -10,6 +10,13 @@ SEEN = "import sys\nfrom pathlib import Path\nimport beside\n"
 SEEN += "Path('seen').write_text(repr((sys.argv, sys.path[0], __name__, __file__)))\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "is_ours"), [("-m ddpjob_trainer --lr 0.1", True), ("-m trainer", False), ("ddpjob_trainer", False)]
+)
+def test_only_the_module_of_that_name_is_the_trainer(words: str, *, is_ours: bool) -> None:
+    assert program_of(words.split()).is_trainer is is_ours
+
+
 @pytest.mark.parametrize("words", [[], ["--lr", "0.1"]], ids=["no arguments", "some"])
 @pytest.mark.parametrize("module", [False, True], ids=["a script", "a module"])
 def test_a_program_finds_what_python_would_give_it(

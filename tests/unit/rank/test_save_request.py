@@ -37,6 +37,9 @@ def test_a_program_is_called_at_each_request(ask: Callable[[], bool], heard: que
     for _ in range(3):
         assert ask()
         assert next_of(heard) == "save"
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "save requests"), (
+        "a program ends whether anybody asks or not"
+    )
 
 
 def test_nobody_listens_in_a_program_that_does_not_say_that_it_saves(ask: Callable[[], bool]) -> None:

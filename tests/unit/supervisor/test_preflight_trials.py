@@ -56,6 +56,11 @@ def test_a_sum_that_is_right_each_time_has_no_trouble_and_the_best_of_three_time
     assert sums == [], "the first is not timed, and three are"
 
 
+def test_the_sums_of_five_thousand_ranks_are_whole_numbers_that_a_float32_can_hold() -> None:
+    largest = (exchange.PERIOD - 1) * sum(rank % exchange.FACTORS + 1 for rank in range(5000))
+    assert largest < 1 << 24
+
+
 @pytest.mark.parametrize("turn", range(4))
 def test_a_sum_that_is_wrong_once_is_told_however_right_the_others_are(sums: list[float], turn: int) -> None:
     sums += [float(number == turn) for number in range(4)]
@@ -247,10 +252,13 @@ def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_a_trial_takes(
     tried: Callable[..., Gang], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collective, "MARGIN_SECONDS", 0.1)
+    asked, outcomes = [], TrialStore.outcomes
+    monkeypatch.setattr(TrialStore, "outcomes", lambda *how: (asked.append({*how[1]}), outcomes(*how))[1])
     began = time.monotonic()
     gang = tried(3, 1, absent=[1], seconds=0.1)
     assert time.monotonic() - began < patience(10)
     assert gang.sums == set(), "nothing is summed without it"
+    assert asked == [{1, 2}, {2}], "nor is it asked again"
     assert {rank: error.nodes for rank, error in gang.errors.items()} == {0: (1,)}
 
 

@@ -82,6 +82,7 @@ def test_each_attempt_begins_anew_and_late_words_of_the_last_one_mean_nothing() 
         (lambda age: both(beat(20, age, activity="evaluation")), 600),
         (lambda age: both(beat(20, age, activity="exporting")), 600),
         (lambda age: both(beat(20, age, totalSteps=20)), 600),
+        (lambda age: both(beat(20, age, totalSteps=21)), 5),
         (lambda age: both(beat(20, age, activity="ending")), 600),
     ],
     ids=[
@@ -90,6 +91,7 @@ def test_each_attempt_begins_anew_and_late_words_of_the_last_one_mean_nothing() 
         "evaluation",
         "a word of the program's own",
         "after the last step",
+        "before the last step",
         "the program has ended, and not yet its process",
     ],
 )

@@ -102,6 +102,17 @@ def state(written: bytes) -> Callable[[Sink], object]:
     return lambda file: file.write(written)
 
 
+def test_a_forked_child_holds_no_copy(node: Node) -> None:
+    storage = node.write(1, 10)
+    held = storage._copies._held
+    assert held is not None
+    child = os.fork()
+    if not child:
+        os._exit(storage._copies._held is not None)
+    assert os.waitpid(child, 0)[1] == 0
+    assert storage._copies._held is held
+
+
 def test_the_next_attempt_resumes_from_the_copy_without_a_request_to_the_store(
     node: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:

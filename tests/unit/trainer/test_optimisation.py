@@ -13,7 +13,7 @@ from ddpjob_examples.mlp import MlpTask
 from ddpjob_rank.errors import ConfigError
 from ddpjob_trainer.config import TrainConfig, read_config
 from ddpjob_trainer.data.batches import divided, shares_of
-from ddpjob_trainer.model.learner import Learner
+from ddpjob_trainer.model.learner import Learner, check_optimizer
 from ddpjob_trainer.model.parallel import averaged
 from ddpjob_trainer.options import OptimisationConfig
 from ddpjob_trainer.recording import step_times
@@ -218,6 +218,33 @@ def rates(steps: int, steps_per_epoch: int, default: Any, **asked: Any) -> list[
         if schedule:
             schedule.step()
     return seen
+
+
+@pytest.mark.parametrize(
+    ("trained", "frozen", "said"),
+    [
+        (9, 0, ""),
+        (8, 1, ""),
+        (8, 0, "and never change: 8; if that is intended"),
+        (6, 0, "and never change: 6, 7, 8; if that is intended"),
+        (5, 0, "and never change: 5, 6, 7, …; if that is intended"),
+    ],
+)
+@pytest.mark.parametrize("aloud", [True, False])
+def test_parameters_that_are_computed_in_vain_are_named(
+    capsys: pytest.CaptureFixture[str], trained: int, frozen: int, said: str, *, aloud: bool
+) -> None:
+    model = nn.ParameterList(torch.zeros(1) for _ in range(9))
+    for parameter in list(model)[9 - frozen :]:
+        parameter.requires_grad_(False)
+    check_optimizer(torch.optim.SGD(list(model)[:trained], lr=1.0), model, aloud=aloud)
+    told = capsys.readouterr().err
+    assert (said in told) if said and aloud else not told
+
+
+def test_an_optimizer_of_another_models_parameters_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="the task's optimizer has none of the model's parameters"):
+        check_optimizer(torch.optim.SGD([nn.Parameter()], lr=1.0), nn.Linear(1, 1), aloud=False)
 
 
 def test_a_cosine_falls_from_the_whole_rate_to_nothing() -> None:

@@ -4,17 +4,20 @@ import json
 import logging
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import obstore
 import pytest
 import torch
+from ddpjob import random_state
 from ddpjob.checkpoint import writer
 from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
 from ddpjob.training import save_schedule
 from ddpjob.training import saver as training_saver
-from ddpjob.training.saver import TrainingSaver, Where
+from ddpjob.training.saver import Saved, TrainingSaver, Where
 from ddpjob_rank.errors import CheckpointMissedError, ConfigError, SupersededError
 from ddpjob_rank.reporting.agreement import Agreement
 from ddpjob_rank.world import World
@@ -35,6 +38,20 @@ from tests.support.waiting import wait_for
 
 NEW = ("seed", "dataLength", "dataFingerprint")
 """Fields that manifests of older versions do not have."""
+
+
+@pytest.mark.parametrize(("rank", "says"), [(0, True), (1, False)])
+def test_where_the_number_of_ranks_has_changed_each_draws_anew_and_the_first_says_so(
+    capsys: pytest.CaptureFixture[str], rank: int, *, says: bool
+) -> None:
+    saver: Any = SimpleNamespace(world=World(rank=rank, world_size=3), own_state=lambda _: None)
+    TrainingSaver.restore_random(saver, Saved({"position": [7], "ranks": [{}, {}]}, ""), seed=5)
+    drawn = torch.rand(1)
+    random_state.seed_all(5, rank, 7)
+    assert drawn == torch.rand(1)
+    assert capsys.readouterr().out == (
+        "the number of processes changed from 2 to 3: random generators are seeded anew\n" if says else ""
+    )
 
 
 class Run:
