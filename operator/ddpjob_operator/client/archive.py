@@ -6,19 +6,43 @@ The archive is a zip, not a tar, because a zip has only files, which `zipfile` n
 import hashlib
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.option_names import option
 
-MOST_BYTES = 1 << 20
-"""The maximum size of a ConfigMap."""
-NAMED = 3
+NAMED = 5
+"""How many of the largest files an error names."""
 
 DATE = (1980, 1, 1, 0, 0, 0)
 REGULAR, READABLE, EXECUTABLE = 0o100000, 0o644, 0o755
 UNIX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much code can be sent in one way, in bytes."""
+
+    packed: int
+    unpacked: int
+    """The total size of all files. Larger programs are not read, because packing could not reduce them enough."""
+    carrier: str
+    """What carries the code, as the subject of a sentence."""
+    otherwise: Callable[[], str]
+    """What to do with code that is larger, as the end of a sentence with the options that its reader knows."""
+
+
+IN_A_CONFIG_MAP = Limit(
+    1 << 20,
+    64 << 20,
+    "a job",
+    lambda: (
+        f"put data on a volume ({option('volume', 'CLAIM:/data')}), or put the code into an image ({option('image')},"
+        f" or {option('image-volume', 'IMAGE:/code')})"
+    ),
+)
+"""The code of a job. Its packed size is the maximum of a ConfigMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +64,11 @@ class Archive:
     """SHA-256 of the data, in hexadecimal."""
 
 
-def pack(files: Sequence[File]) -> Archive:
+def pack(files: Sequence[File], limit: Limit = IN_A_CONFIG_MAP) -> Archive:
     """Packs files into an archive, which does not depend on the order of `files`.
 
     Raises:
-        BadInputError: the archive is too large to send with a job; the message names the largest files and a remedy.
+        BadInputError: the archive is too large to be sent; the message names the largest files and a remedy.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -52,21 +76,24 @@ def pack(files: Sequence[File]) -> Archive:
             archive.writestr(_entry(file), file.content, zipfile.ZIP_DEFLATED, 9)
         sizes = {entry.filename: entry.compress_size for entry in archive.infolist()}
     data = buffer.getvalue()
-    if len(data) > MOST_BYTES:
-        raise too_large(sizes, "packed")
+    if len(data) > limit.packed:
+        raise too_large(sizes, "packed", limit.packed, limit)
     return Archive(data, hashlib.sha256(data).hexdigest())
 
 
-def too_large(sizes: dict[str, int], how: str) -> BadInputError:
+def too_large(sizes: dict[str, int], how: str, most: int, limit: Limit) -> BadInputError:
     """The error for files that are too large, by their sizes in bytes. `how` is `packed` or `unpacked`."""
-    largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
-    named = ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
     return BadInputError(
-        f"the code is {readable(sum(sizes.values()))} {how}, but a job can carry only "
-        f"{readable(MOST_BYTES)}; the largest files: {named}. Exclude in .gitignore what the job does not "
-        f"need, put data on a volume ({option('volume', 'CLAIM:/data')}), or put the code into an image"
-        f" ({option('image')}, or {option('image-volume', 'IMAGE:/code')})"
+        f"the code is {readable(sum(sizes.values()))} {how}, but {limit.carrier} can carry only {readable(most)};"
+        f" the largest files: {largest_of(sizes)}. Send only what the program needs: a smaller folder"
+        f" ({option('source')}), or exclude the rest in .gitignore; {limit.otherwise()}"
     )
+
+
+def largest_of(sizes: dict[str, int]) -> str:
+    """Names the largest of these things, each with its size. `sizes` are in bytes."""
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
+    return ", ".join(f"{name} ({readable(sizes[name])})" for name in largest)
 
 
 def readable(size: int) -> str:

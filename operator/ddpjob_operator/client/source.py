@@ -3,6 +3,7 @@
 import codecs
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,9 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.secrecy import names_secrets, suspicions
 
-from .archive import MOST_BYTES, File, too_large
+from .archive import IN_A_CONFIG_MAP, NAMED, File, Limit, too_large
 
 MOST_FILES = 5000
-MOST_UNPACKED = 64 * MOST_BYTES
-"""The maximum total size of all files, in bytes. Larger programs are not read, because packing could not
-reduce them to MOST_BYTES."""
 
 SHOWN = 5
 """The error lists at most this many of the places that seem to hold a secret."""
@@ -84,7 +82,7 @@ def read_file(path: Path, include: Collection[Path] = ()) -> Source:
     return Source([file])
 
 
-def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
+def read_folder(folder: Path, include: Collection[Path] = (), limit: Limit = IN_A_CONFIG_MAP) -> Source:
     """Reads the program in a folder. Files in `include` are sent whatever their names and contents.
 
     Raises:
@@ -101,11 +99,14 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
         name = path.relative_to(root).as_posix()
         found[name], sizes[name] = path, path.stat().st_size
         if len(found) > MOST_FILES:
-            raise BadInputError(f"{folder} has more than {MOST_FILES} files; name a folder with only the program")
+            raise BadInputError(
+                f"{folder} has more than {MOST_FILES} files{fullest_folders(found)}. Name a folder with only the"
+                " program (--source), or exclude in .gitignore what the program does not need"
+            )
     for name in included:
         source.left_out.pop(name, None)
-    if sum(sizes.values()) > MOST_UNPACKED:
-        raise too_large(sizes, "unpacked")
+    if sum(sizes.values()) > limit.unpacked:
+        raise too_large(sizes, "unpacked", limit.unpacked, limit)
     files = {name: _read(path, name) for name, path in found.items()}
     check_holds_no_secret({folder / name: file for name, file in files.items() if name not in included})
     source.files.extend(files.values())
@@ -114,6 +115,13 @@ def read_folder(folder: Path, include: Collection[Path] = ()) -> Source:
             f"{folder} has no file to send: it is empty, or all its files are ignored or may hold secrets"
         )
     return source
+
+
+def fullest_folders(names: Collection[str]) -> str:
+    """Which folders have most of these files, as the end of a sentence; empty if none is in a folder."""
+    counts = Counter(f"{name.partition('/')[0]}/" for name in names if "/" in name)
+    most = ", ".join(f"{name} ({count})" for name, count in counts.most_common(NAMED))
+    return f"; of the first {len(names)}, most are in: {most}" if most else ""
 
 
 def _included(path: Path, folder: Path) -> str:

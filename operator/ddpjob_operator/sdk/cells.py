@@ -20,8 +20,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.secrecy import SECRET_NAME
-from ddpjob_operator.api.words import listed
-from ddpjob_operator.client.archive import readable
+from ddpjob_operator.client.archive import largest_of, readable
 
 from .json_values import plain
 from .modules import imported_names, innermost
@@ -192,13 +191,11 @@ class NotebookParts:
         imports = "".join(f"{line}\n" for line in self.imports)
         values = "".join(f"{name} = {value!r}\n" for name, value in self.values.items())
         if (size := len(values.encode())) > MOST_BYTES:
-            sizes = {name: len(repr(value)) for name, value in self.values.items()}
-            largest = sorted(sizes, key=lambda name: -sizes[name])
+            sizes = {name: len(repr(value).encode()) for name, value in self.values.items()}
             raise BadInputError(
                 f"{self.name} uses values of the notebook that take {readable(size)}, but at most"
-                f" {readable(MOST_BYTES)} are sent; the largest:"
-                f" {listed([f'{name} ({readable(sizes[name])})' for name in largest], NAMED)}. Make them in"
-                f" {self.name}, or save them in a file that the ranks can read, and give {self.name} its path"
+                f" {readable(MOST_BYTES)} are sent; the largest: {largest_of(sizes)}. Make them in {self.name}, or"
+                f" save them in a file that the ranks can read, and give {self.name} its path"
             )
         module = NOTEBOOK.format(name=self.name, folder=CELLS, imports=imports, values=values, definitions=order)
         return {f"{MODULE}.py": module.encode(), **files}

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client.source import fullest_folders
 
 MAIN = "__main__"
 INIT = "__init__.py"
@@ -67,7 +68,11 @@ def files_of_imports(root: Path, names: Iterable[str]) -> dict[str, Path]:
             continue
         found[file] = None
         if len(found) > MOST_FILES:
-            raise BadInputError(f"the function imports more than {MOST_FILES} files of {root}")
+            most = fullest_folders([path.relative_to(root).as_posix() for path in found])
+            raise BadInputError(
+                f"the function imports more than {MOST_FILES} files of {root}{most}. Import less, or put packages"
+                " into the image (image=…, or pip=[…])"
+            )
         own = _name_of(file, root)
         package = own if file.name == INIT else own.rpartition(".")[0]
         waiting += [other for name in imported_names(parsed(file), package) for other in _files_of(root, name)]

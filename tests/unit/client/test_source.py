@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.client import archive as archives
 from ddpjob_operator.client import source as sources
 from ddpjob_operator.client import unpack as unpacking
-from ddpjob_operator.client.archive import MOST_BYTES, File, pack
+from ddpjob_operator.client.archive import IN_A_CONFIG_MAP, File, pack
 from ddpjob_operator.client.source import read_file, read_folder
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\n"
@@ -310,14 +309,16 @@ def test_the_same_files_are_the_same_archive_whenever_and_wherever_they_were_wri
 
 
 def test_what_is_too_large_is_named_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "weights.bin").write_bytes(os.urandom(3 * MOST_BYTES))
+    (tmp_path / "weights.bin").write_bytes(os.urandom(3 * IN_A_CONFIG_MAP.packed))
+    for size in range(1, 6):
+        (tmp_path / f"data{size}").write_bytes(os.urandom(size << 10))
     put(tmp_path, "train.py")
     with pytest.raises(BadInputError) as error:
         pack(read_folder(tmp_path).files)
-    assert str(error.value).startswith(
-        "the code is 3.001 MiB packed, but a job can carry only 1 MiB; the largest files: weights.bin (3.001 MiB), "
-    )
-    assert "--volume CLAIM:/data" in str(error.value)
+    largest = "weights.bin (3.001 MiB), data5 (5.005 KiB), data4 (4.005 KiB), data3 (3.005 KiB), data2 (2.005 KiB)"
+    assert f" MiB packed, but a job can carry only 1 MiB; the largest files: {largest}. " in str(error.value)
+    for remedy in ("a smaller folder (--source)", ".gitignore", "--volume CLAIM:/data", "--image-volume IMAGE:/code"):
+        assert remedy in str(error.value)
 
 
 def test_what_can_never_become_small_enough_is_not_even_read(tmp_path: Path) -> None:
@@ -329,8 +330,8 @@ def test_what_can_never_become_small_enough_is_not_even_read(tmp_path: Path) -> 
 
 def test_a_folder_without_end_is_not_searched_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "MOST_FILES", 2)
-    put(tmp_path, "a", "b", "c")
-    with pytest.raises(BadInputError, match="more than 2 files"):
+    put(tmp_path, "data/a", "data/b", "c")
+    with pytest.raises(BadInputError, match=r"more than 2 files; of the first 3, most are in: data/ \(2\)\. Name"):
         read_folder(tmp_path)
 
 
@@ -394,7 +395,7 @@ def test_nothing_is_written_outside_and_no_link_is_made_whatever_an_archive_says
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_fills_no_disk(tmp_path: Path) -> None:
     packed = pack([File("zeros", bytes(300 << 20))]).data
-    assert len(packed) < archives.MOST_BYTES
+    assert len(packed) < IN_A_CONFIG_MAP.packed
     done = unpack(packed, tmp_path / "code")
     assert done.returncode == 1
     assert "are allowed" in done.stderr
