@@ -98,8 +98,8 @@ class Held:
 
 
 @contextlib.contextmanager
-def a_hold(directory: Path, nodes: int, seconds: str = "600") -> Iterator[Held]:
-    with a_gang(directory, nodes) as gang:
+def a_hold(directory: Path, nodes: int, seconds: str = "600", **env: str) -> Iterator[Held]:
+    with a_gang(directory, nodes, **env) as gang:
         gang.uid = str(uuid.uuid4())
         gang.start("--hold", seconds)
         held = Held(gang)
@@ -148,6 +148,62 @@ def test_ranks_train_together_and_an_interrupt_ends_them_and_keeps_the_superviso
     assert not gang.ranks(0)
     held.run(packed(train=SCRIPT), "train.py", "3")
     assert len(gang.await_steps(2, least=3)) == 2
+
+
+SAVES = """
+import os, signal, sys, time
+def save(*_):
+    time.sleep(float(sys.argv[1]) * int(os.environ["RANK"]))
+    print("saved", flush=True)
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+print("begun", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_ranks_may_save_before_they_end_each_as_long_as_it_takes(held: Held) -> None:
+    gang, conversation = held.gang, held.speaks()
+    conversation.runs(packed(train=SAVES), "train.py", "1.5")
+    _await_line(gang, "begun")
+    conversation.says(kind="Finish")
+    over = conversation.hears()
+    assert (over["exit_code"], over["message"]) == (130, "it saved and stopped")
+    _await_line(gang, "saved")
+    held.holds()
+
+
+def test_ranks_that_save_for_too_long_are_ended_if_the_person_says_so(held: Held) -> None:
+    gang, conversation = held.gang, held.speaks()
+    conversation.runs(packed(train=SAVES), "train.py", "1000")
+    _await_line(gang, "begun")
+    conversation.says(kind="Finish")
+    wait_for("rank 0 to save", lambda: "saved" in gang.log(0).splitlines(), DEADLINE_SECONDS, story=gang.story)
+    assert gang.ranks(1)
+    conversation.says(kind="Interrupt")
+    assert conversation.hears()["message"] == "it was interrupted"
+    assert not gang.ranks(1)
+
+
+def test_ranks_that_save_for_longer_than_their_grace_period_are_ended(tmp_path: Path) -> None:
+    with a_hold(tmp_path, 1, DDPJOB_GRACE_PERIOD_SECONDS="1") as held:
+        conversation = held.speaks()
+        conversation.runs(packed(train=SAVES.replace('int(os.environ["RANK"])', "1000")), "train.py", "1")
+        _await_line(held.gang, "begun")
+        conversation.says(kind="Finish")
+        assert conversation.hears()["message"] == "it was interrupted"
+        held.holds()
+
+
+def _await_line(gang: Gang, line: str) -> None:
+    for node in range(gang.nodes):
+        there = partial(_has_line, gang, node, line)
+        wait_for(f"{line!r} of node {node}", there, DEADLINE_SECONDS, story=gang.story)
+
+
+def _has_line(gang: Gang, node: int, line: str) -> bool:
+    return line in gang.log(node).splitlines()
 
 
 def test_a_command_that_disappears_takes_its_ranks_with_it(held: Held) -> None:

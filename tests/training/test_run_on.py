@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster import held_run
 from ddpjob_operator.client import JobPod
 
-from tests.training.gang import SCRIPT, Gang, a_gang
+from tests.support.waiting import wait_for
+from tests.training.gang import DEADLINE_SECONDS, SCRIPT, Gang, a_gang
 from tests.training.test_hold import Conversation, packed
 
 run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
@@ -98,7 +101,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def start_in_pod(self, name: str, container: str, command: Sequence[str]) -> Iterator[Piped]:
-        assert (name, container, tuple(command)) == ("dev-0", "trainer", run_on.SPEAK)
+        assert (name, container, tuple(command)) == ("dev-0", "trainer", held_run.SPEAK)
         conversation = Piped({"DDPJOB_UID": self.gang.uid})
         try:
             yield conversation
@@ -117,7 +120,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
 
 
 def run(nodes: Nodes, *words: str) -> int:
-    code: int = run_on.run_on(nodes, parse(["run", "--on", "dev", *words]))
+    code: int = run_on.run_on(lambda: nodes, parse(["run", "--on", "dev", *words]))
     return code
 
 
@@ -168,10 +171,75 @@ def test_ctrl_c_ends_the_ranks_and_keeps_the_nodes(nodes: Nodes, capfd: pytest.C
     threading.Thread(target=interrupt, daemon=True).start()
     assert run(nodes, "train.py", "--", "1000000") == 130
     said = capfd.readouterr().err
-    assert "ending the ranks; dev keeps its pods" in said
+    assert "the ranks may save and end; dev keeps its pods. Ctrl-C again ends them at once" in said
     assert "attempt 1: it was interrupted (" in said
     assert not gang.ranks(0)
     assert all(supervisor.poll() is None for supervisor in gang.supervisors.values())
+
+
+DEAF = """
+import signal, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: print("not yet", flush=True))
+print("begun", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_a_second_ctrl_c_ends_ranks_that_still_save(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
+    gang = nodes.gang
+    Path("train.py").write_text(DEAF)
+
+    def interrupt() -> None:
+        for line, number in (("begun", signal.SIGTERM), ("not yet", signal.SIGINT)):
+            wait_for(line, partial(_has_line, gang, line), DEADLINE_SECONDS, story=gang.story)
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert run(nodes, "train.py") == 130
+    assert "ddpjob: ending the ranks\n" in capfd.readouterr().err
+    assert not gang.ranks(0)
+
+
+def _has_line(gang: Gang, line: str) -> bool:
+    return all(line in gang.log(node).splitlines() for node in range(gang.nodes))
+
+
+def test_with_watch_each_save_runs_the_program_again_and_a_mistake_waits_for_the_next(
+    nodes: Nodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gang, script = nodes.gang, Path("project/train.py")
+    script.parent.mkdir()
+    (script.parent / ".gitignore").write_text("*.log\n")
+    script.write_text("print('first', flush=True)")
+    said = [""]
+
+    def hears(line: str) -> bool:
+        said[0] += "".join(capfd.readouterr())
+        return line in said[0]
+
+    def edits() -> None:
+        def awaits(line: str) -> None:
+            wait_for(line, partial(hears, line), DEADLINE_SECONDS, story=lambda: said[0])
+
+        awaits("waiting for the next save")
+        (script.parent / "run.log").write_text("ignored")
+        script.write_text("print('oops'")
+        awaits("error: project/train.py is not Python: line 1: ")
+        (script.parent / "beside.py").write_text("WORD = 'second'")
+        script.write_text("import beside, time\nprint(beside.WORD, flush=True)\ntime.sleep(1000)")
+        awaits("[rank 1] second")
+        (script.parent / "beside.py").write_text("WORD = 'third'")
+        awaits("[rank 1] third")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=edits, daemon=True).start()
+    assert run(nodes, "--watch", "--source", "project", "project/train.py") == 130
+    hears("")
+    assert gang.status()["attempt"] == 4  # Three have run: neither the log nor the mistake was a program.
+    assert said[0].count("it was interrupted (") == 2
+    assert not gang.ranks(0)
 
 
 def test_while_another_program_runs_the_command_says_whose_it_is(nodes: Nodes) -> None:
@@ -210,5 +278,5 @@ def test_a_mistake_gets_one_message_before_anything_is_sent(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("print()")
     with pytest.raises(BadInputError) as refused:
-        run_on.run_on(None, parse(["run", "--on", "dev", *words.split()]))
+        run_on.run_on(pytest.fail, parse(["run", "--on", "dev", *words.split()]))
     assert message in str(refused.value)

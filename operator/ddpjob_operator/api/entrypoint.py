@@ -16,7 +16,6 @@ from .launchers import Size, launcher_of
 from .option_names import option
 from .problems import BadInputError, Path, Problem
 from .spec import HistoryMode
-from .validation import problems
 
 NO_SIZE = Size()
 
@@ -134,6 +133,8 @@ def check(document: dict[str, Any]) -> None:
     Raises:
         BadInputError: the document is not valid. For each mistake the text names the wrong option.
     """
+    from .validation import problems  # noqa: PLC0415  A tenth of a second, in which `run --on` has started.
+
     if found := problems(document):
         raise BadInputError("\n  ".join(map(_as_typed, found)))
 

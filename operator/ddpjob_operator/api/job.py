@@ -82,3 +82,15 @@ class DDPJob(Model):
     def to_document(self) -> dict[str, object]:
         """Returns the job as a document to write to YAML or JSON."""
         return {"apiVersion": API_VERSION, "kind": KIND, **self.to_dict()}
+
+
+def domain_key(job: DDPJob) -> str | None:
+    """Returns the node label with the topology domain; None if the job names none or has no supervisor to use it."""
+    topology = job.spec.topology
+    return topology.key if topology and job.spec.supervisor else None
+
+
+def called(job: DDPJob) -> str:
+    """Returns the word for a node in messages: `rank` if its number is the rank of its only process, else `node`."""
+    procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
+    return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"

@@ -137,9 +137,15 @@ def _run(command: argparse.ArgumentParser) -> None:
         "--on",
         type=_given,
         metavar="JOB",
-        help="run on the nodes that ddpjob hold JOB holds; Ctrl-C ends the ranks, and keeps the pods",
+        help="run on the nodes that ddpjob hold JOB holds; Ctrl-C lets the ranks save and end, and keeps the pods",
     )
     held.completer = completion.jobs  # type: ignore[attr-defined]
+    on.add_argument(
+        "--watch",
+        action="store_true",
+        default=None,
+        help="with --on: run again at each save of a file that is sent, until Ctrl-C",
+    )
     _sent(on)
     _cluster(command, "--namespace")
 

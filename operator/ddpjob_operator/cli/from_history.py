@@ -23,11 +23,11 @@ from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import collected
 
 from .kept_jobs import list_jobs
-from .logs import Which, which_of
+from .logs import which_of
 from .phrases import span_of_attempts, writer
 from .printed_records import records_of
 from .report import write_page
-from .run_logs import Line
+from .run_logs import Line, Which
 from .screen import Screen
 
 if TYPE_CHECKING:

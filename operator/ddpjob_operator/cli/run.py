@@ -117,6 +117,7 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
         BadInputError: the program, file or run does not exist, the job is invalid or already running, or the run
             directory cannot be written.
     """
+    program.refuse_options(arguments, ("watch",), "is for --on JOB")
     program.refuse_options(arguments, ("source", "include"), "is for --on JOB; here a script finds its folder anyway")
     ended = run_to_its_end(arguments, runs)
     return ended if isinstance(ended, int) else ended.code

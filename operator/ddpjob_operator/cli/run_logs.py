@@ -40,6 +40,33 @@ class Line:
         return f"[{self.writer} {self.node}] {self.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which logs the user wants, and how to print them."""
+
+    node: int | None = None
+    """Only the log of this node; None for the logs of all nodes."""
+    attempt: int | None = None
+    """Only the logs of this attempt; None for those of the present attempt."""
+    previous: bool = False
+    """Only the logs of the attempt before the present one."""
+    tail: int | None = None
+    """How many lines of each log to print, counted from its end; None for all lines."""
+    since_seconds: int | None = None
+    """Only lines that are no older than this; None for all lines."""
+    timestamps: bool = False
+    """Whether to print, before each line, the time at which it was written."""
+
+    @property
+    def past(self) -> bool:
+        """Whether a particular attempt is requested. Its logs are printed without waiting for more lines."""
+        return self.previous or self.attempt is not None
+
+    def shown(self, moment: str, text: str) -> str:
+        """The line as `kubectl logs` prints it: if `timestamps` is set, its time comes first."""
+        return f"{moment} {text}" if self.timestamps else text
+
+
 class LineSource(Protocol):
     """A source of log lines."""
 

@@ -89,22 +89,9 @@ def read_folder(folder: Path, include: Collection[Path] = (), limit: Limit = IN_
         BadInputError: the folder does not exist, is too large to send with a job or cannot be read, a file to include
             is not in the folder, or another file seems to hold a secret.
     """
-    if not folder.is_dir():
-        raise BadInputError(f"{option('source', folder)}: there is no such folder")
-    root = folder.resolve()
-    source, sizes, found = Source(), dict[str, int](), dict[str, Path]()
-    included = {_included(path, folder): path.resolve() for path in include}
-    found |= included
-    for path in (*found.values(), *_walk(root, _specs_above(root), root, source.left_out)):
-        name = path.relative_to(root).as_posix()
-        found[name], sizes[name] = path, path.stat().st_size
-        if len(found) > MOST_FILES:
-            raise BadInputError(
-                f"{folder} has more than {MOST_FILES} files{fullest_folders(found)}. Name a folder with only the"
-                " program (--source), or exclude in .gitignore what the program does not need"
-            )
-    for name in included:
-        source.left_out.pop(name, None)
+    source = Source()
+    found, included = _found(folder, include, source.left_out)
+    sizes = {name: path.stat().st_size for name, path in found.items()}
     if sum(sizes.values()) > limit.unpacked:
         raise too_large(sizes, "unpacked", limit.unpacked, limit)
     files = {name: _read(path, name) for name, path in found.items()}
@@ -122,6 +109,59 @@ def fullest_folders(names: Collection[str]) -> str:
     counts = Counter(f"{name.partition('/')[0]}/" for name in names if "/" in name)
     most = ", ".join(f"{name} ({count})" for name, count in counts.most_common(NAMED))
     return f"; of the first {len(names)}, most are in: {most}" if most else ""
+
+
+def _found(
+    folder: Path, include: Collection[Path], left_out: dict[str, str]
+) -> tuple[dict[str, Path], Collection[str]]:
+    """The files of a folder that are sent, by name, and the names of those that are sent in any case.
+
+    Records in `left_out` why other files are not sent.
+    """
+    if not folder.is_dir():
+        raise BadInputError(f"{option('source', folder)}: there is no such folder")
+    root = folder.resolve()
+    included = {_included(path, folder): path.resolve() for path in include}
+    found = dict(included)
+    for path in _walk(root, _specs_above(root), root, left_out):
+        found[path.relative_to(root).as_posix()] = path
+        if len(found) > MOST_FILES:
+            raise BadInputError(
+                f"{folder} has more than {MOST_FILES} files{fullest_folders(found)}. Name a folder with only the"
+                f" program ({option('source')}), or exclude in .gitignore what the program does not need"
+            )
+    for name in included:
+        left_out.pop(name, None)
+    return found, included.keys()
+
+
+Stamps = dict[str, tuple[int, int, int]]
+"""Of each file, by name: what changes when it is saved."""
+
+
+def stamps(folder: Path, include: Collection[Path] = ()) -> Stamps:
+    """The stamps of the files in a folder that are sent.
+
+    Raises:
+        BadInputError: as in `read_folder`.
+    """
+    found, _ = _found(folder, include, {})
+    return {name: stamp(path) for name, path in found.items()}
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """The stamp of a file; that of a file that does not exist differs from that of any other one.
+
+    Example:
+        before = stamp(Path("train.py"))
+        ...
+        if stamp(Path("train.py")) != before: print("it was saved")
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _included(path: Path, folder: Path) -> str:

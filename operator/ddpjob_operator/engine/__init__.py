@@ -1,5 +1,7 @@
 """The pure engine, which makes all decisions about a job from a snapshot alone. Imports only the API."""
 
+from ddpjob_operator.api.job import called, domain_key
+
 from .accounting import COUNTED_CAUSES, FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
 from .conditions import Obstacle, events
 from .decide import decide
@@ -29,7 +31,7 @@ from .manifests.env import by_name
 from .manifests.init_containers import VOLUMES_AND_NETWORK, WAIT_CONTAINER, WAITING_FOR_MASTER
 from .manifests.kueue_workload import POD_SET
 from .manifests.names import pod_name, service_name
-from .manifests.topology import ANNOTATIONS_VOLUME, called, domain_key
+from .manifests.topology import ANNOTATIONS_VOLUME
 from .manifests.volumes import history_of, history_path, lost_with_pods, no_history
 from .owned import (
     DISRUPTION_BUDGET,

@@ -3,12 +3,12 @@
 from datetime import datetime, timedelta
 
 from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Progress, Steps, Straggler
+from ddpjob_operator.api.job import domain_key
 from ddpjob_operator.api.reasons import Reason
 
 from .changes import StatusChanges, changed
 from .conditions import Say, with_conditions
 from .foreign import document_of
-from .manifests.topology import domain_key
 from .manifests.volumes import lost_with_pods
 from .reports import FinalReport, Phase, Stall, SupervisorReport, last_words_of
 from .snapshot import Pod

@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 from ddpjob_operator.api import AvoidedNodeName, ConditionType, DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.job import called, domain_key
 from ddpjob_operator.api.words import counted
 
 from .cached import cached
 from .manifests.kueue_workload import asked, priority_class_ref
 from .manifests.names import kueue_workload_name
-from .manifests.topology import called, domain_key
 from .reports import Phase, SupervisorReport
 from .snapshot import Admission, KueueWorkload, Placement, Pod, PodGroup, Snapshot
 

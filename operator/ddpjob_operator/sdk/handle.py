@@ -19,11 +19,10 @@ from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
 from ddpjob_operator.cli.durations import seconds_of
 from ddpjob_operator.cli.from_history import kept_lines, run_data
-from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import nothing_ran
 from ddpjob_operator.cli.printed_records import records_of
 from ddpjob_operator.cli.report import written_page
-from ddpjob_operator.cli.run_logs import Line
+from ddpjob_operator.cli.run_logs import Line, Which
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present, when

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.cli import cluster
 from ddpjob_operator.cli.arguments import MEANINGS, parse, parser
+from ddpjob_operator.cli.cluster import there
 from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.help import PLACES
 
@@ -136,8 +137,8 @@ def test_what_is_no_part_of_a_log_is_refused(flag: str, said: str, capsys: pytes
 )
 def test_delete_waits_as_kubectl_does(flags: list[str], monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> None:
     called: dict[str, Any] = {}
-    monkeypatch.setattr(cluster, "delete", lambda _jobs, name, wait: called.update(name=name, wait=wait) or 0)
-    monkeypatch.setattr(cluster, "Jobs", lambda _cluster: None)
+    monkeypatch.setattr(there, "delete", lambda _jobs, name, wait: called.update(name=name, wait=wait) or 0)
+    monkeypatch.setattr(there, "Jobs", lambda _cluster: None)
     monkeypatch.setattr(cluster, "connect", lambda *_: None)
     assert call(parse(["delete", "digits", "--cluster", *flags])) == 0
     assert called == {"name": "digits", "wait": waits}
@@ -148,10 +149,10 @@ def test_all_that_are_named_are_deleted_before_any_is_waited_for(
 ) -> None:
     asked_first = [answer for name in ("one", "two") for answer in (a_job(name), a_list(), {})]
     gone = [answer for name in ("one", "two") for answer in (refused(404, name=name), a_list())]
-    there = a_cluster(*asked_first, *gone)
-    monkeypatch.setattr(cluster, "connect", lambda *_: there)
+    answers = a_cluster(*asked_first, *gone)
+    monkeypatch.setattr(cluster, "connect", lambda *_: answers)
     assert call(parse(["delete", "one", "two", "--cluster"])) == 0
-    of_jobs = [(method, path) for method, path, *_ in there.asked if path.startswith(JOBS)]
+    of_jobs = [(method, path) for method, path, *_ in answers.asked if path.startswith(JOBS)]
     assert of_jobs == [(method, f"{JOBS}/{name}") for method, name in ORDER]
     said = capsys.readouterr().out.splitlines()
     assert said == ["one: deleting it", "two: deleting it", "one: deleted", "two: deleted"]

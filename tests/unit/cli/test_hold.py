@@ -8,10 +8,10 @@ import yaml
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.validation import problems
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster import held_run
 
 from tests.unit.client.api import JOBS, a_cluster, jobs_with, refused
 
-run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
 hold = importlib.import_module("ddpjob_operator.cli.cluster.hold").hold
 
 
@@ -120,4 +120,4 @@ def test_who_runs_a_program_after_the_end_of_a_hold_learns_how_to_hold_again(
     ended = complete | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     found = job | {"status": {"message": "Over", "conditions": [ended]}} if is_there else None
     with pytest.raises(BadInputError, match=f"^{message}$"):
-        run_on._first_pod(jobs_with(find=lambda _: found), job)
+        held_run.first_pod(jobs_with(find=lambda _: found), job)

@@ -40,6 +40,7 @@ from .messages import (
     Examined,
     Failed,
     Farewell,
+    Finish,
     Finished,
     HeldProgram,
     Hello,
@@ -248,6 +249,8 @@ class Coordinator:
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Finished, now: float) -> None:
         """Reacts to a report that some ranks of a node have failed, or that all of them have ended."""
         match self.state, message:
+            case Running(), Failed() if self.current.interrupted:
+                pass  # It has lost a peer that has ended before. Others may still save.
             case Running(), Failed(waited=True):
                 self.found_stalled(now, now)  # The rank timed out in a collective that another rank did not enter.
             case Stalled(), Failed(end=End() as end):
@@ -266,7 +269,7 @@ class Coordinator:
                 if isinstance(state, Running) and self._is_leaving and has_parted(ends):
                     self._part(now)
                 # If all ranks of the node ended well, other nodes may still be saving.
-                elif not is_well(ends) and not known:
+                elif not is_well(ends) and not known and not self.current.interrupted:
                     self._stop(now)
             case Stopping(), Finished() if not member.leaving:
                 member.state = MemberState.IDLE  # The node takes part in the next attempt, and finishes again.
@@ -353,6 +356,12 @@ class Coordinator:
             self.current.interrupted = True
             self._stop(now)
             self._advance(now)
+
+    def finish_run(self, attempt: int) -> None:
+        """Lets the ranks of an attempt save and end, for the same reason. The caller limits the time for it."""
+        if attempt == self.attempt and isinstance(self.state, Running | Stalled):
+            self.current.interrupted = True
+            self._tell_busy(Finish(attempt))
 
     @property
     def idle_until(self) -> float | None:
@@ -467,7 +476,7 @@ class Coordinator:
         if isinstance(self.state, Preflight | Running | Stalled):
             self.current.ran = now - self.current.began
             self.state = Stopping(now, verdict)
-            self._tell_busy(Stop(self.attempt))
+            self._tell_busy(Stop(self.attempt, also_told=self.current.interrupted))
 
     def _part(self, now: float) -> None:
         """Waits PARTING_SECONDS before it ends the other ranks, after some nodes were told to stop.
@@ -496,7 +505,7 @@ class Coordinator:
         failure = first_of(self.attempt, current.ends, current.heard)
         # If a rank reported its failure and then hung, its report says more than the examination of the stall.
         incident = failure if failure is not None and is_explained(failure) else state.verdict or failure
-        if incident is not None and is_consequence(incident):
+        if incident is not None and is_consequence(incident) and not current.interrupted:
             if not gone and state.settling_since is None:
                 self.state = replace(state, settling_since=now)
                 return
@@ -521,14 +530,17 @@ class Coordinator:
 
     def _outcome_of(self, incident: Incident | None, gone: Sequence[int]) -> RunEnd:
         """How a run in a held gang has ended. It is never restarted: the person who runs it decides what is next."""
+        if self.current.interrupted and not (incident is not None and is_explained(incident)):
+            saved = {end.exit_code for ends in self.current.ends.values() for end in ends} == {
+                ExitCode.SAVED_AND_STOPPED
+            }
+            return RunEnd(self.attempt, INTERRUPTED, "it saved and stopped" if saved else "it was interrupted")
         if incident is not None:
             who = "all ranks" if incident.is_of_all_ranks else self.current.ring.in_words(incident.end.rank)
             step = "" if incident.end.step is None else f" at step {incident.end.step}"
             return RunEnd(self.attempt, incident.end.exit_code, f"{who} failed{step}: {incident.end.words}")
         if gone:
             return RunEnd(self.attempt, ExitCode.PEER_LOST, f"node {gone[0]} is gone")
-        if self.current.interrupted:
-            return RunEnd(self.attempt, INTERRUPTED, "it was interrupted")
         return RunEnd(self.attempt, ExitCode.DONE)
 
     def _gone(self) -> list[int]:

@@ -273,6 +273,16 @@ class CoordinatorService:
         self.coordinator.interrupt(attempt, self._now())
         self._act()
 
+    def finish_run(self, attempt: int) -> None:
+        """Lets the ranks of an attempt save and end, for which they have `grace`. Does nothing if it has ended."""
+        self.coordinator.finish_run(attempt)
+        self._act()
+
+    @property
+    def grace(self) -> float:
+        """How many seconds ranks have to end after they are told to stop."""
+        return self._settings.grace
+
     @property
     def hold_message(self) -> str:
         """What a held gang does, in a clause; empty if the gang is not held."""

@@ -34,6 +34,7 @@ from .messages import (
     Examine,
     Failed,
     Farewell,
+    Finish,
     Finished,
     Hello,
     Idle,
@@ -258,8 +259,11 @@ class Follower:
                 self._node.code.receive(data)
             case Start(number) if number >= self.attempt:
                 self._start(message)
-            case Stop(number) if attempt is not None and number == self.attempt and not attempt.ranks.told_to_stop:
-                attempt.ranks.stop()
+            case Stop(number, also_told) if attempt is not None and number == self.attempt:
+                if also_told or not attempt.ranks.told_to_stop:
+                    attempt.ranks.stop()
+            case Finish(number) if attempt is not None and number == self.attempt:
+                attempt.ranks.send_signal(signal.SIGTERM)
             case Examine(number) if attempt is not None and number == self.attempt:
                 self._examining = asyncio.create_task(attempt.examine(self._send))
                 self._examining.add_done_callback(self._fail_with)

@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 9
+PROTOCOL = 10
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -265,6 +265,14 @@ class Stop(_Message, frozen=True):
     """End the ranks of an attempt immediately."""
 
     attempt: int
+    also_told: bool = False
+    """Whether to end ranks that were told to stop, too. Otherwise these may go on saving."""
+
+
+class Finish(_Message, frozen=True):
+    """Tell the ranks of an attempt to stop: they may save, as when a pod is told to stop. The supervisor stays."""
+
+    attempt: int
 
 
 class Examine(_Message, frozen=True):
@@ -369,6 +377,7 @@ Message = (
     | Code
     | Start
     | Stop
+    | Finish
     | Examine
     | Look
     | Leave

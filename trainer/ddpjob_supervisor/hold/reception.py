@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from ddpjob_rank.errors import ConfigError, StorageError
@@ -22,6 +21,7 @@ from .words import (
     VERSION,
     Answer,
     Begun,
+    Finish,
     Going,
     Interrupt,
     NotRun,
@@ -93,23 +93,29 @@ class _Reception:
         except (ConfigError, TimeoutError) as error:
             yield NotRun(str(error) or "the code did not arrive in time")
             return
-        gone: asyncio.Future[Any] = asyncio.ensure_future(_interruption(reader))
+        ending = asyncio.create_task(self._end(attempt, reader))
         try:
             yield Begun(attempt)
             while not ended.done():
-                done, _ = await asyncio.wait(
-                    [ended, gone], timeout=GOING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                if gone in done:
-                    self._service.interrupt(attempt)
-                    await asyncio.wait([ended])
+                await asyncio.wait([ended], timeout=GOING_SECONDS)
                 if not ended.done():
                     yield Going()
             outcome = ended.result()
             yield Over(outcome.attempt, outcome.exit_code, outcome.message)
         finally:
+            ending.cancel()
             self._service.interrupt(attempt)
-            gone.cancel()
+
+    async def _end(self, attempt: int, reader: asyncio.StreamReader) -> None:
+        """Ends the ranks of an attempt as the command wishes, or if it is gone."""
+        request = await _request(reader)
+        if isinstance(request, Finish):
+            self._service.finish_run(attempt)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._service.grace):
+                    while isinstance(request, Finish):
+                        request = await _request(reader)
+        self._service.interrupt(attempt)
 
 
 def _program(question: Question) -> HeldProgram:
@@ -159,8 +165,10 @@ async def _next(reader: asyncio.StreamReader) -> Question:
         raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
 
 
-async def _interruption(reader: asyncio.StreamReader) -> None:
-    """Waits until the command wants its ranks ended, or is gone."""
+async def _request(reader: asyncio.StreamReader) -> Finish | Interrupt:
+    """How the command wants its ranks to end. If it is gone, at once."""
     with suppress(ConfigError):
-        while not isinstance(await _next(reader), Interrupt):
+        while not isinstance(question := await _next(reader), Finish | Interrupt):
             pass
+        return question
+    return Interrupt()

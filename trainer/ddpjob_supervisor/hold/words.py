@@ -5,6 +5,7 @@
                                <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
     TheCode(data)              -->
                                <--  Begun(attempt), and then Going at regular intervals
+    Finish                     -->
     Interrupt, or the end      -->
                                <--  Over(attempt, exit_code, message)
 
@@ -45,8 +46,12 @@ class TheCode(_Said, frozen=True):
     data: bytes
 
 
+class Finish(_Said, frozen=True):
+    """Lets the program's ranks save and end, as when a pod is told to stop. After its grace period they are ended."""
+
+
 class Interrupt(_Said, frozen=True):
-    """Ends the program's ranks."""
+    """Ends the program's ranks at once."""
 
 
 class NotRun(_Said, frozen=True):
@@ -79,7 +84,7 @@ class Over(_Said, frozen=True):
     message: str
 
 
-Question = RunProgram | TheCode | Interrupt
+Question = RunProgram | TheCode | Finish | Interrupt
 Answer = NotRun | SendCode | Begun | Going | Over
 
 questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)

@@ -11,9 +11,8 @@ from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.api.words import listed
 from ddpjob_operator.cli.from_history import print_logs
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
-from ddpjob_operator.cli.run_logs import Line, attempt_of, shown_last
+from ddpjob_operator.cli.run_logs import Line, Which, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called, history_of
 from ddpjob_operator.history import find_history, open_place

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import HOLD, SUPERVISE
@@ -15,7 +16,6 @@ from ddpjob_operator.api.option_names import in_python, option
 from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted, listed
 from ddpjob_operator.cli import program
-from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.client import Document
 from ddpjob_operator.client.archive import File, pack, readable
 from ddpjob_operator.client.code import DIGEST, config_map
@@ -23,6 +23,9 @@ from ddpjob_operator.client.source import SUSPECT, Source, check_holds_no_secret
 
 from .packages import with_packages, within
 from .pod_options import PodOptions, checkpoint_on, with_pod_options
+
+if TYPE_CHECKING:  # Its module imports what runs jobs on this machine.
+    from ddpjob_operator.cli.packed import PackedProgram
 
 NAMED = 20
 """How many of the packed files are listed by name; the others are only counted."""
@@ -43,7 +46,7 @@ class Parcel:
     """The YAML file that the job was read from; None for a program."""
 
 
-def parcel(given: argparse.Namespace, namespace: str, packed: PackedProgram | None = None) -> Parcel:
+def parcel(given: argparse.Namespace, namespace: str, packed: "PackedProgram | None" = None) -> Parcel:
     """Builds the job that the arguments describe, for a namespace. `packed` is its program, if they do not name it.
 
     Raises:
@@ -131,7 +134,7 @@ def _parcel(
     return Parcel(document, code, told)
 
 
-def _of_packed(packed: PackedProgram, folder: Source | None, include: Collection[Path]) -> Source:
+def _of_packed(packed: "PackedProgram", folder: Source | None, include: Collection[Path]) -> Source:
     """The files of a program that exists only in memory, besides those of its folder.
 
     Raises:

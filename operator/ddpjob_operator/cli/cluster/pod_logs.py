@@ -5,8 +5,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 
-from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.cli.run_logs import Line, shown_last
+from ddpjob_operator.cli.run_logs import Line, Which, shown_last
 from ddpjob_operator.client import ClosedError, ClusterError, Document, JobPod, Jobs, RefusedError, UnreachableError
 
 FOLLOWED = 64

@@ -14,21 +14,10 @@ from ddpjob_operator.api.contract import (
     DOMAIN,
     DOMAIN_FILE,
 )
+from ddpjob_operator.api.job import domain_key
 from ddpjob_operator.engine.snapshot import Manifest
 
 ANNOTATIONS_VOLUME = "ddpjob-annotations"
-
-
-def domain_key(job: DDPJob) -> str | None:
-    """Returns the node label with the topology domain; None if the job names none or has no supervisor to use it."""
-    topology = job.spec.topology
-    return topology.key if topology and job.spec.supervisor else None
-
-
-def called(job: DDPJob) -> str:
-    """Returns the word for a node in messages: `rank` if its number is the rank of its only process, else `node`."""
-    procs_per_node = job.status.procs_per_node or job.spec.resolved_procs_per_node()
-    return "rank" if procs_per_node == 1 and domain_key(job) is None else "node"
 
 
 def shown_annotations(job: DDPJob, node: int) -> dict[str, str]:

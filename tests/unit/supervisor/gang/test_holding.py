@@ -6,11 +6,13 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
-from ddpjob_supervisor.gang.messages import Code, HeldProgram, Idle, Leaving, Start
+from ddpjob_supervisor.gang.messages import Code, End, Failed, HeldProgram, Idle, Leaving, Start, Stop
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
+from msgspec.structs import replace
 
 from .gangs import BEGIN, INTERRUPTED, KILLED, RAISED, STOPPED, WELL, Gang
 
@@ -37,6 +39,11 @@ class Hold(Gang):
 
     def interrupted(self) -> Hold:
         self.coordinator.interrupt(self.coordinator.attempt, self.now)
+        self._hear()
+        return self
+
+    def finishes(self) -> Hold:
+        self.coordinator.finish_run(self.coordinator.attempt)
         self._hear()
         return self
 
@@ -108,6 +115,44 @@ def test_an_interrupt_ends_the_ranks_of_its_own_attempt_alone() -> None:
     assert hold.interrupted().words == "Stop(1) to 0 1"
     assert hold.ends(STOPPED, STOPPED) == "1: 130 it was interrupted"
     assert hold.interrupted().phase == Phase.HOLDING
+
+
+SAVED = replace(WELL, exit_code=ExitCode.SAVED_AND_STOPPED)
+LOST = replace(RAISED, cause="PeerLost", message="Connection closed by peer")
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ((SAVED, SAVED), "1: 130 it saved and stopped"),
+        ((SAVED, INTERRUPTED), "1: 130 it was interrupted"),
+        ((SAVED, LOST), "1: 130 it was interrupted"),
+        ((SAVED, RAISED), "1: 1 rank 1 failed: Application: ModuleNotFoundError: No module named 'httpx'"),
+    ],
+)
+def test_ranks_that_may_finish_are_not_ended_with_the_first_of_them(ends: tuple[End, ...], outcome: str) -> None:
+    hold = held().runs()
+    hold.coordinator.finish_run(2)
+    assert hold.coordinator.outbox == []
+    assert hold.finishes().words == "Finish to 0 1"
+    hold.says(0, Idle(1, ends[:1]))
+    if ends[1].cause:
+        hold.says(1, Failed(1, ends[1].cause))
+    assert (hold.phase, hold.words) == (Phase.RUNNING, "")
+    assert hold.ends(*ends) == outcome
+    assert hold.finishes().phase == Phase.HOLDING
+
+
+def test_ranks_that_do_not_finish_are_ended() -> None:
+    hold = held().runs().finishes().interrupted()
+    assert [message for _, message in hold.said] == [Stop(1, also_told=True)] * 2
+    assert hold.ends(STOPPED, STOPPED) == "1: 130 it was interrupted"
+
+
+def test_if_a_node_is_lost_while_the_others_finish_these_are_ended_too() -> None:
+    hold = held().runs().finishes()
+    hold.lost(1)
+    assert [message for _, message in hold.said] == [Stop(1, also_told=True)]
 
 
 def test_a_stalled_program_ends_with_the_rank_that_stalled_it() -> None:
