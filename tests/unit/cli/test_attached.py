@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,3 +261,10 @@ def test_a_rank_that_cannot_have_a_terminal_is_refused(
 @pytest.mark.parametrize("command", [SUPERVISED, ["ddpjob-train"]], ids=lambda words: words[0])
 def test_any_rank_of_a_script_and_of_our_trainer_can_have_one(rank: int, command: list[str]) -> None:
     check_attach(rank, a_job(2, 2, command))
+
+
+def test_ctrl_z_gives_the_terminal_back_before_it_stops_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(os, "kill", lambda *what: done.append(what))
+    Attached._pause(SimpleNamespace(_give_back=lambda: done.append("given back")), signal.SIGTSTP)  # type: ignore[arg-type]
+    assert done == ["given back", (os.getpid(), signal.SIGSTOP)]

@@ -422,3 +422,21 @@ def test_a_store_that_cannot_be_opened_is_an_error_of_one_line(monkeypatch: pyte
     for why in ("no region", ""):
         with pytest.raises(PlaceError, match=rf"^cannot read s3://bucket/path: {why}$"):
             open_place("s3://bucket/path")
+
+
+def test_a_line_whose_process_was_killed_in_its_middle_is_not_lost() -> None:
+    records = {
+        "a": [{"t": 1, "x": "whole"}, {"t": 2, "x": "half of ", "c": 1}],
+        "b": [{"t": 3, "x": "in two ", "c": 1}, {"t": 4, "x": "pieces"}, {"t": 5, "x": "half", "c": 1}],
+    }
+    history: Any = SimpleNamespace(_records=lambda segment: records[segment.folder], _say=None)
+    segments: Any = [
+        SimpleNamespace(folder=folder, number=1, time=moment, attempt=attempt)
+        for folder, moment, attempt in (("a", 1500, 1), ("b", 2500, 2))
+    ]
+    assert [(line.time, line.attempt, line.text) for line in JobHistory._lines(history, segments)] == [
+        (1.0, 1, "whole"),
+        (1.5, 1, "half of "),
+        (4.0, 2, "in two pieces"),
+        (2.5, 2, "half"),
+    ]

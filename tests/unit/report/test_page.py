@@ -5,13 +5,14 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import find, render
-from ddpjob_operator.report.page import _began, _settings
+from ddpjob_operator.report.page import _began, _lasted, _settings
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -333,3 +334,24 @@ def test_a_run_began_when_its_job_or_its_program_did(
     if status is not None:
         write(tmp_path / "job.json", json.dumps(DOCUMENT | {"status": status}))
     assert _began(find(tmp_path)) == ZERO + timedelta(seconds=began)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (None, "1m40s"),
+        ({"resumed": False, "start_time": ZERO + timedelta(seconds=60)}, "1m40s"),
+        ({"resumed": True, "start_time": None}, "1m40s"),
+        (
+            {"resumed": True, "start_time": ZERO + timedelta(seconds=60)},
+            "40s since it was resumed; 1m40s in all, pauses included",
+        ),
+        (
+            {"resumed": True, "start_time": ZERO + timedelta(seconds=200)},
+            "0s since it was resumed; 1m40s in all, pauses included",
+        ),
+    ],
+)
+def test_how_long_a_job_took_is_told_since_it_was_resumed_too(status: dict[str, Any] | None, said: str) -> None:
+    job: Any = None if status is None else SimpleNamespace(status=SimpleNamespace(**status))
+    assert _lasted(job, ZERO, ZERO + timedelta(seconds=100)) == said
