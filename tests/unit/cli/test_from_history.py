@@ -394,3 +394,19 @@ def test_a_time_that_cannot_be_read_is_none(time: Any) -> None:
 @pytest.mark.parametrize(("count", "shown"), [(8, "0, 1, 2, 3, 4, 5, 6 and 7"), (9, "0, 1, 2, 3, 4, 5, 6 and 7, …")])
 def test_of_many_numbers_the_first_are_listed(count: int, shown: str) -> None:
     assert _listed([*range(count)]) == shown
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"loss": 1 / 3, "total_steps": 9}, ["Progress:     step 7 of 9", "Loss:         0.3333"]),
+        ({"loss": "NaN"}, ["Progress:     step 7", "Loss:         NaN"]),
+        ({"loss": None, "total_steps": "x"}, ["Progress:     step 7"]),
+    ],
+)
+def test_progress_is_told_as_far_as_it_was_recorded(
+    says: Says, kept: Path, values: dict[str, Any], lines: list[str]
+) -> None:
+    keep(kept, 0, event("progress", 1, 7, **values), job=("other", "o-uid"))
+    shown = says("status", "other").splitlines()
+    assert [line for line in shown if line.startswith(("Progress:", "Loss:"))] == lines

@@ -5,6 +5,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -480,3 +481,28 @@ def test_a_name_that_is_taken_is_told_with_what_to_do(monkeypatch: pytest.Monkey
         ddpjob.submit("train.py")
     assert str(taken.value) == "train exists already. Choose another name=…, or look at it: ddpjob.connect('train')"
     assert asked == []
+
+
+def test_what_a_followed_job_waits_for_is_said_beside_its_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def followed(*of: Any) -> list[Any]:
+        of[-1]("2 pods wait")
+        return []
+
+    monkeypatch.setattr(handle, "followed_lines", followed)
+    document = a_document_with(state="Running")
+    job = Job(jobs_with(find=lambda _: document, pods=lambda _: []), document)
+    assert [*job.logs(follow=True)] == []
+    assert capsys.readouterr() == ("", "ddpjob: 2 pods wait\n")
+
+
+def test_what_is_wrong_with_a_history_is_said_beside_its_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = nullcontext(SimpleNamespace(problems=["a segment is missing\x1b[2J"]))
+    monkeypatch.setattr(handle, "opened_history", lambda *_: opened)
+    job = Job(jobs_with(), a_document_with())
+    with job._opened_history(as_job(job._document)):
+        pass
+    assert capsys.readouterr() == ("", "ddpjob: a segment is missing\\x1b[2J\n")
