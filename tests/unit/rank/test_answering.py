@@ -1,15 +1,21 @@
 """What a rank tells of its collectives, by whatever PyTorch has to tell of them."""
 
 import json
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from ddpjob_rank.running import answering
-from ddpjob_rank.running.answering import _collectives_told, _exceptions_told
+from ddpjob_rank.running.answering import END, _collectives_told, _exceptions_told
+from ddpjob_supervisor.watch.asking import write_to
+
+from tests.support.waiting import wait_for
 
 BEGUN = {"sequences": {"0 gloo": 7}}
 ENTRY = {
@@ -158,3 +164,55 @@ def test_an_exception_that_cannot_say_what_it_is_is_told_nevertheless(monkeypatc
     assert [told["fallen"].partition(" (")[0] for told in _exceptions_told()] == [
         "its thread feed has ended with Mute: <exception str() failed>"
     ]
+
+
+@pytest.fixture
+def asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[bytes], list[dict[str, Any]]]]:
+    """Asks this process, which has made itself answer; returns what it tells."""
+    monkeypatch.setenv("DDPJOB_HEARTBEAT", str(tmp_path / "0"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    (tmp_path / "0.ask").touch()  # Of a former process.
+    (tmp_path / "0.stack").write_text("of a former process")
+    answering.install()
+    told = tmp_path / "0.told"
+
+    def ask(question: bytes) -> list[dict[str, Any]]:
+        assert write_to(tmp_path / "0.ask", question)
+        wait_for("an answer", lambda: told.exists() and told.read_text().endswith(f"{json.dumps(END)}\n"))
+        lines = [json.loads(line) for line in told.read_text().splitlines()]
+        told.unlink()
+        return lines
+
+    yield ask
+    assert answering.SIGNAL is not None
+    answering.faulthandler.unregister(answering.SIGNAL)
+
+
+@pytest.mark.skipif(answering.SIGNAL is None, reason="only Linux has real-time signals")
+def test_a_process_answers_whenever_it_is_asked_and_shows_its_stacks(
+    asks: Callable[[bytes], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    assert asks(answering.QUESTION)[-1] == END
+    assert (tmp_path / "0.stack").read_text() == ""
+    assert asks(answering.STACKS_TOO)[-1] == END
+    assert f'File "{__file__}"' in (tmp_path / "0.stack").read_text()
+    before = len((tmp_path / "0.stack").read_text())
+    assert answering.SIGNAL is not None
+    signal.raise_signal(answering.SIGNAL)
+    shown = (tmp_path / "0.stack").read_text()[before:]
+    assert f'File "{__file__}"' in shown
+    assert "_answer" in shown, "all threads"
+    assert (tmp_path / "0.ask").stat().st_mode & 0o777 == 0o600
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "answering")
+    ends = threading.Thread(target=lambda: {}["key"], name="reader")
+    ends.start()
+    ends.join()
+    assert any("its thread reader has ended with KeyError" in part.get("fallen", "") for part in asks(b"?"))
+
+
+def test_without_a_supervisor_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DDPJOB_HEARTBEAT", raising=False)
+    hook = threading.excepthook
+    answering.install()
+    assert threading.excepthook is hook
