@@ -83,10 +83,15 @@ def _answer(do: Callable[[], T]) -> T | int:
 def _call(arguments: argparse.Namespace) -> int | Rest:
     """Runs a command for one name; returns its exit code, or a function to call after all names are processed."""
     _check_working_directory()
+    return load(arguments)(arguments)
+
+
+def load(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int | Rest]:
+    """Imports what the command needs, and returns the function that carries it out."""
     if arguments.command == "run" and arguments.on is not None:
         from .cluster import call as on_held_nodes  # noqa: PLC0415  Each tenth of a second of imports is waited for.
 
-        return on_held_nodes(arguments)
+        return on_held_nodes
     from .here import here_or_there  # noqa: PLC0415
 
-    return here_or_there(arguments)
+    return here_or_there

@@ -22,7 +22,9 @@ def main() -> None:
     if not getattr(arguments, "raw", False):
         guard()
     try:
-        from .commands import call  # noqa: PLC0415
+        from .commands import call, load  # noqa: PLC0415
+
+        load(arguments)
     except ModuleNotFoundError as error:
         if str(error.name).startswith("ddpjob"):
             raise

@@ -21,7 +21,7 @@ from .words import (
     VERSION,
     Answer,
     Begun,
-    Finish,
+    Conclude,
     Going,
     Interrupt,
     NotRun,
@@ -109,11 +109,11 @@ class _Reception:
     async def _end(self, attempt: int, reader: asyncio.StreamReader) -> None:
         """Ends the ranks of an attempt as the command wishes, or if it is gone."""
         request = await _request(reader)
-        if isinstance(request, Finish):
+        if isinstance(request, Conclude):
             self._service.finish_run(attempt)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._service.grace):
-                    while isinstance(request, Finish):
+                    while isinstance(request, Conclude):
                         request = await _request(reader)
         self._service.interrupt(attempt)
 
@@ -165,10 +165,10 @@ async def _next(reader: asyncio.StreamReader) -> Question:
         raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
 
 
-async def _request(reader: asyncio.StreamReader) -> Finish | Interrupt:
+async def _request(reader: asyncio.StreamReader) -> Conclude | Interrupt:
     """How the command wants its ranks to end. If it is gone, at once."""
     with suppress(ConfigError):
-        while not isinstance(question := await _next(reader), Finish | Interrupt):
+        while not isinstance(question := await _next(reader), Conclude | Interrupt):
             pass
         return question
     return Interrupt()

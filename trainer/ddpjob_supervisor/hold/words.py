@@ -5,7 +5,7 @@
                                <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
     TheCode(data)              -->
                                <--  Begun(attempt), and then Going at regular intervals
-    Finish                     -->
+    Conclude                     -->
     Interrupt, or the end      -->
                                <--  Over(attempt, exit_code, message)
 
@@ -46,7 +46,7 @@ class TheCode(_Said, frozen=True):
     data: bytes
 
 
-class Finish(_Said, frozen=True):
+class Conclude(_Said, frozen=True):
     """Lets the program's ranks save and end, as when a pod is told to stop. After its grace period they are ended."""
 
 
@@ -84,7 +84,7 @@ class Over(_Said, frozen=True):
     message: str
 
 
-Question = RunProgram | TheCode | Finish | Interrupt
+Question = RunProgram | TheCode | Conclude | Interrupt
 Answer = NotRun | SendCode | Begun | Going | Over
 
 questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)

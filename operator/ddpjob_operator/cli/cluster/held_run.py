@@ -115,7 +115,7 @@ class HeldRun:
 
     def stop(self) -> None:
         """Lets the ranks save and end. They are killed after the pods' grace period."""
-        self._talk.tell({"kind": "Finish"})
+        self._talk.tell({"kind": "Conclude"})
 
     def end(self) -> None:
         """Ends the ranks at once."""
