@@ -178,6 +178,9 @@ bench-coordinator: $(READY) ## What the supervisors of 2,048 ranks cost rank 0's
 bench-start: plant ## How soon a submitted script makes its first step on real nodes, by parts (3 min; QUICK=1: one job)
 	@$(BIN)/python -m bench.start $(if $(QUICK),--quick)
 
+bench-again: plant ## How soon a changed script makes its first step on held nodes, beside torchrun and submit (5 min; QUICK=1: one round)
+	@$(BIN)/python -m bench.again $(if $(QUICK),--quick)
+
 bench-gangs: plant ## How soon many gangs have run that compete for few nodes (1 h; QUICK=1: to try it)
 	@$(BIN)/python -m bench.gangs $(if $(QUICK),--quick)
 
@@ -214,4 +217,4 @@ mutants: $(READY) ## Break each line that differs from BASE (main; on main, a da
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-gangs gpu scheduling fault-table kill-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-again bench-gangs gpu scheduling fault-table kill-table faults mutants clean

@@ -9,7 +9,8 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,7 @@ PARTS = (
 
 def measure(rounds: int) -> list[Row]:
     """Runs jobs one after the other. The first job warms the caches, and does not count."""
-    with start_real(nodes=NODES, images=(OPERATOR, TRAINER)) as plant:
-        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
-        helm("install", RELEASE, CHART, *words, plant=plant)
+    with nodes_with_operator() as plant:
         found = [_moments(plant) for _ in range(rounds + 1)][1:]
     totals = [moments[-1] - moments[0] for moments in found]
     median = statistics.median(totals)
@@ -82,6 +81,15 @@ def measure(rounds: int) -> list[Row]:
         Row("`ddpjob submit train.py --nodes 2` → first step", told, f"median ≤ {SECONDS} s", median <= SECONDS),
         *(Row(f"of it {what}", f"{statistics.median(each):.2f} s") for what, each in zip(PARTS, parts, strict=True)),
     ]
+
+
+@contextmanager
+def nodes_with_operator() -> Iterator[Plant]:
+    """NODES real nodes, and an operator on them that knows the trainer's image."""
+    with start_real(nodes=NODES, images=(OPERATOR, TRAINER)) as plant:
+        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
+        helm("install", RELEASE, CHART, *words, plant=plant)
+        yield plant
 
 
 def _moments(plant: Plant) -> list[float]:

@@ -32,7 +32,8 @@ RECOVERY = Page(
     ("kills", "pods", "flood", "watching", "saves", "read-back", "resume", "goodput", "mixed"),
 )
 PERFORMANCE = Page(
-    REFERENCE / "performance.md", ("start", "fairness", "memory", "churn", "targets", "contestants", "shares")
+    REFERENCE / "performance.md",
+    ("start", "again", "fairness", "memory", "churn", "targets", "contestants", "shares"),
 )
 TRAINING = Page(REFERENCE / "training-speed.md", ("loop", "divergence", "library", "launch", "scaling", "input"))
 SHARING = Page(HOW_TO / "share-a-cluster.md", ("gangs",))

@@ -167,7 +167,7 @@ def test_ranks_may_save_before_they_end_each_as_long_as_it_takes(held: Held) -> 
     gang, conversation = held.gang, held.speaks()
     conversation.runs(packed(train=SAVES), "train.py", "1.5")
     _await_line(gang, "begun")
-    conversation.says(kind="Conclude")
+    conversation.says(kind="LetFinish")
     over = conversation.hears()
     assert (over["exit_code"], over["message"]) == (130, "it saved and stopped")
     _await_line(gang, "saved")
@@ -178,7 +178,7 @@ def test_ranks_that_save_for_too_long_are_ended_if_the_person_says_so(held: Held
     gang, conversation = held.gang, held.speaks()
     conversation.runs(packed(train=SAVES), "train.py", "1000")
     _await_line(gang, "begun")
-    conversation.says(kind="Conclude")
+    conversation.says(kind="LetFinish")
     wait_for("rank 0 to save", lambda: "saved" in gang.log(0).splitlines(), DEADLINE_SECONDS, story=gang.story)
     assert gang.status()["phase"] == "Running"
     conversation.says(kind="Interrupt")
@@ -191,7 +191,7 @@ def test_ranks_that_save_for_longer_than_their_grace_period_are_ended(tmp_path: 
         conversation = held.speaks()
         conversation.runs(packed(train=SAVES.replace('int(os.environ["RANK"])', "1000")), "train.py", "1")
         _await_line(held.gang, "begun")
-        conversation.says(kind="Conclude")
+        conversation.says(kind="LetFinish")
         assert conversation.hears()["message"] == "it was interrupted"
         held.holds()
 

@@ -14,12 +14,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import ddpjob
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster import held_run
 from ddpjob_operator.client import JobPod
+from ddpjob_operator.sdk import holding
 
 from tests.support.waiting import wait_for
 from tests.training.gang import DEADLINE_SECONDS, SCRIPT, Gang, a_gang
@@ -175,6 +177,34 @@ def test_ctrl_c_ends_the_ranks_and_keeps_the_nodes(nodes: Nodes, capfd: pytest.C
     assert "attempt 1: it was interrupted (" in said
     assert not gang.ranks(0)
     assert all(supervisor.poll() is None for supervisor in gang.supervisors.values())
+
+
+def test_from_python_a_function_returns_its_result_and_its_exception_is_raised(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(holding, "Jobs", lambda cluster: cluster)
+    monkeypatch.setattr(holding, "connect", lambda *_: nodes)
+    Path("mymodel.py").write_text("""
+import os
+
+def train(lr):
+    print("lr", lr, flush=True)
+    if lr > 1:
+        raise ValueError("it diverges")
+    return {"rank": os.environ["RANK"], "weights": [lr] * 20_000}
+""")
+    monkeypatch.syspath_prepend(nodes.gang.directory)
+    train = importlib.import_module("mymodel").train
+    assert ddpjob.run(train, {"lr": 0.5}, on="dev") == {"rank": "0", "weights": [0.5] * 20_000}
+    assert "[rank 1] lr 0.5\n" in capfd.readouterr().out
+    with pytest.raises(ddpjob.RankFailed, match="it diverges") as failed:
+        ddpjob.run(train, {"lr": 2}, on="dev", quiet=True)
+    assert (failed.value.cause, failed.value.attempt, failed.value.exit_code) == ("Application", 2, 1)
+    assert failed.value.remote_traceback.splitlines()[-1] == "ValueError: it diverges"
+    assert 'raise ValueError("it diverges")' in failed.value.remote_traceback
+    assert capfd.readouterr().out == ""
+    Path("train.py").write_text("import ddpjob; ddpjob.set_result(3)")
+    assert ddpjob.run("train.py", on="dev") == 3
 
 
 DEAF = """

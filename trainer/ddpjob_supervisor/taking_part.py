@@ -124,7 +124,7 @@ async def take_part(
         if service is None:
             return await follower.follow(port)
         if settings.idle_seconds is not None:
-            await stack.enter_async_context(reception(directory, settings.uid, service))
+            await stack.enter_async_context(reception(directory, settings.uid, service, heartbeats.path(0)))
         exit_code = await _lead(settings, service, follower, port)
         result = {}
         if settings.in_a_job and exit_code == ExitCode.DONE:

@@ -21,7 +21,7 @@ CLOSED, PING, PONG = 8, 9, 10
 
 PIECE = 1 << 15
 """How many bytes are sent in one frame. The API server and kubelets refuse very large ones."""
-LONGEST_LINE = 1 << 16
+LONGEST_LINE = 2 << 20
 """A line of the program may have this many bytes."""
 QUOTED_BYTES = 400
 """How many bytes of the program's errors are kept, from their end."""

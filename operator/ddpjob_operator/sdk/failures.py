@@ -8,6 +8,7 @@ command; the text of each is the one that the command prints.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ddpjob_operator.api import DDPJob, DDPJobStatus, Incident
 from ddpjob_operator.api.reasons import FROM_OUTSIDE
@@ -67,6 +68,9 @@ class RankFailed(JobFailed):
     """The last traceback in its log; empty if the log has none, or is gone with its pod."""
 
 
+Failure = TypeVar("Failure", bound=JobFailed)
+
+
 def failure(job: DDPJob, hint: str, log: Callable[[Incident], Sequence[str]]) -> JobFailed:
     """The error of a failed job: a RankFailed, unless the job has failed although no rank has.
 
@@ -76,18 +80,30 @@ def failure(job: DDPJob, hint: str, log: Callable[[Incident], Sequence[str]]) ->
     message = f"{name} has failed: {visible(status.message)}"
     if incident is None or status.reason in FROM_OUTSIDE:
         return _described(JobFailed(message), name, status, hint)
+    return _described(_rank_failed(message, incident, log(incident)), name, status, hint)
+
+
+def failure_on_hold(job: DDPJob, message: str, incident: Incident | None, log: Sequence[str]) -> JobFailed:
+    """The error of a program that has failed on a held job. `log` is the end of its output on the incident's node."""
+    said = f"the program on {job.metadata.name} has failed: {message}"
+    error = JobFailed(said) if incident is None else _rank_failed(said, incident, log)
+    return _described(error, job.metadata.name, job.status, "")
+
+
+def _rank_failed(message: str, incident: Incident, log: Sequence[str]) -> RankFailed:
+    """The error of a rank, whose last traceback is taken from the end of its log."""
     error = RankFailed(message)
     error.rank, error.node, error.node_name = incident.rank, incident.node, incident.node_name
     error.pod, error.attempt, error.step = incident.pod, incident.attempt, incident.step
     error.cause, error.exit_code = str(incident.cause), incident.exit_code
-    error.remote_traceback = last_traceback(log(incident))
+    error.remote_traceback = last_traceback(log)
     if error.remote_traceback:
         shown = "\n".join(map(visible, error.remote_traceback.splitlines()))
         error.add_note(f"\nIn the log of {incident.pod}:\n\n{shown}\n")
-    return _described(error, name, status, hint)
+    return error
 
 
-def _described(error: JobFailed, name: str, status: DDPJobStatus, hint: str) -> JobFailed:
+def _described(error: Failure, name: str, status: DDPJobStatus, hint: str) -> Failure:
     error.name, error.status, error.hint = name, status, hint
     if hint:
         error.add_note(hint)

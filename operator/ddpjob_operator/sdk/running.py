@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ddpjob_operator.api import DDPJob, Incident
+from ddpjob_operator.cli.program import refuse_options
 from ddpjob_operator.cli.run import Ended, run_to_its_end
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
@@ -49,6 +50,12 @@ def run(
     max_restarts: int | None = None,
     start_method: Literal["warm", "cold"] | None = None,
     run_dir: FilePath | None = None,
+    on: str | None = None,
+    source: FilePath | None = None,
+    include: Sequence[FilePath] = (),
+    namespace: str | None = None,
+    context: str | None = None,
+    kubeconfig: FilePath | None = None,
     quiet: bool = False,
 ) -> Any:
     """Runs a function or a script on this machine, as the command `ddpjob run` does, and returns its result.
@@ -59,7 +66,8 @@ def run(
 
     Each rank calls the function, and what rank 0 returns is the result. A script sets its result with `set_result`.
     The run is that of the command: `ddpjob status` and `ddpjob logs` find it, and failures are restarted. Ctrl-C
-    lets it save and stop.
+    lets it save and stop. On held nodes, `result = ddpjob.run(train, {"lr": 0.1}, on="dev")` does the same as `ddpjob
+    run --on dev`.
 
     Args:
         target: A function, a script, or a YAML file with one DDPJob.
@@ -75,15 +83,24 @@ def run(
         max_restarts: Restarts before the run fails; 6 if it is left out.
         start_method: `warm` or `cold`, as for the command.
         run_dir: Where runs are kept; `ddpjob-runs` if it is left out.
+        on: The job whose nodes `ddpjob hold` holds, to run there instead of on this machine. The options above, from
+            `nodes` on, are those of the hold then.
+        source: With `on`: a folder to send, except for what its .gitignore excludes.
+        include: With `on`: files of the folder to send, whatever their names and contents look like.
+        namespace: With `on`: the job's namespace, if it is not the context's.
+        context: With `on`: a context of the kubeconfig, if it is not the current one.
+        kubeconfig: With `on`: the kubeconfig, if it is not the one that kubectl uses.
         quiet: Whether to print nothing.
 
     Raises:
         BadInputError: There is no such program, ranks cannot call the function, or an argument is wrong.
         RankFailed: A rank has failed.
         JobFailed: The run has failed for another reason.
+        ClusterError: With `on`: the cluster cannot be reached, or refuses.
         KeyboardInterrupt: The run was stopped. `ddpjob run --resume` goes on with it.
     """
-    packed, path = program_of(target, arguments, args, here=True)
+    folder = None if source is None else Path(source)
+    packed, path = program_of(target, arguments, args, source=folder, here=on is None)
     given = Namespace(
         command="run",
         target=path,
@@ -104,7 +121,19 @@ def run(
         attach=None,
         dry_run=False,
         output=None,
+        on=on,
+        source=folder,
+        include=[Path(each) for each in include],
+        watch=None,
+        namespace=namespace,
+        context=context,
+        kubeconfig=None if kubeconfig is None else Path(kubeconfig),
     )
+    if on is not None:
+        from .holding import run_on  # noqa: PLC0415  A run on this machine needs no cluster's client.
+
+        return run_on(given, packed, quiet=quiet)
+    refuse_options(given, ("source", "include", "namespace", "context", "kubeconfig"), "is for on=JOB")
     # In a notebook, stdout claims to be a terminal, but cannot overwrite what it shows.
     screen = Screen(quiet=quiet, force_terminal=None if sys.stdout is sys.__stdout__ else False)
     with _signals_as_before():

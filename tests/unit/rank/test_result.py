@@ -15,7 +15,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.status import MAX_RESULT
 from ddpjob_operator.sdk import json_values
 from ddpjob_rank.reporting import result
-from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, held_mark, json_of, result_file
+from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, held_mark, json_of, left_result, result_file
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,12 +157,13 @@ def test_without_a_supervisor_a_result_is_only_checked(monkeypatch: pytest.Monke
         ddpjob.set_result(object())
 
 
-def test_on_held_nodes_a_result_is_only_checked(heartbeat: Path) -> None:
+def test_on_held_nodes_a_result_may_be_large_without_a_history(heartbeat: Path) -> None:
     held_mark(heartbeat).touch()
     ddpjob.set_result("x" * STATUS_BYTES)
+    assert left_result(heartbeat, 3) == ("x" * STATUS_BYTES, STATUS_BYTES + 2)
+    assert left_result(heartbeat, 2) is None
     with pytest.raises(ddpjob.ConfigError):
         ddpjob.set_result(object())
-    assert not [*heartbeat.parent.glob("*result*")]
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,9 @@ def set_result(value: Any) -> None:
     JSON, and nothing is pickled: scalars of NumPy and tensors with one number become numbers, tuples become lists,
     and paths, dates and times become strings. A result of up to 2 KiB is kept in the job's status, where everybody
     who may view the job can read it; a larger one, of up to 1 MiB, in the job's history or, on one machine without a
-    history, in the run's directory. On nodes that `ddpjob hold` holds, where a job has many programs, and without a
-    supervisor, such as under torchrun, the function only checks the value.
+    history, in the run's directory. On nodes that `ddpjob hold` holds, where a job has many programs, it is kept
+    nowhere, and goes to who runs the program. Without a supervisor, such as under torchrun, the function only checks
+    the value.
 
     Args:
         value: The result.
@@ -46,10 +47,10 @@ def set_result(value: Any) -> None:
         return
     text = json_of(value)
     heartbeat = os.environ.get(Env.HEARTBEAT)
-    if heartbeat is None or held_mark(Path(heartbeat)).exists():
+    if heartbeat is None:
         return
-    size = len(text.encode())
-    if size > STATUS_BYTES and not (os.environ.get(Env.HISTORY) or os.environ.get(Env.RUN_DIR)):
+    size, held = len(text.encode()), held_mark(Path(heartbeat)).exists()
+    if size > STATUS_BYTES and not (held or os.environ.get(Env.HISTORY) or os.environ.get(Env.RUN_DIR)):
         raise ConfigError(
             f"the result is {size} bytes of JSON, but a job's status holds at most {STATUS_BYTES}; for a larger one,"
             " give the job a history (history=…, or --history), or save a file and return its path"
@@ -65,8 +66,19 @@ def result_file(heartbeat: Path, attempt: int | str) -> Path:
     return heartbeat.with_name(f"{heartbeat.name}.result-{attempt}")
 
 
+def left_result(heartbeat: Path, attempt: int) -> tuple[Any, int] | None:
+    """The result that rank 0 has left, and its size as JSON in bytes; None if an attempt has left none."""
+    try:
+        with result_file(heartbeat, attempt).open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
+        result = json.loads(content)  # Another program may have written the file.
+        return result, len(json_of(result).encode())  # Python also reads NaN, and halves of surrogate pairs.
+    except (OSError, ValueError, RecursionError, ConfigError):
+        return None
+
+
 def held_mark(heartbeat: Path) -> Path:
-    """The file beside rank 0's heartbeat file that exists if the gang is held, so that nobody reads a result."""
+    """The file beside rank 0's heartbeat file that exists if the gang is held: then no place has to keep a result."""
     return heartbeat.with_name(f"{heartbeat.name}.held")
 
 

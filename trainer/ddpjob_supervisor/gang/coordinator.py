@@ -538,7 +538,7 @@ class Coordinator:
         if incident is not None:
             who = "all ranks" if incident.is_of_all_ranks else self.current.ring.in_words(incident.end.rank)
             step = "" if incident.end.step is None else f" at step {incident.end.step}"
-            return RunEnd(self.attempt, incident.end.exit_code, f"{who} failed{step}: {incident.end.words}")
+            return RunEnd(self.attempt, incident.end.exit_code, f"{who} failed{step}: {incident.end.words}", incident)
         if gone:
             return RunEnd(self.attempt, ExitCode.PEER_LOST, f"node {gone[0]} is gone")
         return RunEnd(self.attempt, ExitCode.DONE)

@@ -137,6 +137,8 @@ class RunEnd:
     """0, or the exit code of the rank that failed first."""
     message: str = ""
     """Why it ended, in a clause; empty if it is done."""
+    incident: Incident | None = None
+    """Which rank failed first; None if none has."""
 
 
 @dataclass(slots=True)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import msgspec
 from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_rank.exit_codes import ExitCode
+from ddpjob_rank.reporting.result import left_result, result_file
 from ddpjob_rank.running.program import program_of
 
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
 from ddpjob_supervisor.gang.messages import HeldProgram
 from ddpjob_supervisor.gang.once import shown
+from ddpjob_supervisor.gang.states import RunEnd
 
 from .words import (
     CODE_BYTES,
@@ -21,9 +24,9 @@ from .words import (
     VERSION,
     Answer,
     Begun,
-    Conclude,
     Going,
     Interrupt,
+    LetFinish,
     NotRun,
     Over,
     Question,
@@ -41,8 +44,10 @@ SPEAKING_SECONDS = 60.0
 
 
 @asynccontextmanager
-async def reception(directory: Path, uid: str, service: CoordinatorService) -> AsyncIterator[None]:
+async def reception(directory: Path, uid: str, service: CoordinatorService, heartbeat: Path) -> AsyncIterator[None]:
     """Accepts programs for the job with this uid while the `async with` block runs.
+
+    `heartbeat` is the heartbeat file of rank 0, which leaves results beside it.
 
     Whoever reaches the socket runs code as this user. No other user can, because `directory` is private.
 
@@ -51,7 +56,7 @@ async def reception(directory: Path, uid: str, service: CoordinatorService) -> A
     """
     place = directory / socket_of(uid)
     try:
-        server = await asyncio.start_unix_server(_Reception(service).serve, place, limit=LINE_BYTES)
+        server = await asyncio.start_unix_server(_Reception(service, heartbeat).serve, place, limit=LINE_BYTES)
     except OSError as error:
         raise StorageError(f"cannot create the socket {place} for programs: {error}") from error
     try:
@@ -61,8 +66,9 @@ async def reception(directory: Path, uid: str, service: CoordinatorService) -> A
 
 
 class _Reception:
-    def __init__(self, service: CoordinatorService) -> None:
+    def __init__(self, service: CoordinatorService, heartbeat: Path) -> None:
         self._service = service
+        self._heartbeat = heartbeat
         self._digest, self._data = "", b""
         """The last code, so that it need not be sent again."""
 
@@ -100,20 +106,25 @@ class _Reception:
                 await asyncio.wait([ended], timeout=GOING_SECONDS)
                 if not ended.done():
                     yield Going()
-            outcome = ended.result()
-            yield Over(outcome.attempt, outcome.exit_code, outcome.message)
+            yield self._over(ended.result())
         finally:
             ending.cancel()
             self._service.interrupt(attempt)
 
+    def _over(self, end: RunEnd) -> Over:
+        result = left_result(self._heartbeat, end.attempt) if end.exit_code == ExitCode.DONE else None
+        result_file(self._heartbeat, end.attempt).unlink(missing_ok=True)
+        incident = None if end.incident is None else end.incident.to_document()
+        return Over(end.attempt, end.exit_code, end.message, incident, None if result is None else result[0])
+
     async def _end(self, attempt: int, reader: asyncio.StreamReader) -> None:
         """Ends the ranks of an attempt as the command wishes, or if it is gone."""
         request = await _request(reader)
-        if isinstance(request, Conclude):
+        if isinstance(request, LetFinish):
             self._service.finish_run(attempt)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._service.grace):
-                    while isinstance(request, Conclude):
+                    while isinstance(request, LetFinish):
                         request = await _request(reader)
         self._service.interrupt(attempt)
 
@@ -165,10 +176,10 @@ async def _next(reader: asyncio.StreamReader) -> Question:
         raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
 
 
-async def _request(reader: asyncio.StreamReader) -> Conclude | Interrupt:
+async def _request(reader: asyncio.StreamReader) -> LetFinish | Interrupt:
     """How the command wants its ranks to end. If it is gone, at once."""
     with suppress(ConfigError):
-        while not isinstance(question := await _next(reader), Conclude | Interrupt):
+        while not isinstance(question := await _next(reader), LetFinish | Interrupt):
             pass
         return question
     return Interrupt()

@@ -5,14 +5,15 @@
                                <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
     TheCode(data)              -->
                                <--  Begun(attempt), and then Going at regular intervals
-    Conclude                     -->
+    LetFinish                  -->
     Interrupt, or the end      -->
-                               <--  Over(attempt, exit_code, message)
+                               <--  Over(attempt, exit_code, message, incident, result)
 
 Binary data is in base64.
 """
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -46,7 +47,7 @@ class TheCode(_Said, frozen=True):
     data: bytes
 
 
-class Conclude(_Said, frozen=True):
+class LetFinish(_Said, frozen=True):
     """Lets the program's ranks save and end, as when a pod is told to stop. After its grace period they are ended."""
 
 
@@ -82,9 +83,13 @@ class Over(_Said, frozen=True):
     attempt: int
     exit_code: int
     message: str
+    incident: dict[str, Any] | None = None
+    """Which rank failed first, and why, as on the status page; None if none has failed."""
+    result: Any = None
+    """What rank 0 has set as its result."""
 
 
-Question = RunProgram | TheCode | Conclude | Interrupt
+Question = RunProgram | TheCode | LetFinish | Interrupt
 Answer = NotRun | SendCode | Begun | Going | Over
 
 questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)

@@ -1,12 +1,11 @@
 """Tells of a job's result: itself if it is small, and otherwise the place in the history where it is kept."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 from ddpjob_rank.errors import ConfigError, StorageError
-from ddpjob_rank.reporting.result import LARGEST_BYTES, STATUS_BYTES, json_of, result_file
+from ddpjob_rank.reporting.result import STATUS_BYTES, left_result
 
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.history.targets import ERRORS, is_lasting
@@ -29,13 +28,10 @@ async def kept_result(heartbeat: Path, attempt: int, history: NodeHistory, grace
         StorageError: The history does not take it now. The job may not end as if it had been kept. The restart
             counts, so that this cannot go on for ever.
     """
-    try:
-        with result_file(heartbeat, attempt).open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        result = json.loads(content)  # Another program may have written the file.
-        size = len(json_of(result).encode())  # Python also reads NaN, and halves of surrogate pairs.
-    except (OSError, ValueError, RecursionError, ConfigError):
+    left = left_result(heartbeat, attempt)
+    if left is None:
         return {}
+    result, size = left
     if size <= STATUS_BYTES:
         return {"result": result}
     seconds = min(SECONDS, max(grace - LAST_SECONDS, grace / 2))

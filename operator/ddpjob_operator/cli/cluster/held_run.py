@@ -8,7 +8,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -49,6 +49,10 @@ class Ran:
     exit_code: int
     message: str
     """Why it ended, in a clause; empty if it is done."""
+    incident: Mapping[str, Any] | None = None
+    """Which rank failed first, and why, as the supervisors' status page has it; None if none has failed."""
+    result: Any = None
+    """What rank 0 has set as its result."""
 
 
 @contextmanager
@@ -102,7 +106,8 @@ class HeldRun:
         if (over := self._talk.over()) is None:
             return None
         self._deadline = time.monotonic() + LAST_LINES_SECONDS
-        return Ran(self.attempt, int(over["exit_code"]), visible(str(over["message"])))
+        message = visible(str(over["message"]))
+        return Ran(self.attempt, int(over["exit_code"]), message, over.get("incident"), over.get("result"))
 
     @property
     def is_read(self) -> bool:
@@ -115,7 +120,7 @@ class HeldRun:
 
     def stop(self) -> None:
         """Lets the ranks save and end. They are killed after the pods' grace period."""
-        self._talk.tell({"kind": "Conclude"})
+        self._talk.tell({"kind": "LetFinish"})
 
     def end(self) -> None:
         """Ends the ranks at once."""

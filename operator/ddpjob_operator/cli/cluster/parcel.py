@@ -60,7 +60,7 @@ def parcel(given: argparse.Namespace, namespace: str, packed: "PackedProgram | N
     entrypoint = _entrypoint(given) if packed is None else packed.entrypoint(given.start_method)
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     if packed is not None:
-        program_here = _of_packed(packed, folder, given.include)
+        program_here = of_packed(packed, folder, given.include)
     source, packages = with_packages(given, program_here)
     return _parcel(
         entrypoint,
@@ -134,7 +134,7 @@ def _parcel(
     return Parcel(document, code, told)
 
 
-def _of_packed(packed: "PackedProgram", folder: Source | None, include: Collection[Path]) -> Source:
+def of_packed(packed: "PackedProgram", folder: Source | None, include: Collection[Path]) -> Source:
     """The files of a program that exists only in memory, besides those of its folder.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import NoReturn
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
+from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.client import Cluster, Document, Jobs
 from ddpjob_operator.client.archive import pack
 from ddpjob_operator.client.source import Source, Stamps, read_file, read_folder, stamp, stamps
@@ -41,9 +42,9 @@ def run_on(connected: Callable[[], Cluster], given: argparse.Namespace) -> int:
         BadInputError: there is no such job or program, the job is not held, or it runs another program.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
-    _refuse_options(given)
+    refuse_options(given)
     saves = Saves(lambda: _stamps(given)) if given.watch else None
-    wanted = _program(given)
+    wanted = sent_program(given)
     jobs = Jobs(connected())
     document = jobs.get(given.on)
     while True:
@@ -65,14 +66,14 @@ def _run(
     for line in (*packed_files(source, whole=False), *beside(given)):
         _say(line)
     with started(jobs, document, words, pack(source.files), _say) as run, _terminated_as_interrupted():
-        ran, interrupted = _follow(run, given.on, saves)
+        ran, interrupted = follow(run, given.on, _show, saves=saves)
         took = duration(round(run.seconds))
     _say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
     return ran, interrupted
 
 
-def _follow(run: HeldRun, name: str, saves: Saves | None) -> tuple[Ran, bool]:
-    """Prints the output until the run is over, which a save ends too. Returns the same as `_run`.
+def follow(run: HeldRun, name: str, show: Callable[[Line], None], *, saves: Saves | None = None) -> tuple[Ran, bool]:
+    """Shows the output until the run is over, which a save ends too. Returns the same as `_run`.
 
     The first Ctrl-C lets the ranks save, the second one ends them, and the third one does not wait for that.
     """
@@ -81,7 +82,7 @@ def _follow(run: HeldRun, name: str, saves: Saves | None) -> tuple[Ran, bool]:
         try:
             ran = ran or run.over()
             for line in run.lines():
-                print(line, flush=True)
+                show(line)
             if ran is None and not saved and saves is not None and saves.happened():
                 saved = True
                 run.end()
@@ -92,6 +93,10 @@ def _follow(run: HeldRun, name: str, saves: Saves | None) -> tuple[Ran, bool]:
                 break
             _interrupt(run, name, interruptions)
     return ran, interruptions > 0
+
+
+def _show(line: Line) -> None:
+    print(line, flush=True)
 
 
 def _interrupt(run: HeldRun, name: str, time_of: int) -> None:
@@ -130,7 +135,7 @@ def _saved(given: argparse.Namespace, saves: Saves) -> Program:
             _say("waiting for the next save; Ctrl-C ends")
         saves.wait()
         try:
-            return _program(given)
+            return sent_program(given)
         except BadInputError as error:
             print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
 
@@ -145,7 +150,12 @@ def _stamps(given: argparse.Namespace) -> Stamps:
         return {str(error): (0, 0, 0)}
 
 
-def _refuse_options(given: argparse.Namespace) -> None:
+def refuse_options(given: argparse.Namespace) -> None:
+    """Checks that no option is given that the hold has an answer to.
+
+    Raises:
+        BadInputError: one is given.
+    """
     why = f"cannot be given with --on: {given.on} was held with it, or without it"
     program.refuse_options(given, OF_THE_HOLD, why)
     program.refuse_options(given, [flag for flag in ("fresh", "detach", "dry_run") if getattr(given, flag)], why)
@@ -153,7 +163,7 @@ def _refuse_options(given: argparse.Namespace) -> None:
         raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
 
 
-def _program(given: argparse.Namespace) -> Program:
+def sent_program(given: argparse.Namespace) -> Program:
     """The program that the arguments name.
 
     Raises:
