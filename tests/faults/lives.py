@@ -7,9 +7,10 @@ nodes, finishes, and is deleted when its time is over. In the brief life it has 
 without the policy, ends at its deadline, and is deleted. In the elastic life it wants three nodes, finds one and
 gives it back, is suspended, resumed with another NetworkPolicy, continues with two nodes, grows when there is a
 third, finishes, and is deleted. In the timed life it finds one node, runs with two, rank 1 finishes, then rank 0
-does, the job is kept, and is deleted. All of this has time limits, none of which is reached. In the life in a queue
-of Kueue it waits until it is admitted, is evicted, admitted again, scaled to one node, suspended, resumed, admitted a
-third time, finishes, and is deleted.
+does, the job is kept, and is deleted. All of this has time limits, none of which is reached. In the cancelled life it
+is cancelled while it runs, ends as Failed with its pods, and is deleted; in the life that is cancelled at rest it is
+suspended before. In the life in a queue of Kueue it waits until it is admitted, is evicted, admitted again, scaled to
+one node, suspended, resumed, admitted a third time, finishes, and is deleted.
 """
 
 from . import acts
@@ -57,6 +58,12 @@ _TIMED_STAGES = (
     Stage("finish", acts.all_ranks_finish, acts.succeeded),
     Stage("keep", acts.held(acts.nothing), acts.succeeded),
     _STAGES[-1],
+)
+_CANCELLED_STAGES = (_STAGES[0], Stage("cancel", acts.change(cancel=True), acts.failed), _STAGES[-1])
+_CANCELLED_AT_REST_STAGES = (
+    _STAGES[0],
+    Stage("suspend", acts.change(suspend=True), acts.suspended),
+    *_CANCELLED_STAGES[1:],
 )
 _QUEUED_STAGES = (
     Stage("enter", acts.submit_queued, acts.queued),
@@ -163,6 +170,38 @@ _BRIEF_WRITES = (
     _status("deadline", "failed", "attempt-2-Failed*"),
     Row("deadline", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+
+
+_FIRST_ATTEMPT = (
+    _status("run", "start-1", "attempt-1-Pending"),
+    *_group("run", 1),
+    Row("run", "create-service", On("create", "services")),
+    Row("run", "create-secret", On("create", "secrets")),
+    _pod("run", "create", 0, 1),
+    _pod("run", "create", 1, 1),
+    _status("run", "created-1", "attempt-1-*-created"),
+    _status("run", "running-1", "attempt-1-Running-created"),
+)
+_CANCELLED = (
+    _status("cancel", "failed", "attempt-1-Failed*"),
+    Row("cancel", "mark-job", _MARK),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
+)
+_CANCELLED_WRITES = (
+    *_FIRST_ATTEMPT,
+    _pod("cancel", "patch", 0, 1),
+    _pod("cancel", "patch", 1, 1),
+    _status("cancel", "cancelling", "attempt-1-Running-created", nth=2),
+    *_CANCELLED,
+)
+_CANCELLED_AT_REST_WRITES = (
+    *_FIRST_ATTEMPT,
+    _status("suspend", "suspending", "attempt-1-Suspending*"),
+    _pod("suspend", "delete", 0, 1),
+    _pod("suspend", "delete", 1, 1),
+    _status("suspend", "suspended", "attempt-1-Suspended"),
+    *_CANCELLED,
 )
 
 
@@ -275,6 +314,8 @@ LONG_FROM_SECOND_ATTEMPT = Life(LONG.name, _long(first=2), ())
 IN_QUEUE = Life("queued", _QUEUED_STAGES, _QUEUED_WRITES)
 TIMED = Life("timed", _TIMED_STAGES, _TIMED_WRITES, more_statuses=3 * acts.CHANGES)
 BRIEF = Life("brief", _BRIEF_STAGES, _BRIEF_WRITES)
+CANCELLED = Life("cancelled", _CANCELLED_STAGES, _CANCELLED_WRITES)
+CANCELLED_AT_REST = Life("cancelled-at-rest", _CANCELLED_AT_REST_STAGES, _CANCELLED_AT_REST_WRITES)
 ELASTIC = Life("elastic", _ELASTIC_STAGES, _ELASTIC_WRITES)
 
 EVENTS = (

@@ -29,7 +29,7 @@ from .faults import (
 )
 from .hindered import HINDERED, TIMED_UNDISTURBED
 from .life import Life, Row
-from .lives import BRIEF, ELASTIC, EVENTS, LONG, LONG_FROM_SECOND_ATTEMPT, TIMED
+from .lives import BRIEF, CANCELLED, CANCELLED_AT_REST, ELASTIC, EVENTS, LONG, LONG_FROM_SECOND_ATTEMPT, TIMED
 from .plan import ALIKE, BLOCKED, Differs, Family, Happening, Plan
 
 STAGES = tuple(stage.name for stage in LONG.stages)
@@ -64,6 +64,8 @@ UNDISTURBED = {
     BRIEF.name: Plan("undisturbed-brief-life", Family.NONE, life=BRIEF),
     ELASTIC.name: Plan("undisturbed-elastic-life", Family.NONE, life=ELASTIC),
     TIMED.name: TIMED_UNDISTURBED,
+    CANCELLED.name: Plan("undisturbed-cancelled-life", Family.NONE, life=CANCELLED),
+    CANCELLED_AT_REST.name: Plan("undisturbed-life-cancelled-at-rest", Family.NONE, life=CANCELLED_AT_REST),
 }
 
 ANSWERS: Mapping[str, Effect] = {

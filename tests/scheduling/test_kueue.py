@@ -159,6 +159,35 @@ def test_a_place_in_the_queue_that_somebody_deletes_is_taken_again(team: Team) -
 
 
 @FULL
+def test_a_cancelled_job_gives_its_quota_back_and_keeps_its_pods_and_one_that_waits_leaves_its_queue(
+    team: Team,
+) -> None:
+    team.apply(a_queued_job("one"))
+    team.until("{.status.display.ready}=8/8", "one")
+    for name in ("waits", "other"):
+        team.apply(a_queued_job(name))
+        team.wait("Queued", name)
+    team.change("waits", cancel=True)
+    assert team.wait("Failed", "waits")["reason"] == "Cancelled"
+    assert not team.pods("waits")
+    assert used(team) == QUOTA
+    team.change("one", cancel=True)
+    assert team.wait("Failed", "one")["reason"] == "Cancelled"
+    team.until("{.status.display.ready}=8/8", "other")
+    assert len(team.pods("one")) == 8, "they have ended, and keep their logs"
+    for name in ("waits", "one"):
+        assert all(condition(each["status"], "Finished") for each in workloads(team) if _belongs(each, name))
+    team.change("other", cancel=True)
+    team.wait("Failed", "other")
+    team.plant.wait("all of the quota to be free", lambda: used(team) == 0)
+
+
+def _belongs(place: dict[str, Any], name: str) -> bool:
+    """Whether a Workload is a job's."""
+    return bool(place["metadata"]["ownerReferences"][0]["name"] == name)
+
+
+@FULL
 def test_a_job_that_is_deleted_takes_its_place_in_the_queue_with_it(team: Team) -> None:
     team.apply(a_queued_job())
     team.until("{.status.display.ready}=8/8")

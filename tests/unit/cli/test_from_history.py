@@ -110,8 +110,8 @@ def test_logs_can_be_limited(says: Says) -> None:
     ("words", "problem"),
     [
         (("logs", "other"), "holds no history of a job named other"),
-        (("logs", "digits", "--node", "7"), "there is no log of node 7; there is one of node 0 and 1"),
-        (("logs", "digits", "--attempt", "3"), "no log of attempt 3 is kept; there is 1 and 2"),
+        (("logs", "digits", "--node", "7"), "there is no log of node 7; there is one of node 0, 1"),
+        (("logs", "digits", "--attempt", "3"), "no log of attempt 3 is kept; there is 1, 2"),
         (("logs", "digits", "-f"), "--follow does not go with --history"),
         (("status", "digits", "--stacks"), "--stacks does not go with --history"),
         (("logs", "digits", "--uid", "x"), "with the uid x"),

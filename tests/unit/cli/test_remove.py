@@ -92,7 +92,7 @@ def test_a_name_that_nobody_has_is_an_error(train: RunDirectory, capsys: pytest.
 
 @pytest.mark.parametrize(
     "command",
-    ["rm", "delete", "stop", "status", "status -w", "status --stacks", "logs", "report", "suspend", "run --resume"],
+    ["rm", "delete", "stop", "status", "status -w", "status --stacks", "logs", "report", "run --resume"],
 )
 def test_no_command_finds_a_run_outside_the_directory_that_is_named(
     command: str, train: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
