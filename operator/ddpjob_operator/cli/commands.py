@@ -1,7 +1,6 @@
 """Runs the command that the parsed arguments name."""
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -38,13 +37,12 @@ def call(arguments: argparse.Namespace) -> int:
         drop_output()
         return UNREAD
     except OSError as error:
-        from .screen import drop_output, is_of_output  # noqa: PLC0415
+        from .screen import complain, drop_output, is_of_output  # noqa: PLC0415
 
         if not is_of_output(error):
             raise
         drop_output()
-        with contextlib.suppress(OSError):
-            print(f"error: cannot write: {error.strerror}", file=sys.stderr, flush=True)
+        complain(f"error: cannot write: {error.strerror}")
         return FAILED
 
 

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +47,7 @@ from .mistakes import AS_STARTED
 from .packed import PackedProgram
 from .phrases import INTERRUPTED, exit_code, file_path, how_to_resume, writer
 from .run_logs import RunLogs
-from .screen import Screen, ignoring_closed_output, is_of_output
+from .screen import Screen, complain, ignoring_closed_output, is_of_output
 from .summary import advise, summarise
 from .traced import trace_context_here, with_trace
 
@@ -436,8 +435,7 @@ def _listen_to_signals(runner: Runner, tell: Callable[[Event], None]) -> None:
 
 def _stop_unread(runner: Runner) -> None:
     go_on = f"{itself()} run --resume {runner.job.metadata.name}"
-    with contextlib.suppress(OSError):
-        print(f"ddpjob: the output was closed or is full, so the run stops; go on with: {go_on}", file=sys.stderr)
+    complain(f"ddpjob: the output was closed or is full, so the run stops; go on with: {go_on}")
     runner.stop()
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console  # noqa: TID251  Only this module may use it, for Screen.
@@ -110,4 +110,16 @@ def ignoring_closed_output() -> Iterator[None]:
 
 def drop_output() -> None:
     """Discards further output: at exit Python would try to flush the rest to the closed output, and fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout)
+
+
+def complain(message: str) -> None:
+    """Prints a line on standard error, if anybody can read it."""
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)  # Otherwise Python would exit with 120, instead of the code of the command.
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
