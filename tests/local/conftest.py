@@ -8,6 +8,6 @@ from tests.local.here import Here
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
-    place = Here(tmp_path)
+    place = Here(tmp_path, warm=True)
     yield place
     place.end()

@@ -1,14 +1,13 @@
 """What supervisors do for a job on this machine: restarts in place, and progress in its status."""
 
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.local.here import BIN, Here, alive
+from tests.local.here import BIN, Here, Started, alive
 from tests.support.ports import hold_port
 from tests.support.waiting import patience
 
@@ -25,7 +24,7 @@ class Slow(MlpTask):
 """It leaves the cores to others while the test waits."""
 
 
-def trains(here: Here, name: str, **spec: Any) -> tuple[subprocess.Popen[str], Path]:
+def trains(here: Here, name: str, **spec: Any) -> tuple[Started, Path]:
     """Starts a job that trains for ever, and waits until it does."""
     (here.directory / "slow.py").write_text(SLOW)
     file = here.job(name, *TRAIN, nodes=2, backend="Gloo", **spec)
@@ -62,7 +61,7 @@ def _with_a_pace(here: Here, name: str) -> str | None:
     return text if "samples/s" in text else None
 
 
-def stop(run: subprocess.Popen[str]) -> str:
+def stop(run: Started) -> str:
     """Ctrl-C; returns all that was printed."""
     run.send_signal(signal.SIGINT)
     return run.communicate(timeout=patience(120))[0]

@@ -3,14 +3,13 @@
 import contextlib
 import json
 import signal
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.local.here import Here, script
+from tests.local.here import Here, Started, script
 from tests.support.exit_codes import among
 from tests.support.waiting import patience
 
@@ -244,7 +243,7 @@ RunDirectory.save = save_if_there_is_room
 """The disk of the run directory is full as long as a file says so."""
 
 
-def run_on_a_full_disk(here: Here) -> subprocess.Popen[str]:
+def run_on_a_full_disk(here: Here) -> Started:
     """A run whose disk gets full once its rank runs, and which has said so."""
     body = "until [ -e done ]; do sleep 0.05; done"
     run = here.start_after(FULL_DISK, "run", here.job("full", "sh", "-c", body))

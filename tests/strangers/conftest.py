@@ -10,7 +10,7 @@ from tests.support.hugging_face import install_transformers
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Here]:
     """Somebody else's directory."""
-    place = Here(tmp_path)
+    place = Here(tmp_path, warm=True)
     yield place
     place.end()
 

@@ -63,3 +63,23 @@ os.kill(os.getpid(), {signal.SIGKILL})
 """
     tests = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
     wait_for("the fork to die", lambda: not psutil.pid_exists(int(tests.stdout)), 10)
+
+
+def test_what_a_forked_command_prints_is_read_to_its_end_and_it_works_where_it_is_told(
+    template: Template, tmp_path: Path
+) -> None:
+    line = "import os, sys; print(os.getcwd(), flush=True); print('late', file=sys.stderr); os._exit(7)"
+    command = template.pipe(["timeit", "-n1", "-r1", "-s", line], {}, tmp_path)
+    assert command.communicate(20) == (f"{tmp_path}\nlate\n", None)
+    assert command.returncode == 7
+
+
+def test_a_forked_command_that_goes_on_printing_is_not_waited_for_longer_than_asked(
+    template: Template, tmp_path: Path
+) -> None:
+    command = template.pipe(["timeit", "-n1", "-r1", "-s", FOR_LONG], {}, tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        command.communicate(0.1)
+    command.terminate()
+    assert command.wait(20) == -signal.SIGTERM
+    command.stdout.close()

@@ -1,8 +1,8 @@
 """Programs that are forked from a process that has imported them, because tests start them by the hundred.
 
-Importing the operator takes 0.7 s of a core, but forking it takes only some milliseconds. A forked program can be
-killed, exits, and dies with the tests like a program that is started. A program that needs another interpreter
-(`LD_PRELOAD`) must be started.
+Importing the operator takes 0.7 s of a core, and importing the command 0.5 s, but forking them takes only some
+milliseconds. A forked program can be killed, exits, and dies with the tests like a program that is started. A program
+that needs another interpreter (`LD_PRELOAD`, `PYTHONPATH`) must be started.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 from tests.plant.processes import Program, Programs, start_with_us
 
@@ -67,32 +67,73 @@ class Fork:
         return self.returncode
 
 
-class Template:
-    """A process that has imported a module with a `main`. It ends together with this process."""
+class Command(Fork):
+    """A forked process whose output, standard output and error in one, is read from a pipe as text."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, told: Connection, output: int) -> None:
+        super().__init__(told)
+        self.stdout = os.fdopen(output, encoding="utf-8")
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Waits until the process has ended and all of its output is read. The second value is for standard error."""
+        read: list[str] = []
+        reader = Thread(target=lambda: read.append(self.stdout.read()), daemon=True)
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise subprocess.TimeoutExpired(f"the fork {self.pid}", timeout or 0.0)
+        self.wait(timeout)
+        self.stdout.close()
+        return read[0], None
+
+    def terminate(self) -> None:
+        """Sends SIGTERM, unless the process has ended."""
+        self.send_signal(signal.SIGTERM)
+
+
+class Template:
+    """A process that has imported a module with a `main`, and perhaps others. It ends together with this process."""
+
+    def __init__(self, module: str, *others: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = (sys.executable, "-P", TEMPLATE, module, str(theirs.fileno()))
-            self._process = start_with_us(*command, pass_fds=[theirs.fileno()])
+            words = (str(theirs.fileno()), module, *others)
+            self._process = start_with_us(sys.executable, "-P", TEMPLATE, *words, pass_fds=[theirs.fileno()])
 
     def close(self) -> None:
         """Ends the template, and all processes that were forked from it."""
         self._requests.close()
         self._process.wait()
 
-    def fork(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> Fork:
+    def fork(
+        self, argv: Sequence[str], environment: Mapping[str, str], log: Path, directory: Path | None = None
+    ) -> Fork:
         """Runs `main` in a new process, whose output is appended to a file."""
+        with log.open("ab") as output:
+            return Fork(self._request(argv, environment, output.fileno(), directory))
+
+    def pipe(self, argv: Sequence[str], environment: Mapping[str, str], directory: Path) -> Command:
+        """Runs `main` in a new process, whose output can be read."""
+        reading, writing = os.pipe()
+        try:
+            return Command(self._request(argv, environment, writing, directory), reading)
+        finally:
+            os.close(writing)
+
+    def _request(
+        self, argv: Sequence[str], environment: Mapping[str, str], output: int, directory: Path | None
+    ) -> Connection:
         ours, theirs = Pipe(duplex=False)
-        request = json.dumps({"argv": argv, "environment": dict(environment)})
-        with theirs, log.open("ab") as output:
-            socket.send_fds(self._requests, [request.encode()], [output.fileno(), theirs.fileno()])
-        return Fork(ours)
+        there = None if directory is None else str(directory)
+        request = json.dumps({"argv": argv, "environment": dict(environment), "directory": there})
+        with theirs:
+            socket.send_fds(self._requests, [request.encode()], [output, theirs.fileno()])
+        return ours
 
 
 @cache
-def _template(module: str) -> Template:
-    template = Template(module)
+def _template(module: str, *others: str) -> Template:
+    template = Template(module, *others)
     atexit.register(template.close)
     return template
 
@@ -106,3 +147,17 @@ def fork_operator(programs: Programs, name: str, environment: Mapping[str, str],
     )
     programs.running[name] = Program(name, log, process)
     return programs.running[name]
+
+
+def pipe_command(argv: Sequence[str | Path], environment: Mapping[str, str], directory: Path) -> Command:
+    """Works like `subprocess.Popen` with `ddpjob`, whose path stands first in `argv`."""
+    return _command().pipe([*map(str, argv)], environment, directory)
+
+
+def fork_command(argv: Sequence[str | Path], environment: Mapping[str, str], directory: Path, screen: Path) -> Fork:
+    """Works like `pipe_command`, but the output is appended to a file."""
+    return _command().fork([*map(str, argv)], environment, screen, directory)
+
+
+def _command() -> Template:
+    return _template("ddpjob_operator.cli.main", "ddpjob_operator.cli.commands", "ddpjob_operator.cli.cluster")
