@@ -17,6 +17,7 @@ import psutil
 import pytest
 import yaml
 from ddpjob_operator.cli.main import main
+from ddpjob_supervisor.node.zygote_process import PRELOADED
 
 from tests.support.waiting import patience, wait_for
 from tests.support.warm import Command, pipe_command
@@ -32,6 +33,18 @@ Started = Command | subprocess.Popen[str]
 def script(body: str) -> tuple[str, str, str]:
     """A trainer that is a few lines of Python."""
     return sys.executable, "-c", f"import json, os, pathlib, signal, subprocess, sys, time\n{body}"
+
+
+def without_torch(directory: Path) -> None:
+    """Has zygotes import empty modules in place of PyTorch's, which cost each of them three seconds of a core.
+
+    For scripts in this directory, which must not use PyTorch.
+    """
+    for module in PRELOADED:
+        package = directory.joinpath(*module.split("."))
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    (directory / "torch" / "__init__.py").write_text("def set_num_threads(number): pass\n")
 
 
 @dataclass

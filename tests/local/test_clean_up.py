@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.waiting import patience
 
-from .here import Here
+from .here import Here, without_torch
 
 SAVES = """
 import atexit, os, time
@@ -40,6 +40,7 @@ def trains(here: Here, attempt: int = 1) -> bool:
 
 @pytest.mark.parametrize("by", ["ddpjob stop", "Ctrl-C"])
 def test_a_script_that_is_stopped_cleans_up_and_goes_on_from_what_it_has_kept(here: Here, by: str) -> None:
+    without_torch(here.directory)
     (here.directory / "train.py").write_text(SAVES)
     run = here.start("run", "train.py", "--nodes", "2")
     here.wait("steps of both ranks", lambda: trains(here))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.local.here import BIN, DEADLINE_SECONDS
+from tests.local.here import BIN, DEADLINE_SECONDS, without_torch
 from tests.plant.needs import leave_out
 from tests.support.waiting import patience
 
@@ -18,7 +18,7 @@ with open("big", "wb", buffering=0) as file:
 ON_A_FULL_DISK = """
 set -e
 mkdir "$2/disk" && mount -t tmpfs -o size=3m full "$2/disk" && cd "$2/disk"
-mv "$2/fills.py" .
+mv "$2/fills.py" "$2/torch" .
 set +e
 "$1/ddpjob" run --name full fills.py > "$2/output" 2>&1 &
 until grep -q 'retrying until it can be written' "$2/output"; do sleep 0.1; done
@@ -39,6 +39,7 @@ def on_a_full_disk(directory: Path, then: str) -> str:
     """The output of the commands `then`, run once a rank has filled the disk; that of the run is in `output`."""
     if sys.platform != "linux" or subprocess.run(["unshare", "--mount", "true"], check=False).returncode:
         leave_out("left out: there is no right to make a mount namespace")
+    without_torch(directory)
     (directory / "fills.py").write_text(FILLS)
     call = ["unshare", "--mount", "sh", "-c", ON_A_FULL_DISK + then, "sh", BIN, directory]
     env = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}

@@ -5,7 +5,7 @@ import signal
 import textwrap
 
 from docs.generator.library import public_names
-from tests.local.here import Here
+from tests.local.here import Here, without_torch
 from tests.support.waiting import patience
 
 PROGRAM = '''
@@ -121,6 +121,7 @@ if __name__ == "__main__":
 
 def test_the_example_of_the_reference_runs_in_threads_at_the_same_time(here: Here) -> None:
     (here.directory / "mymodel.py").write_text("def train(lr):\n    return lr\n")
+    without_torch(here.directory)
     done = here.python(AT_ONCE)
     output, _ = done.communicate(timeout=patience(150))
     assert done.returncode == 0, output + here.evidence()

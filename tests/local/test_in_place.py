@@ -172,8 +172,15 @@ def test_a_pod_that_is_lost_is_replaced_alone_and_the_other_one_waits(here: Here
     assert (code, text.count(f"rank {lost} of 2: backend gloo")) == (0, 2), text
 
 
+ENDS_ONCE_ITS_STEP_IS_KNOWN = """
+import pathlib, time
+import ddpjob
+ddpjob.report(step=1, total=1)
+while '"step": 1' not in pathlib.Path("ddpjob-runs/late/job.json").read_text():
+    time.sleep(0.05)
+"""
 FINISHES_WHILE_THE_OTHER_IS_LOST = f"""
-{BIN / "ddpjob-train"} --workload mlp --data digits --epochs 20 || exit
+{BIN / "ddpjob-supervise"} --start-method cold told.py || exit
 [ $DDPJOB_INCARNATION = 1 ] || exit 0
 [ $NODE_RANK = 0 ] || kill -9 $$$$
 sleep 5
@@ -185,6 +192,7 @@ dollars: of two Kubernetes makes one.)"""
 def test_where_a_pod_was_replaced_alone_and_the_other_one_finishes_all_start_again_from_the_last_save(
     here: Here,
 ) -> None:
+    (here.directory / "told.py").write_text(ENDS_ONCE_ITS_STEP_IS_KNOWN)
     file = here.job("late", "sh", "-c", FINISHES_WHILE_THE_OTHER_IS_LOST, nodes=2, restart={"backoffSeconds": 0})
     code, output = here.ddpjob("run", file)
     assert code == 0, output

@@ -1,6 +1,6 @@
 """`ddpjob run` with a script of one's own, and no YAML file."""
 
-from tests.local.here import Here, script
+from tests.local.here import Here, script, without_torch
 
 SCRIPT = """
 import os, pathlib, sys, time
@@ -14,6 +14,7 @@ while not pathlib.Path("go").exists():
 
 
 def test_a_script_is_a_new_run_each_time_and_goes_on_by_its_name_from_any_directory(here: Here) -> None:
+    without_torch(here.directory)
     (here.directory / "train.py").write_text(SCRIPT)
     first = here.start("run", "train.py", "--nodes", "2", "--procs-per-node", "2", "--", "--lr", "$(HOME)")
     here.wait("all ranks", lambda: [here.log("train", node).count("saved False") for node in (0, 1)] == [2, 2])
