@@ -534,6 +534,18 @@ def _ls(command: argparse.ArgumentParser) -> None:
     _cluster(command, of_history=True)
 
 
+def _top(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Show all jobs on one screen: the runs on this machine and, if a kubeconfig names one, the jobs on a cluster."
+    )
+    command.add_argument("--once", action="store_true", help="print a line for each job, and end")
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
+    command.add_argument("--local", action="store_true", help="show only the runs on this machine")
+    command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
+    _machine(command)
+    _cluster(command)
+
+
 def _prune(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Remove what is kept of old jobs in a directory or an object store. Only jobs that have succeeded or failed"
@@ -681,6 +693,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "report": ("write a report of a run as one HTML page", _report),
     "export": ("write the weights of a checkpoint into a safetensors file", _export),
     "ls": ("list the runs on this machine", _ls),
+    "top": ("show all jobs on one screen", _top),
     "prune": ("remove what is kept of old jobs whose pods are gone", _prune),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),

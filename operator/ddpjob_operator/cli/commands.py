@@ -90,6 +90,10 @@ def load(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int | 
         from .cluster import call as on_held_nodes  # noqa: PLC0415  Each tenth of a second of imports is waited for.
 
         return on_held_nodes
+    if arguments.command == "top":
+        from .top import top  # noqa: PLC0415
+
+        return top
     from .here import here_or_there  # noqa: PLC0415
 
     return here_or_there

@@ -46,6 +46,10 @@ class Jobs:
         """The same jobs over connections of their own, which another thread can close with `cluster.close()`."""
         return replace(self, cluster=self.cluster.apart())
 
+    def of_namespace(self, namespace: str) -> Self:
+        """The jobs of another namespace of the same cluster, over the same connections."""
+        return replace(self, cluster=replace(self.cluster, namespace=namespace))
+
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
         """Creates a job. With `dry_run` the API server only checks the job, and answers as if it had created it.
 

@@ -8,7 +8,7 @@ from .curves import Curve, curves_of, metrics_of
 from .description import Around, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
-from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first
+from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first, unreadable_row
 from .logged_progress import LoggedProgress, Report, parse, printed_loss
 from .losses import last_loss, last_loss_alone, loss_in
 from .pods_seen import PodSeen
@@ -61,5 +61,6 @@ __all__ = [
     "start_moments",
     "start_tree",
     "tables_of",
+    "unreadable_row",
     "waiting",
 ]

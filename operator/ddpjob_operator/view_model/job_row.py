@@ -108,6 +108,11 @@ def kept_row(key: JobKey, result: str, began: float) -> JobRow:
     return JobRow(key, _text(result) or UNKNOWN, made=made, finished=bool(result))
 
 
+def unreadable_row(key: JobKey, why: str) -> JobRow:
+    """The row of a job that cannot be read, which says why."""
+    return JobRow(key, UNKNOWN, _text(why))
+
+
 def newest_first(row: JobRow) -> tuple[bool, float, JobKey]:
     """The key by which rows are sorted: unfinished jobs first, and of these the newest."""
     return row.finished, -row.made.timestamp() if row.made else 0.0, row.key

@@ -1,0 +1,67 @@
+"""`ddpjob top`: all jobs on one screen, those on this machine and those on a cluster."""
+
+import argparse
+from datetime import UTC, datetime
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.table import beginning, folded, tabulate
+from ddpjob_operator.cli.target import CLUSTER_FLAGS, LOCAL_FLAGS, given, means_cluster, runs_of
+from ddpjob_operator.client import ClusterError, Jobs, connect
+from ddpjob_operator.view_model import newest_first
+
+from .drawing import cells, columns_for, summary
+from .feeds import Feed, JobsHere, JobsThere, all_rows
+
+__all__ = ["top"]
+
+UNREACHED = 1
+
+
+def top(arguments: argparse.Namespace) -> int:
+    """Shows all jobs until the user leaves or, with --once, prints a line for each.
+
+    Raises:
+        BadInputError: flags contradict each other; or the screen needs a library that is not installed.
+    """
+    here, there = _feeds(arguments)
+    if arguments.once:
+        return _once(here, there)
+    if not Screen().is_terminal:
+        raise BadInputError("ddpjob top needs a terminal; --once prints a line for each job")
+    try:
+        from .app import TopApp  # noqa: PLC0415  Textual is slow to import, and may be missing.
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("textual"):
+            raise
+        raise BadInputError("ddpjob top needs the extra `ui`: install ddpjob[ui]; --once works without it") from None
+    feeds: list[Feed] = [feed for feed in (here, there) if feed is not None]
+    TopApp(feeds, arguments).run()
+    return 0
+
+
+def _feeds(arguments: argparse.Namespace) -> tuple[JobsHere | None, JobsThere | None]:
+    """The sources of jobs that the flags choose: without any flag, this machine and, if there is one, a cluster."""
+    local, cluster = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
+    here = JobsHere(runs_of(arguments)) if local or not arguments.cluster else None
+    if not cluster and (local or not means_cluster(arguments)):
+        return here, None
+    jobs = Jobs(connect(arguments.kubeconfig, arguments.context, arguments.namespace))
+    return here, JobsThere(jobs, everywhere=arguments.all_namespaces)
+
+
+def _once(here: JobsHere | None, there: JobsThere | None) -> int:
+    screen, code = Screen(), 0
+    if there is not None:
+        try:
+            there.fetch()
+        except (ClusterError, BadInputError) as error:
+            screen.print(f"The cluster's jobs are missing: {error}")
+            code = UNREACHED
+    now = datetime.now(UTC)
+    rows = sorted(all_rows(filter(None, (here, there)), now), key=newest_first)
+    columns = columns_for(screen.width if screen.is_terminal else 1 << 20)
+    screen.print(summary(rows))
+    if rows:
+        tabulate(columns, [cells(row, columns, now) for row in rows], fit=folded if screen.is_terminal else beginning)
+    return code

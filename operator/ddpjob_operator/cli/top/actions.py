@@ -1,0 +1,91 @@
+"""What keys do to the selected job: each is a command of `ddpjob`, which says itself what it has done."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpjob_operator.view_model import JobKey, Origin
+
+ANSWER_SECONDS = 60.0
+"""How long a command may take that is not watched."""
+LONGEST = 400
+"""How much of its answer is shown, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a key does. A command is the words after `ddpjob`: {name} is the job, and {given} an answer."""
+
+    key: str
+    label: str
+    there: tuple[str, ...]
+    """The command for a job on a cluster."""
+    here: tuple[str, ...] = ()
+    """The command for a run on this machine; empty if there is none."""
+    watched: bool = False
+    """Whether it gets the terminal until it ends."""
+    asks: str = ""
+    """What has to be typed before, as a question; empty if nothing."""
+    warns: str = ""
+    """What it destroys, as the end of a question; empty if it can be undone. Then the user is asked twice."""
+
+
+LOGS = ("logs", "{name}", "--follow", "--tail", "200")
+STACKS = ("status", "{name}", "--stacks")
+ACTS = (
+    Act("l", "Logs", LOGS, LOGS, watched=True),
+    Act("t", "Stacks", STACKS, STACKS, watched=True),
+    Act("s", "Suspend", ("suspend", "{name}"), ("stop", "{name}")),
+    Act("r", "Resume", ("resume", "{name}"), ("run", "--resume", "{name}", "--detach")),
+    Act("n", "Scale", ("scale", "{name}", "--nodes", "{given}"), asks="How many nodes?"),
+    Act("c", "Cancel", ("cancel", "{name}"), ("stop", "{name}"), warns="It ends for good; its logs stay."),
+    Act("d", "Delete", ("delete", "{name}", "--wait=false"), ("rm", "{name}"),
+        warns="Its logs are removed with it, and on this machine its checkpoints too."),
+)  # fmt: skip
+"""All that can be done to a job, by key."""
+
+
+def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str = "") -> list[str]:
+    """The words of the command that does it to a job; empty if it is not possible for this job."""
+    there, place = key.origin == Origin.CLUSTER, Path(key.uid)
+    name = key.name if there else place.name
+    words = {Origin.CLUSTER: act.there, Origin.HERE: act.here}.get(key.origin, ())
+    if not words or name.startswith("-"):  # A name of ours never does; a directory's may.
+        return []
+    filled = [word.format(name=name, given=given) for word in words]
+    if not there:
+        return [*filled, "--run-dir", str(place.parent)]
+    flags = {"--kubeconfig": arguments.kubeconfig, "--context": arguments.context}
+    return [*filled, "-n", key.namespace, *(word for flag, one in flags.items() if one for word in (flag, str(one)))]
+
+
+def carried_out(words: Sequence[str]) -> tuple[bool, str]:
+    """Whether a command that needs no terminal succeeded, and what it said."""
+    try:
+        ended = subprocess.run(
+            [*OURSELVES, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=ANSWER_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False, f"no answer for {ANSWER_SECONDS:.0f} s"
+    return ended.returncode == 0, (ended.stdout + ended.stderr).strip()[:LONGEST]
+
+
+def watched(words: Sequence[str]) -> None:
+    """Runs a command in this terminal until it ends or the user presses Ctrl-C, and then waits for Enter."""
+    print(f"$ ddpjob {' '.join(words)}", flush=True)
+    try:
+        subprocess.run([*OURSELVES, *words], check=False)
+    except KeyboardInterrupt:
+        print()
+    try:
+        input("Press Enter to go back. ")
+    except (EOFError, KeyboardInterrupt):
+        return
+
+
+OURSELVES = (sys.executable, "-c", "import sys; from ddpjob_operator.cli.main import main; sys.exit(main())")
+"""The command itself, whichever way it was called."""

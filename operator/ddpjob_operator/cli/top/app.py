@@ -1,0 +1,406 @@
+"""The screens of `ddpjob top`. Only this module imports Textual.
+
+Names, messages and logs are text of others. Textual would read [words] in plain strings as markup, so each text is
+shown as rich's `Text`, or in a widget that is told that it is no markup.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.phrases import style_of
+from ddpjob_operator.client import ClusterError
+from ddpjob_operator.text import one_line, visible
+from ddpjob_operator.view_model import JobDetail, JobKey, JobRow, newest_first
+
+from .actions import ACTS, Act, carried_out, command_of, watched
+from .drawing import (
+    OF_RANKS,
+    cells,
+    columns_for,
+    joined,
+    rank_cells,
+    sparkline,
+    summary,
+    time_axis,
+    told_incidents,
+    tree,
+    whom_others_wait_for,
+)
+from .feeds import Feed, all_rows
+
+REFRESH_SECONDS = 1.0
+"""How often ages, and files on this machine, are looked at. What a cluster tells is shown sooner."""
+SOON_SECONDS = 0.2
+"""How soon a change is shown: changes that come together are shown together."""
+DETAIL_SECONDS = 3.0
+"""How often the status page is asked for the steps of single ranks, which nobody tells by itself."""
+MARGIN = 4
+
+
+def plain(text: str = "", **options: str) -> Static:
+    """A widget that shows a text as it is."""
+    return Static(text, markup=False, **options)  # type: ignore[arg-type]
+
+
+class Lines(DataTable[Text]):
+    """A table of which whole rows are chosen, so that Home and End lead to the first and the last one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("home", "scroll_top", "First", show=False),
+        Binding("end", "scroll_bottom", "Last", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(cursor_type="row")
+
+
+class Question(ModalScreen[str | None]):
+    """Asks for a word. The result is None if the user does not want to go on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """The question, and a line for the answer."""
+        with Vertical(classes="box"):
+            yield plain(f"{self._question} (Esc: leave it)")
+            yield Input()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Takes the answer."""
+        self.dismiss(event.value.strip() or None)
+
+
+class Confirmation(ModalScreen[bool]):
+    """Asks twice, by different keys, whether to do what cannot be undone."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "first", "Yes"),
+        Binding("Y", "second", "Yes, really"),
+        Binding("escape,n", "dismiss(False)", "No"),
+    ]
+
+    def __init__(self, question: str, warning: str) -> None:
+        super().__init__()
+        self._question, self._warning = question, warning
+        self._once = False
+
+    def compose(self) -> ComposeResult:
+        """The first question."""
+        with Vertical(classes="box"):
+            yield plain(f"{self._question} y: yes, n: no")
+
+    def action_first(self) -> None:
+        """Asks the second time."""
+        self._once = True
+        self.query_one(Static).update(f"{self._warning} Really? Y (capital): yes, n: no")
+
+    def action_second(self) -> None:
+        """Agrees, if it was asked before."""
+        if self._once:
+            self.dismiss(True)
+
+
+class ActingScreen(Screen[None]):
+    """A screen with a chosen job, and the keys that act on it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(act.key, f"act('{act.key}')", act.label) for act in ACTS]
+
+    def chosen(self) -> JobKey | None:
+        """The job that keys act on; None if there is none."""
+        raise NotImplementedError
+
+    @work
+    async def action_act(self, key: str) -> None:
+        """Does to the chosen job what a key stands for, after the questions that belong to it."""
+        act, job = next(act for act in ACTS if act.key == key), self.chosen()
+        if job is None:
+            return
+        given = await self.app.push_screen_wait(Question(act.asks)) if act.asks else ""
+        if given is None:
+            return
+        words = command_of(act, job, self.top.arguments, given)
+        if not words:
+            self.tell(f"{act.label}: not possible for {job.name}", failed=True)
+        elif not act.warns or await self.app.push_screen_wait(Confirmation(f"{act.label} {job.name}?", act.warns)):
+            self._carry_out(act, words)
+
+    def _carry_out(self, act: Act, words: Sequence[str]) -> None:
+        if act.watched:
+            with self.app.suspend():
+                watched(words)
+            self.refresh()
+        else:
+            self._ask(words)
+
+    @work(thread=True)
+    def _ask(self, words: Sequence[str]) -> None:
+        succeeded, said = carried_out(words)
+        self.app.call_from_thread(self.tell, said, failed=not succeeded)
+
+    def tell(self, text: str, *, failed: bool = False) -> None:
+        """Shows a message for some seconds."""
+        self.app.notify(visible(text), severity="error" if failed else "information", markup=False)
+
+    @property
+    def top(self) -> "TopApp":
+        """The program that this screen belongs to."""
+        assert isinstance(self.app, TopApp)
+        return self.app
+
+
+class JobsScreen(ActingScreen):
+    """All jobs, the unfinished and newest ones first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Detail", priority=True),
+        *ActingScreen.BINDINGS,
+        Binding("q", "app.quit", "Quit"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[str, JobRow] = {}
+        self._shown: list[tuple[str, ...]] = []
+        self._columns: tuple[str, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """A line of figures, the table, what the chosen job says, and the keys."""
+        yield plain(id="summary")
+        yield Lines()
+        yield plain(id="message")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Begins to show jobs."""
+        self.set_interval(REFRESH_SECONDS, self.show_jobs)
+        self.set_interval(SOON_SECONDS, self._show_changes)
+        self.show_jobs()
+
+    def on_resize(self) -> None:
+        """Chooses the columns that fit."""
+        self.show_jobs()
+
+    def _show_changes(self) -> None:
+        if self.top.take_change():
+            self.show_jobs()
+
+    def show_jobs(self) -> None:
+        """Shows the present rows. The chosen job stays chosen, wherever it has moved."""
+        table, now = self.query_one(Lines), datetime.now(UTC)
+        try:
+            rows = sorted(all_rows(self.top.feeds, now), key=newest_first)
+        except BadInputError as error:
+            self.query_one("#summary", Static).update(one_line(str(error)))
+            return
+        columns = columns_for(self.app.size.width)
+        chosen, known = self.chosen(), {f"{row.key.origin}:{row.key.uid}": row for row in rows}
+        shown = [cells(row, columns, now) for row in rows]
+        self._draw(table, columns, known, shown)
+        self._rows = known
+        if chosen is not None and f"{chosen.origin}:{chosen.uid}" in known:
+            table.move_cursor(row=table.get_row_index(f"{chosen.origin}:{chosen.uid}"), scroll=False)
+        problems = "; ".join(feed.problem for feed in self.top.feeds if feed.problem)
+        self.query_one("#summary", Static).update(f"{summary(rows)}{problems and f'. {problems}'}")
+        self._say()
+
+    def _draw(
+        self, table: Lines, columns: tuple[str, ...], known: dict[str, JobRow], shown: list[tuple[str, ...]]
+    ) -> None:
+        """Draws the table anew if jobs have come, gone or moved, else only the cells that have changed."""
+        if columns != self._columns or [*known] != [*self._rows]:
+            at = table.scroll_offset
+            table.clear(columns=True)
+            for column in columns:
+                table.add_column(column, key=column)
+            for key, line in zip(known, shown, strict=True):
+                table.add_row(*map(_styled, columns, line), key=key)
+            table.scroll_to(*at, animate=False)
+        else:
+            for key, line, before in zip(known, shown, self._shown, strict=True):
+                for column, cell, old in zip(columns, line, before, strict=True):
+                    if cell != old:
+                        table.update_cell(key, column, _styled(column, cell), update_width=True)
+        self._columns, self._shown = columns, shown
+
+    def on_data_table_row_highlighted(self) -> None:
+        """Shows what the chosen job says."""
+        self._say()
+
+    def _say(self) -> None:
+        row = self._row()
+        self.query_one("#message", Static).update(row.message if row else "No jobs. Start one: ddpjob run FILE")
+
+    def _row(self) -> JobRow | None:
+        table = self.query_one(Lines)
+        if not table.row_count:
+            return None
+        return self._rows.get(str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value))
+
+    def chosen(self) -> JobKey | None:
+        """The job under the cursor."""
+        row = self._row()
+        return row.key if row else None
+
+    def action_open(self) -> None:
+        """Shows the chosen job in full."""
+        if (key := self.chosen()) is not None:
+            self.app.push_screen(JobScreen(key))
+
+
+def _styled(column: str, cell: str) -> Text:
+    return Text(cell, style_of(cell) if column == "STATE" else "", no_wrap=True)
+
+
+class JobScreen(ActingScreen):
+    """One job in full: in words, its start, its ranks, its incidents and its curves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "app.pop_screen", "Back"),
+        *(
+            Binding(str(number), f"tab('{name}')", show=False)
+            for number, name in enumerate(("job", "ranks", "time"), 1)
+        ),
+        *ActingScreen.BINDINGS,
+    ]
+
+    def __init__(self, key: JobKey) -> None:
+        super().__init__()
+        self._key = key
+        self._ranks: list[tuple[str, ...]] = []
+
+    def compose(self) -> ComposeResult:
+        """The three tabs."""
+        with TabbedContent():
+            with TabPane("1 Job", id="job"), VerticalScroll():
+                yield plain("Reading …", id="words")
+            with TabPane("2 Ranks", id="ranks"):
+                yield plain(id="slowest")
+                yield Lines()
+            with TabPane("3 Incidents and curves", id="time"), VerticalScroll():
+                yield plain(id="axis")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Begins to show the job."""
+        self.query_one(Lines).add_columns(*OF_RANKS)
+        self.set_interval(DETAIL_SECONDS, self._look)
+        self._look()
+
+    def chosen(self) -> JobKey:
+        """The job of this screen."""
+        return self._key
+
+    def action_tab(self, name: str) -> None:
+        """Shows a tab."""
+        self.query_one(TabbedContent).active = name
+
+    @work(thread=True, exclusive=True)
+    def _look(self) -> None:
+        try:
+            found = (
+                feed.detail(self._key, datetime.now(UTC))
+                for feed in self.top.feeds
+                if feed.origin == self._key.origin
+            )
+            detail, problem = next(found, None), "The job is gone."
+        except (BadInputError, ClusterError, OSError) as error:
+            detail, problem = None, str(error)
+        self.app.call_from_thread(self._show, detail, problem)
+
+    def _show(self, detail: JobDetail | None, problem: str) -> None:
+        words = self.query_one("#words", Static)
+        if detail is None:
+            words.update(visible(problem))
+            return
+        width, now = max(20, self.size.width - MARGIN), datetime.now(UTC)
+        words.update(joined(_in_words(detail)))
+        self.query_one("#slowest", Static).update(one_line(_slowest(detail)))
+        self.query_one("#axis", Static).update(joined(map(one_line, _over_time(detail, width, now))))
+        self._show_ranks([rank_cells(row) for row in detail.ranks])
+
+    def _show_ranks(self, ranks: list[tuple[str, ...]]) -> None:
+        if ranks == self._ranks:
+            return
+        table = self.query_one(Lines)
+        at = table.scroll_offset
+        table.clear()
+        table.add_rows([Text(cell, no_wrap=True) for cell in line] for line in ranks)
+        table.scroll_to(*at, animate=False)
+        self._ranks = ranks
+
+
+def _in_words(detail: JobDetail) -> Iterator[str]:
+    for label, text in detail.lines.items():
+        yield f"{label + ':':<14}{text}"
+    if detail.start:
+        yield from ("", "Start of this attempt:", *tree(detail.start))
+
+
+def _slowest(detail: JobDetail) -> str:
+    if not detail.ranks:
+        return "Nothing runs."
+    others = whom_others_wait_for(detail.slowest)
+    return f"Slowest: {others}" if others else "No rank is known to be slower than the others."
+
+
+def _over_time(detail: JobDetail, width: int, now: datetime) -> Iterator[str]:
+    if detail.axis is not None:
+        yield from time_axis(detail.axis, width)
+        yield from told_incidents(detail.axis, now) if detail.axis.incidents else ("No incidents.",)
+    for name, curve in detail.curves.items():
+        yield ""
+        yield name
+        yield sparkline(curve, width)
+
+
+class TopApp(App[None]):
+    """All jobs of some feeds."""
+
+    CSS = """
+    #summary { height: 1; text-style: bold; }
+    #message { height: 2; border-top: none; }
+    DataTable { height: 1fr; }
+    TabPane { padding: 0; }
+    #slowest { height: 1; }
+    Question, Confirmation { align: center middle; }
+    .box { width: 70%; height: auto; max-height: 50%; border: solid; padding: 0 1; background: $surface; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "ddpjob top"
+
+    def __init__(self, feeds: Sequence[Feed], arguments: argparse.Namespace) -> None:
+        super().__init__(ansi_color=None)
+        self.feeds, self.arguments = feeds, arguments
+        self._changed = True
+
+    def on_mount(self) -> None:
+        """Begins to follow the feeds."""
+        self.push_screen(JobsScreen())
+        for feed in self.feeds:
+            feed.follow(partial(setattr, self, "_changed", True))
+
+    def on_unmount(self) -> None:
+        """Ends that."""
+        for feed in self.feeds:
+            feed.stop()
+
+    def take_change(self) -> bool:
+        """Whether something has changed since the last call."""
+        changed, self._changed = self._changed, False
+        return changed

@@ -1,0 +1,236 @@
+"""Where `ddpjob top` gets its jobs from: this machine, a cluster, and histories."""
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.cli.last_loss import logged_last
+from ddpjob_operator.cli.phrases import about_a_file
+from ddpjob_operator.cli.status import row_here
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, present
+from ddpjob_operator.local import RunDirectory, Runs, all_runs, page_of
+from ddpjob_operator.local.record_files import SEEN_NAME, read
+from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import (
+    Around,
+    JobDetail,
+    JobKey,
+    JobRow,
+    LoggedProgress,
+    Origin,
+    PodSeen,
+    Records,
+    job_detail,
+    job_row,
+    last_loss_alone,
+    loss_in,
+    unreadable_row,
+)
+
+RETRY_SECONDS = 10.0
+"""How long to wait before a cluster is asked again that did not answer, or refused a request."""
+
+Mark = tuple[int, int, int]
+
+
+class Feed(Protocol):
+    """A source of jobs. Its methods may be called from different threads."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where its jobs are known from."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why its jobs cannot be read now, in a sentence; empty if they can be."""
+        ...
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Calls `changed` whenever a job has changed, from a thread of its own, until `stop`."""
+        ...
+
+    def rows(self, now: datetime) -> list[JobRow]:
+        """The jobs that are known at the time `now`. Returns at once."""
+        ...
+
+    def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
+        """A job in full; None if it is gone. May take seconds."""
+        ...
+
+    def stop(self) -> None:
+        """Ends what `follow` has begun."""
+        ...
+
+
+class JobsHere:
+    """The runs on this machine. Their files are looked at each time, because not every system can watch files."""
+
+    origin = Origin.HERE
+    problem = ""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._read: dict[Path, tuple[Mark, DDPJob | str, str]] = {}
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Does nothing: looking costs less than being told."""
+
+    def rows(self, now: datetime) -> list[JobRow]:
+        """The runs. A run whose files cannot be read has a row that says why.
+
+        Raises:
+            BadInputError: the user has named a directory that does not exist.
+        """
+        return [row for run in all_runs(self._runs) if (row := self._row(run, now))]
+
+    def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
+        """A run in full, with its status page and its recorded training."""
+        run = RunDirectory(Path(key.uid))
+        if (job := run.load()) is None:
+            return None
+        records = Records()
+        with suppress(OSError):
+            records = read(run.metrics / SEEN_NAME)
+        around = Around(run.made, {"Directory": str(run.root)}, logged=logged_last(run))
+        return job_detail(job, key, now, around, page=page_of(run, job), recorded=records)
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+    def _row(self, run: RunDirectory, now: datetime) -> JobRow | None:
+        try:
+            found = run.job_file.stat()
+            mark = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if run.root not in self._read or self._read[run.root][0] != mark:
+                self._read[run.root] = (mark, *_loaded(run))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return unreadable_row(_key_of(run), about_a_file(error))
+        _, job, loss = self._read[run.root]
+        return unreadable_row(_key_of(run), job) if isinstance(job, str) else row_here(run, job, now, loss or None)
+
+
+def _loaded(run: RunDirectory) -> tuple[DDPJob | str, str]:
+    """A run's job, or why it cannot be read, and the loss that only its log shows."""
+    try:
+        job = run.load()
+    except BadInputError as error:
+        return str(error), ""
+    if job is None:
+        raise FileNotFoundError
+    return job, "" if loss_in(job.status) else last_loss_alone(job.status, logged_last(run))
+
+
+def _key_of(run: RunDirectory) -> JobKey:
+    return JobKey(Origin.HERE, "", one_line(run.root.name), str(run.root))
+
+
+class JobsThere:
+    """The jobs of one or all namespaces of a cluster, known by a watch."""
+
+    origin = Origin.CLUSTER
+
+    def __init__(self, jobs: Jobs, *, everywhere: bool) -> None:
+        self._jobs = jobs.apart()
+        self._everywhere = everywhere
+        self._documents: list[Document] = []
+        self._parsed: dict[str, tuple[str, DDPJob | str]] = {}
+        self._stopped = threading.Event()
+        self.problem = ""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Watches the jobs in a thread. Trouble is a `problem` until it is over, and ends nothing."""
+        threading.Thread(target=self._follow, args=(changed,), daemon=True).start()
+
+    def _follow(self, changed: Callable[[], None]) -> None:
+        while not self._stopped.is_set():
+            try:
+                for documents in self._jobs.watch_all(None, everywhere=self._everywhere):
+                    self._documents, self.problem = documents, ""
+                    changed()
+            except (ClusterError, BadInputError) as error:
+                if not self._stopped.is_set():
+                    self.problem = one_line(str(error))
+                    changed()
+            self._stopped.wait(RETRY_SECONDS)
+
+    def fetch(self) -> None:
+        """Reads the jobs once.
+
+        Raises:
+            ClusterError: the cluster does not answer, or refuses to.
+            BadInputError: the cluster has no DDPJobs installed.
+        """
+        self._documents = self._jobs.all(everywhere=self._everywhere)
+
+    def rows(self, now: datetime) -> list[JobRow]:
+        """The jobs. Only those that have changed are parsed again; one that cannot be has a row that says why."""
+        documents, before = self._documents, self._parsed
+        self._parsed = {document["metadata"]["uid"]: _parsed(document, before) for document in documents}
+        return [self._row(document, now) for document in documents]
+
+    def _row(self, document: Document, now: datetime) -> JobRow:
+        key, (_, job) = _key(document), self._parsed[document["metadata"]["uid"]]
+        return unreadable_row(key, job) if isinstance(job, str) else job_row(job, key, now, _made(document))
+
+    def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
+        """A job in full, with its pods and its status page if the user may see them."""
+        document = next((one for one in self._documents if one["metadata"]["uid"] == key.uid), None)
+        if document is None:
+            return None
+        job, jobs = as_job(document), self._jobs.of_namespace(key.namespace)
+        pods: list[JobPod] = []
+        page: Document | None = None
+        where = {"Namespace": f"{key.namespace} of context {jobs.cluster.context}"}
+        if not job.status.finished:
+            try:
+                pods = present(jobs.pods(document), job.status)
+                page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
+            except ClusterError as error:
+                where["Not shown"] = f"what single ranks do: {error}"
+        around = Around(_made(document), where, logged=LoggedProgress())
+        return job_detail(job, key, now, around, page=page, pods=map(_seen, pods))
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._stopped.set()
+        self._jobs.cluster.close()
+
+
+def _key(document: Document) -> JobKey:
+    metadata = document["metadata"]
+    return JobKey(Origin.CLUSTER, metadata["namespace"], metadata["name"], metadata["uid"])
+
+
+def _parsed(document: Document, before: dict[str, tuple[str, DDPJob | str]]) -> tuple[str, DDPJob | str]:
+    """The version of a job and the job, or why it cannot be read."""
+    metadata = document["metadata"]
+    known = before.get(metadata["uid"])
+    if known is not None and known[0] == metadata["resourceVersion"]:
+        return known
+    try:
+        return metadata["resourceVersion"], as_job(document)
+    except ClusterError as error:
+        return metadata["resourceVersion"], str(error)
+
+
+def _made(document: Document) -> datetime:
+    return datetime.fromisoformat(document["metadata"]["creationTimestamp"])
+
+
+def _seen(pod: JobPod) -> PodSeen:
+    times = (
+        datetime.fromisoformat(at).astimezone(UTC) if at else None for at in (pod.created, pod.scheduled, pod.begun)
+    )
+    return PodSeen(pod.node, pod.name, pod.node_name, pod.does, *times)
+
+
+def all_rows(feeds: Iterable[Feed], now: datetime) -> list[JobRow]:
+    """The jobs of all feeds."""
+    return [row for feed in feeds for row in feed.rows(now)]

@@ -1,0 +1,232 @@
+"""`ddpjob top` as it is used: by its keys, on screens of several sizes."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from ddpjob_operator.cli.top import app as module
+from ddpjob_operator.cli.top.app import TopApp
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from tests.unit.cli.top.made_up import RUNNING, MadeUp, text_of
+from tests.unit.view_model.jobs import condition, job_with, moment
+
+Story = Callable[[Pilot[None], TopApp], Awaitable[None]]
+DEADLINE_SECONDS = 30.0
+
+
+def shown(feed: MadeUp, story: Story, size: tuple[int, int] = (80, 24)) -> None:
+    """Lets a story happen on a screen."""
+
+    async def run() -> None:
+        app = TopApp([feed], argparse.Namespace(kubeconfig=None, context="here"))
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await story(pilot, app)
+
+    asyncio.run(run())
+
+
+async def until(app: TopApp, pilot: Pilot[None], words: str) -> list[str]:
+    """The lines of the screen, once it has these words."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while words not in "\n".join(text_of(app)):
+            await pilot.pause(0.05)
+    return text_of(app)
+
+
+def jobs(*names: str, **status: Any) -> MadeUp:
+    return MadeUp({name: job_with(RUNNING | status) for name in names})
+
+
+@pytest.mark.parametrize(
+    ("size", "heading", "line"),
+    [
+        ((80, 24), "NAME    STATE    PROGRESS  ETA  LOSS  RESTARTS", "digits  Running  30%       5m   0.25  0"),
+        (
+            (200, 50),
+            "WHERE  NAME    STATE    READY  PROGRESS  ETA  SAMPLES/S  LOSS  RESTARTS  GOODPUT  AGE",
+            "team   digits  Running  2/2    30%       5m   1,234      0.25  0",
+        ),
+    ],
+)
+def test_a_screen_has_the_columns_that_fit(size: tuple[int, int], heading: str, line: str) -> None:
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        lines = await until(app, pilot, "digits")
+        assert lines[0] == "1 job: 1 Running"
+        assert (lines[1].strip().startswith(heading), lines[2].strip().startswith(line)) == (True, True)
+        assert lines[-3] == "2 nodes are running"
+        assert len(lines) == size[1]
+        assert "Detail" in lines[-1]
+        assert "Quit" in lines[-1]
+
+    shown(jobs("digits"), story, size)
+
+
+def test_what_the_watch_tells_is_shown_without_a_key() -> None:
+    feed = jobs("digits")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        feed.put("other", state="Queued", message="waits in team-a")
+        await until(app, pilot, "waits in team-a")
+        feed.put("digits", state="Stalled", message="no step for 5m")
+        await until(app, pilot, "2 jobs: 1 Stalled and 1 Queued")
+        del feed.jobs["other"]
+        feed.problem = "the cluster does not answer"
+        feed.changed()
+        await until(app, pilot, "1 job: 1 Stalled. the cluster does not answer")
+
+    shown(feed, story)
+    assert feed.stopped
+
+
+def test_the_chosen_job_stays_chosen_when_others_come() -> None:
+    feed = jobs("b", "c")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "2 jobs")
+        await pilot.press("down")
+        feed.put("a")
+        await until(app, pilot, "3 jobs")
+        await pilot.pause()
+        assert app.screen.query_one(DataTable).cursor_row == 2
+
+    shown(feed, story)
+
+
+HOSTILE = "[red]x[/red][/][@click=app.quit]q[/]\x1b[2J\u202e$(id)"
+
+
+def test_names_and_messages_are_shown_as_they_are() -> None:
+    inert = r"[red]x[/red][/][@click=app.quit]q[/]\x1b[2J\u202e$(id)"
+    failed = {"time": moment(-9), "attempt": 1, "node": 1, "pod": "x", "cause": "Application", "message": HOSTILE}
+    feed = jobs(HOSTILE.replace("\x1b", "").replace("\u202e", ""), message=HOSTILE, incidents=[failed])
+    feed.page = {"ranks": [{"rank": 0, "node": 0, "activity": HOSTILE}]}
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        assert inert in "\n".join(await until(app, pilot, "1 job"))
+        await pilot.press("enter")
+        assert inert in "\n".join(await until(app, pilot, "Message:"))
+        await pilot.press("2")
+        assert inert.lower() in "\n".join(await until(app, pilot, "RANK"))
+        await pilot.press("3")
+        assert inert in "\n".join(await until(app, pilot, "attempt 1"))
+        app.screen.tell(HOSTILE)  # type: ignore[attr-defined]
+        await until(app, pilot, inert[:20])
+
+    shown(feed, story, (200, 50))
+
+
+def test_a_job_is_shown_in_full_by_one_key() -> None:
+    status = {
+        "conditions": [condition("Running", seconds=-50)],
+        "progress": RUNNING["progress"] | {"since": moment(-20)},
+    }
+    feed = jobs("digits", **status)
+    feed.page = {"ranks": [{"rank": n, "node": n, "step": 7, "seconds": {"forward": n + 1}} for n in (0, 1)]}
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        await pilot.press("enter")
+        lines = await until(app, pilot, "└─ first step")
+        assert any(line.startswith("State:        Running") for line in lines)
+        assert [line[:25].rstrip() for line in lines if line.startswith(("├", "└"))] == [
+            "├─ queue            10 s",
+            "├─ code             40 s",
+            "└─ first step       30 s",
+        ]
+        await pilot.press("2")
+        assert "Slowest: rank 1 on node 1: its own part takes 2 s" in await until(app, pilot, "Slowest")
+        await pilot.press("3")
+        await until(app, pilot, "No incidents.")
+        await pilot.press("escape")
+        await until(app, pilot, "1 job")
+
+    shown(feed, story)
+
+
+def test_a_job_that_is_gone_is_said_to_be_gone() -> None:
+    feed = jobs("digits")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        feed.jobs.clear()
+        await pilot.press("enter")
+        await until(app, pilot, "The job is gone.")
+
+    shown(feed, story)
+
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "s": ("suspend", "digits"),
+    "r": ("resume", "digits"),
+    "d y y n": (),
+    "d Y n": (),
+    "d y escape": (),
+    "d y Y": ("delete", "digits", "--wait=false"),
+    "c y Y": ("cancel", "digits"),
+    "n 4 enter": ("scale", "digits", "--nodes", "4"),
+    "n escape": (),
+    "n enter": (),
+    "enter d y Y escape": ("delete", "digits", "--wait=false"),
+}
+
+
+def test_keys_run_the_command_and_what_destroys_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[tuple[str, ...]]()
+
+    def carried_out(words: Sequence[str]) -> tuple[bool, str]:
+        called.append((*words,))
+        return True, f"digits: done [{len(called)}]"
+
+    monkeypatch.setattr(module, "carried_out", carried_out)
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        for keys, command in KEYS.items():
+            before = len(called)
+            for key in keys.split():
+                await pilot.press(key)
+                await pilot.pause()
+            if command:
+                await until(app, pilot, f"digits: done [{before + 1}]")
+            wanted = [(*command, "-n", "team", "--context", "here")] if command else []
+            assert called[before:] == wanted, keys
+
+    shown(jobs("digits"), story)
+
+
+def test_a_thousand_jobs_and_half_a_thousand_nodes_can_be_scrolled() -> None:
+    feed = MadeUp({f"job-{n:03}": job_with(RUNNING | {"nodes": 512}) for n in range(1000)})
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "1000 jobs")
+        await pilot.press("end")
+        await until(app, pilot, "job-999")
+        await pilot.press("enter")
+        await until(app, pilot, "World:")
+        await pilot.press("2", "tab", "end")
+        table = app.screen.query_one(DataTable)
+        table.focus()
+        await pilot.press("end")
+        await until(app, pilot, "511")
+
+    shown(feed, story)
+
+
+def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        lines = await until(app, pilot, "digits")
+        strips = app.screen._compositor.render_strips()
+        colours = {
+            segment.style.color for strip in strips for segment in strip if segment.style and segment.style.color
+        }
+        assert all(len({*colour.get_truecolor()}) == 1 for colour in colours), "only shades of grey"
+        assert "Running" in lines[2]
+
+    shown(jobs("digits"), story)

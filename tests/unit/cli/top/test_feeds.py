@@ -1,0 +1,166 @@
+"""Where `ddpjob top` gets its jobs from, and what it prints with --once."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.cli import top as module
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.top.actions import ACTS, command_of
+from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere
+from ddpjob_operator.client import ClusterError, Jobs
+from ddpjob_operator.local import RunDirectory, Runs
+from ddpjob_operator.view_model import JobKey, Origin
+
+from tests.support.waiting import wait_for
+from tests.unit.client.api import a_cluster, a_list, refused
+from tests.unit.view_model.jobs import NOW, job_with, moment
+
+METADATA = {"namespace": "team", "resourceVersion": "1", "creationTimestamp": "2025-12-31T23:00:00Z"}
+
+
+def a_document(name: str = "digits", version: str = "1", **status: Any) -> dict[str, Any]:
+    document = job_with({"state": "Running", **status}).to_document()
+    metadata = METADATA | {"name": name, "uid": f"uid-of-{name}", "resourceVersion": version}
+    return document | {"metadata": metadata, "spec": {"template": document["spec"]["template"]}}
+
+
+def there(*answers: Any, everywhere: bool = False) -> JobsThere:
+    cluster = a_cluster(*answers)
+    object.__setattr__(cluster, "apart", lambda: cluster)
+    return JobsThere(Jobs(cluster), everywhere=everywhere)
+
+
+def a_run(runs: Path, name: str, **status: Any) -> RunDirectory:
+    run = RunDirectory(runs / name)
+    run.create()
+    run.save(job_with({"state": "Running", **status}))
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    return tmp_path / "runs"
+
+
+def test_runs_on_this_machine_are_read_again_only_if_they_have_changed(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, feed, loads = a_run(runs, "one"), JobsHere(Runs(runs, named=True)), list[str]()
+    load = RunDirectory.load
+    monkeypatch.setattr(RunDirectory, "load", lambda self: loads.append(self.root.name) or load(self))
+    assert [row.state for row in feed.rows(NOW) + feed.rows(NOW)] == ["Running", "Running"]
+    run.save(job_with({"state": "Failed"}))
+    assert ([row.state for row in feed.rows(NOW)], loads) == (["Failed"], ["one", "one"])
+    run.job_file.unlink()
+    assert feed.rows(NOW) == []
+
+
+def test_a_run_that_cannot_be_read_harms_only_itself(runs: Path) -> None:
+    a_run(runs, "good")
+    a_run(runs, "bad").job_file.write_text("{")
+    rows = {row.name: row for row in JobsHere(Runs(runs, named=True)).rows(NOW)}
+    assert (rows["digits"].state, rows["bad"].state) == ("Running", "Unknown")
+    assert "is damaged" in rows["bad"].message
+
+
+def test_a_run_in_full_has_the_curve_of_its_records(runs: Path) -> None:
+    run = a_run(runs, "one")
+    lines = (
+        f'{{"time": "{moment(-9)}", "event": "started", "attempt": 1, "step": 0}}',
+        f'{{"time": "{moment(-8)}", "event": "progress", "attempt": 1, "step": 1, "loss": 0.5}}',
+    )
+    (run.metrics / "progress.jsonl").write_text("\n".join(lines) + "\n")
+    feed = JobsHere(Runs(runs, named=True))
+    found = feed.detail(feed.rows(NOW)[0].key, NOW)
+    assert found is not None
+    assert (found.lines["Directory"], found.curves["loss"].points) == (str(run.root), [(1, 0.5)])
+
+
+def test_jobs_on_a_cluster_are_known_by_a_watch() -> None:
+    changed = list[str]()
+    feed = there(a_list(a_document()), [], ClusterError("end"))
+    feed.follow(lambda: changed.append("changed"))
+    wait_for("the watch", lambda: feed.problem)
+    feed.stop()
+    (row,) = feed.rows(NOW)
+    assert (row.key, row.state) == (JobKey(Origin.CLUSTER, "team", "digits", "uid-of-digits"), "Running")
+    assert (feed.problem, len(changed) >= 2) == ("end", True)
+
+
+def test_a_job_of_another_version_harms_only_itself() -> None:
+    newer = a_document("newer") | {"spec": {"template": {}, "warp": 9}}
+    feed = there(a_list(a_document(), newer))
+    feed.fetch()
+    rows = {row.name: row for row in feed.rows(NOW)}
+    assert (rows["digits"].state, rows["newer"].state) == ("Running", "Unknown")
+    assert "does not know: spec.warp" in rows["newer"].message
+
+
+def test_of_a_job_whose_pods_may_not_be_seen_the_rest_is_shown() -> None:
+    feed = there(a_list(a_document()), refused(403))
+    feed.fetch()
+    found = feed.detail(feed.rows(NOW)[0].key, NOW)
+    assert found is not None
+    assert (found.lines["State"], found.lines["Not shown"][:28]) == ("Running", "what single ranks do: the cl")
+    assert feed.detail(JobKey(Origin.CLUSTER, "team", "gone", "gone"), NOW) is None
+
+
+def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(runs, "one", message="x", progress={"loss": 0.25})
+    assert call(parse(["top", "--once", "--run-dir", str(runs)])) == 0
+    first, head, line = capsys.readouterr().out.splitlines()
+    assert (first, head.split()[:4], line.split()[:4]) == (
+        "1 job: 1 Running",
+        ["WHERE", "NAME", "STATE", "READY"],
+        ["here", "digits", "Running", "0.25"],
+    )
+    cluster = a_cluster(refused(403))
+    object.__setattr__(cluster, "apart", lambda: cluster)
+    monkeypatch.setattr(module, "connect", lambda *_: cluster)
+    assert call(parse(["top", "--once", "-n", "team"])) == 1
+    assert "The cluster's jobs are missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["top"], "ddpjob top needs a terminal; --once prints a line for each job"),
+        (["top", "--run-dir", "/nowhere", "--once"], "--run-dir /nowhere: there is no such directory"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(
+    runs: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not runs.exists()
+    assert call(parse(words)) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+GIVEN = argparse.Namespace(kubeconfig=Path("k"), context="c")
+
+
+@pytest.mark.parametrize(
+    ("label", "key", "words"),
+    [
+        ("Cancel", JobKey(Origin.CLUSTER, "team", "a", "u"), "cancel a -n team --kubeconfig k --context c"),
+        ("Logs", JobKey(Origin.HERE, "", "a", "/r/a"), "logs a --follow --tail 200 --run-dir /r"),
+        ("Suspend", JobKey(Origin.HERE, "", "a", "/r/a"), "stop a --run-dir /r"),
+        ("Resume", JobKey(Origin.HERE, "", "a", "/r/a"), "run --resume a --detach --run-dir /r"),
+        ("Delete", JobKey(Origin.HERE, "", "a", "/r/a"), "rm a --run-dir /r"),
+        ("Scale", JobKey(Origin.HERE, "", "a", "/r/a"), ""),
+        ("Suspend", JobKey(Origin.HISTORY, "", "a", "u"), ""),
+        ("Delete", JobKey(Origin.HERE, "", "--all", "/r/--all"), ""),
+    ],
+)  # fmt: skip
+def test_what_a_key_does_is_a_command_that_can_be_typed(label: str, key: JobKey, words: str) -> None:
+    act = next(act for act in ACTS if act.label == label)
+    assert " ".join(command_of(act, key, GIVEN)) == words
+    if words:
+        parse(words.split())
