@@ -1,6 +1,8 @@
 """What keys do to the selected job: each is a command of `ddpjob`, which says itself what it has done."""
 
 import argparse
+import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -77,14 +79,14 @@ def carried_out(words: Sequence[str]) -> tuple[bool, str]:
 def watched(words: Sequence[str]) -> None:
     """Runs a command in this terminal until it ends or the user presses Ctrl-C, and then waits for Enter."""
     print(f"$ ddpjob {' '.join(words)}", flush=True)
+    # Ctrl-C is for the command. A handler, unlike SIG_IGN, is not inherited by it.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         subprocess.run([*OURSELVES, *words], check=False)
-    except KeyboardInterrupt:
-        print()
-    try:
-        input("Press Enter to go back. ")
-    except (EOFError, KeyboardInterrupt):
-        return
+        with contextlib.suppress(EOFError):
+            input("Press Enter to go back. ")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 OURSELVES = (sys.executable, "-c", "import sys; from ddpjob_operator.cli.main import main; sys.exit(main())")

@@ -375,7 +375,7 @@ class TopApp(App[None]):
     CSS = """
     #summary { height: 1; text-style: bold; }
     #message { height: 2; border-top: none; }
-    DataTable { height: 1fr; }
+    Lines { height: 1fr; scrollbar-size-horizontal: 0; }
     TabPane { padding: 0; }
     #slowest { height: 1; }
     Question, Confirmation { align: center middle; }

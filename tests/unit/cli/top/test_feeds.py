@@ -1,6 +1,8 @@
 """Where `ddpjob top` gets its jobs from, and what it prints with --once."""
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from ddpjob_operator.cli import top as module
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.top import actions
 from ddpjob_operator.cli.top.actions import ACTS, command_of
 from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere
 from ddpjob_operator.client import ClusterError, Jobs
@@ -141,6 +144,15 @@ def test_a_mistake_gets_one_sentence(
     assert not runs.exists()
     assert call(parse(words)) == 2
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_ctrl_c_ends_the_command_that_has_the_terminal_and_not_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupts = "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.raise_signal(signal.SIGINT)"
+    monkeypatch.setattr(actions, "OURSELVES", (sys.executable, "-c", interrupts))
+    monkeypatch.setattr("builtins.input", lambda _: "")
+    before = signal.getsignal(signal.SIGINT)
+    actions.watched(["logs"])
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 GIVEN = argparse.Namespace(kubeconfig=Path("k"), context="c")
