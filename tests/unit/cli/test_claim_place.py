@@ -255,6 +255,17 @@ def test_what_the_cluster_refuses_is_said(
     assert cluster.deleted == ("GET persistentvolumeclaims" not in refused)
 
 
+@pytest.mark.parametrize(("every", "times"), [(0.0, 3), (3600.0, 0)])
+def test_what_a_pod_waits_for_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch, every: float, times: int) -> None:
+    monkeypatch.setattr(reader_pod, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(reader_pod, "SAY_SECONDS", every)
+    waits = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}]}}
+    answers, said = iter([waits, waits, waits, {"status": {"phase": "Running"}}]), list[str]()
+    there: Any = SimpleNamespace(call=lambda *_: next(answers), ask_pod=lambda *_: {})
+    reader_pod._wait(there, "/pods/it", "it", said.append)
+    assert said == ["waiting for the pod it, which reads the claim: no room"] * times
+
+
 def test_who_may_not_see_claims_may_read_one(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.refused = {"GET persistentvolumeclaims": 403}
     assert call(monkeypatch, "logs") == 0

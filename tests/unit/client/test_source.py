@@ -7,6 +7,7 @@ import sys
 import zipfile
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError
@@ -88,6 +89,14 @@ def test_what_git_ignores_by_other_lists_does_not_travel(tmp_path: Path, monkeyp
     }.items():
         (tmp_path / file).write_text(lines, encoding="utf-8")
     assert names(tmp_path / "job") == ["train.py"]
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "job/train.py")
+    refused = PermissionError(13, "Permission denied")
+    monkeypatch.setattr("ddpjob_operator.client.source.os.scandir", Mock(side_effect=refused))
+    with pytest.raises(BadInputError, match=rf"^cannot read {tmp_path}/job: Permission denied$"):
+        names(tmp_path / "job")
 
 
 LISTS = ("config/git/ignore", ".git/info/exclude", ".gitignore", "outer/.gitignore", "outer/job/.gitignore")

@@ -4,8 +4,11 @@ import errno
 import socket
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
+import psutil
 import pytest
 from ddpjob_operator.api import BadInputError, DDPJobSpec
 from ddpjob_operator.cli.arguments import parse
@@ -124,3 +127,16 @@ def test_a_free_port_is_one_on_which_nothing_listens(monkeypatch: pytest.MonkeyP
     with socket.create_server((machine.LOOPBACK, 0)) as taken:
         monkeypatch.setattr(machine, "PORTS", [*[taken.getsockname()[1]] * 9, free])
         assert {free_port() for _ in range(5)} == {free}
+
+
+def test_processes_are_found_by_all_of_the_variables_and_none_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def a_process(status: str = "running", **env: str) -> Any:
+        return SimpleNamespace(status=lambda: status, environ=lambda: env)
+
+    def gone() -> str:
+        raise psutil.NoSuchProcess(7)
+
+    ours, other = a_process(A="1", B="2", C="3"), a_process(A="1", B="3")
+    left: Any = [SimpleNamespace(status=gone), ours, other, a_process(A="1"), a_process("zombie", A="1", B="2")]
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter(left))
+    assert machine.processes_of({"A": "1", "B": "2"}) == [ours]

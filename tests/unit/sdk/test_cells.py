@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.packed import PackedProgram
+from ddpjob_operator.sdk import cells
 from ddpjob_operator.sdk.functions import packed_function
 from ddpjob_operator.sdk.tracebacks import last_traceback
 
@@ -225,6 +226,25 @@ def test_what_cannot_be_sent_is_named(what: str, notebook: Notebook) -> None:
     with pytest.raises(BadInputError) as refused:
         packed_function(notebook["train"], {})
     assert sentence in str(refused.value)
+
+
+def test_at_pythons_prompt_what_was_typed_is_kept_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = {
+        "<python-input-0>": (9, None, ["x = 1\n"], "<python-input-0>"),
+        "<python-input-1>": (lambda: "not read yet",),
+        "train.py": (9, None, ["y = 1\n"], "train.py"),
+    }
+    monkeypatch.setattr(linecache, "cache", typed)
+    assert [(cell.name, cell.source) for cell in cells.run_cells({})] == [("python-input-0", "x = 1\n")]
+    history = ["", "x = 1", "", "y = 2"]
+    assert [cell.name for cell in cells.run_cells({"In": history})] == ["In[1]", "In[3]"]
+
+
+def test_a_cell_that_was_edited_but_not_run_again_is_not_sent_as_it_is_now(notebook: Notebook) -> None:
+    notebook.run("def train():\n    return 1")
+    notebook.history[-1] = "\ndef train():\n    return 2"
+    with pytest.raises(BadInputError, match=r"^train is not as In\[1\] defines it; run that cell again$"):
+        packed_function(notebook["train"], {})
 
 
 def test_a_function_that_was_replaced_is_not_sent_with_the_source_of_another(notebook: Notebook) -> None:

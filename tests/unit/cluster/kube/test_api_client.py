@@ -283,3 +283,9 @@ def test_an_object_that_does_not_exist_is_none_and_any_other_error_is_one(status
     with nullcontext() if there is not None else pytest.raises(ApiError):
         found, _ = asked(lambda api: api.get(PODS, "team", "digits-0"), (status, answer))
         assert (found is not None) is there
+
+
+def test_an_object_that_cannot_be_read_after_its_deletion_is_not_taken_for_gone() -> None:
+    odd = {"metadata": {**a_manifest()["metadata"]}, "spec": 7}
+    with pytest.raises(ApiError):
+        asked(lambda api: api.delete(PODS, "team", "digits-0", {"uid": "1"}), (200, odd))
