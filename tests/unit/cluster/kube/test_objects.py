@@ -4,7 +4,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from ddpjob_operator.cluster.kube.objects import JobObject, decoder, read
+from ddpjob_operator.cluster.kube.objects import (
+    EventObject,
+    JobObject,
+    JobSummary,
+    ObjectMeta,
+    OwnerReference,
+    PodSet,
+    PodSpec,
+    PriorityClassObject,
+    Status,
+    decoder,
+    read,
+)
 from ddpjob_operator.cluster.store import StoredJob
 
 from tests.unit.engine.builders import TEMPLATE
@@ -70,3 +82,24 @@ def test_a_trace_context_reaches_the_job_that_pods_are_built_from() -> None:
 
 def test_a_job_without_annotations_has_none() -> None:
     assert read({"metadata": {"name": "digits"}}, JobObject).metadata.annotations.others == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "kept"),
+    [
+        (OwnerReference, {"uid": "1"}, {"api_version": "", "kind": "", "name": "", "controller": False}),
+        (ObjectMeta, {}, {"generation": 1, "deletion_grace_period_seconds": None, "labels": {}}),
+        (JobSummary, {}, {"state": "Pending", "restarts": 0, "disruptions": 0}),
+        (PodSpec, {}, {"node_name": None, "priority": 0, "active_deadline_seconds": None}),
+        (PodSet, {}, {"count": 1, "min_count": None}),
+        (PriorityClassObject, {"metadata": {}}, {"value": 0}),
+        (EventObject, {"metadata": {}}, {"reason": "", "count": 1}),
+        (Status, {}, {"code": 0, "reason": "", "message": ""}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_what_a_server_leaves_out_has_the_value_that_kubernetes_gives_it(
+    kind: Any, given: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    found = read(given, kind)
+    assert {name: getattr(found, name) for name in kept} == kept
