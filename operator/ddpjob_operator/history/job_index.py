@@ -70,7 +70,8 @@ def kept_jobs(
 
 def _begun(jobs: Iterator[KeptJob]) -> Iterator[KeptJob]:
     """The same jobs, of which the first one has been read."""
-    return chain([*islice(jobs, 1)], jobs)
+    first = next(jobs, None)
+    return jobs if first is None else chain([first], jobs)
 
 
 @contextmanager

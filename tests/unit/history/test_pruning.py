@@ -66,6 +66,12 @@ def test_the_newest_of_each_name_are_kept(write: Write, tmp_path: Path) -> None:
     assert surplus(tmp_path) == []
 
 
+def test_an_older_job_of_another_name_is_kept_and_keeps_none(write: Write, tmp_path: Path) -> None:
+    for days, (name, uid) in zip((50, 20, 10), (("only", "o"), ("d", "d0"), ("d", "d1")), strict=True):
+        write(name, uid, days)
+    assert surplus(tmp_path, count=1) == ["d0"]
+
+
 def test_what_was_written_to_recently_is_kept(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         days = 9 - number
