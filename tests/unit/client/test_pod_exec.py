@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import websocket
 from aiohttp import web
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
 from ddpjob_operator.client import cluster as cluster_module
-from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE
+from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE, Conversation
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
@@ -186,3 +188,15 @@ def test_an_api_server_that_is_gone_is_named() -> None:
     gone = cluster.start_in_pod("dev-0", "trainer", COMMAND)
     with pytest.raises(UnreachableError, match=r"^pod dev-0 gives no answer: "), gone:
         pass
+
+
+@pytest.mark.parametrize("error", [OSError("broken pipe"), websocket.WebSocketConnectionClosedException("closed")])
+def test_whoever_sends_to_a_connection_that_is_gone_is_told(error: Exception) -> None:
+    tunnel = Mock(**{"send_binary.side_effect": error, "recv_data.side_effect": error, "close.side_effect": error})
+    conversation = Conversation(tunnel)
+    with pytest.raises(UnreachableError, match=f"^the connection to the pod broke: {error}$"):
+        conversation.send(b"hello\n")
+    assert [*conversation.lines()] == []
+    assert conversation.problem == f"the connection broke: {error}"
+    conversation.close()
+    assert tunnel.shutdown.called

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ddpjob_operator.engine import InLine, Needs, kind_of_kubernetes_nodes
+from ddpjob_operator.engine import Needs, kind_of_kubernetes_nodes
 from ddpjob_operator.engine.decide import decide
 
 from .builders import TEMPLATE, Moment, a_job
@@ -201,25 +201,25 @@ def test_an_autoscaler_is_asked_about_only_by_a_gang_that_is_about_to_give_way()
     assert decide(stuck.after(15).snapshot).needs == Needs(scale_up=pod.uid)
 
 
-IN_LINE: dict[str, tuple[Moment, InLine | None]] = {
+IN_LINE: dict[str, tuple[Moment, tuple[int, bool] | None]] = {
     "a job whose pods do not exist yet": (a_job(nodes=2), None),
-    "one whose pods lack nodes": (half(), InLine(found=2)),
-    "also before the scheduler has said so": (a_job(nodes=2).created(), InLine()),
+    "one whose pods lack nodes": (half(), (2, False)),
+    "also before the scheduler has said so": (a_job(nodes=2).created(), (0, False)),
     "one whose pods are held back by gates": (a_job(nodes=1).created().waits(0, "SchedulingGated"), None),
-    "one of whose pods some are": (a_job(nodes=2).created().waits(0, "SchedulingGated"), InLine()),
+    "one of whose pods some are": (a_job(nodes=2).created().waits(0, "SchedulingGated"), (0, False)),
     "one whose pods all have nodes": (a_job(nodes=2).created().placed(0, 1), None),
     "one that runs": (a_job(nodes=2).running(), None),
     "one that runs again as soon as one pod has a node": (
         in_place.node_dies(1).settled().gone().settled(),
-        InLine(found=3),
+        (3, False),
     ),
     "one that runs with fewer than it may does well without": (
         half(elastic={"minNodes": 2}).after(120).ready_again().settled().runs(0, 1).settled(),
         None,
     ),
-    "one that gives way": (stuck.after(15), InLine(away=True)),
-    "and stays away": (away, InLine(away=True)),
-    "and comes back": (away.first().settled(), InLine()),
+    "one that gives way": (stuck.after(15), (0, True)),
+    "and stays away": (away, (0, True)),
+    "and comes back": (away.first().settled(), (0, False)),
     "one that is about to come back": (away.first().decided().placed(0, 1, 2, 3), None),
     "one that gave back what it had held for too long, so that others may try": (half().after(720), None),
     "one that is being suspended": (half().asks(suspend=True), None),
@@ -233,8 +233,9 @@ IN_LINE: dict[str, tuple[Moment, InLine | None]] = {
 
 
 @pytest.mark.parametrize(("moment", "expected"), IN_LINE.values(), ids=IN_LINE)
-def test_who_stands_in_line_for_nodes(moment: Moment, expected: InLine | None) -> None:
-    assert moment.decision.in_line == expected
+def test_who_stands_in_line_for_nodes(moment: Moment, expected: tuple[int, bool] | None) -> None:
+    line = moment.decision.in_line
+    assert (line and (line.found, line.away)) == expected
 
 
 def trainer(**resources: Any) -> dict[str, Any]:
