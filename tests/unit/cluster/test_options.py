@@ -97,3 +97,5 @@ def test_the_operator_is_in_the_namespace_of_its_pod(monkeypatch: pytest.MonkeyP
 def test_without_flags_jobs_are_decided_about_as_the_engine_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "")
     assert parse([]).settings == Settings()
+    assert (Settings().drain_protection_seconds, Settings().avoid_broken_nodes_seconds) == (3600, 60)
+    assert Settings().force_delete_lost_pods is False

@@ -1,6 +1,6 @@
 """What a change of a job's status adds to the metrics, and how a job spends its time."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -359,3 +359,9 @@ def test_a_job_has_stalled_until_it_starts_again_and_when_it_has_failed_for_that
     assert not found(TRAINS).stalled
     last = a_job(nodes=2, restart={"maxRestarts": 0}).running().reports(1, cause="Stalled").settled().gone().settled()
     assert found(last) == Standing(stalled=True, ended=last.snapshot.now)
+
+
+def test_of_a_job_that_does_nothing_nothing_is_counted() -> None:
+    """The tables above compare with the same defaults."""
+    nothing = asdict(Standing()) | asdict(Counts())
+    assert not any(nothing.values()), nothing

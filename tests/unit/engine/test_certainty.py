@@ -2,13 +2,27 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import ddpjob_operator.engine
 import pytest
-from ddpjob_operator.engine import CreatePod, Delete, DeleteJob, DeletePod, StopPod
+from ddpjob_operator.engine import (
+    CreatePod,
+    Delete,
+    DeleteJob,
+    DeletePod,
+    KueueWorkload,
+    Needs,
+    Placement,
+    Pod,
+    PodGroup,
+    StopPod,
+    Waiting,
+)
 from ddpjob_operator.engine.afterwards import AFTERWARDS
 from ddpjob_operator.engine.policies import CHAIN
 from ddpjob_operator.engine.policies.verdict import never
@@ -242,3 +256,22 @@ def _is_now(part: ast.AST) -> bool:
     return (isinstance(part, ast.Attribute) and part.attr == "now") or (
         isinstance(part, ast.Name) and part.id == "now"
     )
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Pod("", "", 0, 0),
+        PodGroup(""),
+        KueueWorkload("", "", "", 0, ""),
+        Waiting(""),
+        Placement(),
+        Needs(),
+        CreatePod(0, ""),  # type: ignore[arg-type]
+    ],
+    ids=lambda seen: type(seen).__name__,
+)
+def test_what_nobody_has_said_is_not_so(seen: Any) -> None:
+    """Tables compare with the same defaults, so they do not notice another one."""
+    told = {field.name: getattr(seen, field.name) for field in fields(seen) if field.compare}
+    assert not any(told.values()), told
