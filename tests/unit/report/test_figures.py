@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,31 @@ def test_a_figure_takes_the_colours_of_its_page_and_has_a_name(run: Run, monkeyp
     assert ">loss</text>" in svg, "letters, not outlines"
     assert "<metadata>" not in svg
     assert 'id="axes' not in svg, "several figures share one page"
+
+
+def test_places_are_ranges_of_a_curve_and_rows_of_ranks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    def boxes(svg: str | None) -> list[list[float]]:
+        found = re.findall(r'class="place"><rect x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', str(svg))
+        return [[float(number) for number in box] for box in found]
+
+    recorded = run(
+        *(line("progress", 1, step, loss=step) for step in range(1, 4)),
+        *(line("timed", 1, step, rank_seconds={"0": 0.007, "1": 0.009}) for step in range(1, 4)),
+    )
+    curve, rows = figures.loss(recorded, []), figures.ranks(recorded)
+    ranges, of_ranks = boxes(curve), boxes(rows)
+    assert [x for x, *_ in ranges] == sorted({x for x, *_ in ranges})
+    assert len({(y, height) for _, y, _, height in ranges}) == 1
+    for (x, _, width, _), (after, *_) in pairwise(ranges):
+        assert x + width == pytest.approx(after, abs=0.11)
+    assert len(of_ranks) == 2
+    assert len({(x, width) for x, _, width, _ in of_ranks}) == 1
+    assert of_ranks[0][3] == pytest.approx(of_ranks[1][3], abs=0.11)
+    assert abs(of_ranks[0][1] - of_ranks[1][1]) == pytest.approx(of_ranks[0][3], abs=0.11)
+    assert [str(svg).count('class="tip"><path') for svg in (curve, rows)] == [3, 0]
+    for (_, y, _, height), tip in zip(of_ranks, str(rows).split('class="tip"')[1:], strict=True):
+        (middle,) = {float(at) for at in re.findall(r'<circle cx=".*?" cy="(.*?)"', tip)}
+        assert middle == pytest.approx(y + height / 2, abs=0.2)
+        assert float(re.findall(r'<text text-anchor="\w+" y="(.*?)"', tip)[0]) == pytest.approx(middle, abs=0.2)
