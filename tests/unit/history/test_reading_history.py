@@ -440,3 +440,21 @@ def test_a_line_whose_process_was_killed_in_its_middle_is_not_lost() -> None:
         (4.0, 2, "in two pieces"),
         (2.5, 2, "half"),
     ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(2, ""), (10, ""), (11, ", …")])
+def test_of_many_jobs_the_first_ten_are_named(tmp_path: Path, count: int, more: str) -> None:
+    for number in range(count):
+        (tmp_path / f"team/j{number:02}/uid").mkdir(parents=True)
+    with pytest.raises(ManyJobsError) as many:
+        find_history(open_place(str(tmp_path)), "team", None, None)
+    assert (
+        str(many.value) == f"which job? {', '.join(f'team/j{number:02}' for number in range(min(count, 10)))}{more}"
+    )
+
+
+def test_ten_problems_are_said_and_each_once() -> None:
+    history: Any = SimpleNamespace(problems={})
+    for number in (1, 1, *range(20)):
+        JobHistory._say(history, f"problem {number}")
+    assert [*history.problems] == ["problem 1", "problem 0", *(f"problem {number}" for number in range(2, 10))]
