@@ -214,3 +214,18 @@ def test_a_path_of_the_image_that_would_be_lost_is_told_with_what_keeps_it(
         install.main(str(tmp_path), ["a"])
     assert "to keep it: --env PYTHONPATH=/app" in (tmp_path / "report").read_text()
     assert not pip.called
+
+
+def test_a_container_runs_it_as_text_and_without_the_modules_of_the_program_that_it_prepares(tmp_path: Path) -> None:
+    (tmp_path / "venv.py").write_text("raise SystemExit('a module of the program')\n", encoding="utf-8")
+    report = tmp_path / "report"
+    ended = subprocess.run(
+        [sys.executable, "-c", Path(install.__file__).read_text(encoding="utf-8"), str(tmp_path / "there"), "einops"],
+        cwd=tmp_path,
+        env={"DDPJOB_TERMINATION_LOG": str(report), "PYTHONPATH": "/app"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (2, "")
+    assert "to keep it: --env PYTHONPATH=/app" in report.read_text(encoding="utf-8")
