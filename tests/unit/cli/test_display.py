@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import importlib
 import io
 import itertools
 import os
@@ -304,34 +303,6 @@ def test_what_few_need_is_printed_faintly_and_only_on_a_terminal(monkeypatch: py
             Event(warning=False, reason=ASIDE, message="port 29500 is taken")
         )
         assert output.getvalue() == f"{shown}\n"
-
-
-LONGEST: dict[float, str] = {
-    0.1: "cli.attached.REFRESH cli.checkpoint.POLL cli.cluster.run_on.POLL cli.display.REFRESH",
-    0.2: "cli.cluster.job_logs.POLL cli.cluster.shown_job.POLL cli.logs.POLL cli.status.POLL sdk.handle.POLL "
-    "sdk.notebook.POLL",
-    0.5: "cli.cluster.delete.POLL client.reader_pod.LOOK sdk.notebook.REDRAW",
-    1: "cli.attached.END cli.cluster.pod_logs.RETRY cli.cluster.run_on.AGAIN cli.completion.ANSWER "
-    "client.watch.RETRY local.container.RETRY",
-    2: "local.status_listener.READ",
-    3: "cli.cluster.life.SETTLED cli.display.BLOCKED cli.target.ANSWER",
-    5: "cli.attached.LAST cli.cluster.delete.HELD cli.cluster.run_on.LAST_LINES cli.display.LAST",
-    10: "cli.cluster.job_checkpoint.UNNOTICED cli.cluster.life.UNNOTICED client.cluster.CONNECT "
-    "client.reader_pod.SAY",
-    20: "cli.cluster.pod_logs.SETTLE local.look.ANSWER",
-    60: "client.cluster.ANSWER client.kubeconfig.CREDENTIALS",
-    180: "client.reader_pod.START",
-    600: "cli.cluster.delete.DEADLINE client.kubeconfig.CLIENT client.watch.OUTAGE",
-}
-"""How many seconds anybody may have to wait at most, in front of a command or a notebook."""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "wait"), [(seconds, wait) for seconds, waits in LONGEST.items() for wait in waits.split()]
-)
-def test_nobody_waits_longer(seconds: float, wait: str) -> None:
-    module, _, name = wait.rpartition(".")
-    assert 0 < getattr(importlib.import_module(f"ddpjob_operator.{module}"), f"{name}_SECONDS") <= seconds
 
 
 def test_progress_of_before_is_read_without_a_word_and_can_be_forgotten() -> None:
