@@ -81,6 +81,13 @@ def test_an_event_goes_on_to_count_though_its_first_answer_was_an_error() -> Non
     assert api.count == 9
 
 
+def test_an_event_that_a_former_operator_has_written_once_counts_twice() -> None:
+    api = Counted(1)
+    api.asked = 1
+    announced(api, times=1)
+    assert api.count == 2
+
+
 class Busy(ApiClient):
     """An API server that is busy each time, and says once when it wants to be asked again."""
 
