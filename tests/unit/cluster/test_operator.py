@@ -426,7 +426,8 @@ def test_who_leads_lists_all_at_once_and_later_again_in_a_while_that_is_a_part_o
         assert operator._listed.is_set()
         assert operator._not_ready == ""
         operator._queue.mark(("team", "digits"))
-        assert await operator._queue.take() == ("team", "digits"), "rounds may begin"
+        async with asyncio.timeout(patience(2)):
+            assert await operator._queue.take() == ("team", "digits"), "rounds may begin"
         await operator._supervisors.close()
         await operator._witnesses.close()
 
