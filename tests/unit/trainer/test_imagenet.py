@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from ddpjob.data.order import Order
+from ddpjob_examples import imagenet
 from ddpjob_examples.imagenet import ImageNetTask
 from ddpjob_examples.images import image, tar_index
 from ddpjob_examples.images.broken import Broken
@@ -300,14 +301,16 @@ def test_folders_and_links_in_a_shard_are_no_samples(tmp_path: Path) -> None:
     assert label == 2
 
 
-def test_which_samples_are_broken_is_known_once_for_each_whoever_finds_it(tmp_path: Path) -> None:
+def test_which_samples_are_broken_is_known_once_for_each_whoever_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = Broken(9)
     assert known.numbers() == []
     assert [known.add(number) for number in (8, 3, 8)] == [True, True, False]
     known.update([0, 3])
     assert known.numbers() == [0, 3, 8]
     assert Broken(0).numbers() == []
-    pictures.as_files(tmp_path, 2, 1)
+    pictures.as_files(tmp_path, 2, 2)
     task = task_of(tmp_path, "--skip-broken-images")
     assert task.broken_samples(World()) == 0
     assert task.images.train.broken
@@ -317,6 +320,8 @@ def test_which_samples_are_broken_is_known_once_for_each_whoever_finds_it(tmp_pa
     task.images.test.broken.update([1])
     assert task.broken_samples(World()) == 3
     assert task_of(tmp_path).broken_samples(World()) is None
+    monkeypatch.setattr(imagenet, "all_gather", lambda own, _: [own, [2, 5]])  # What another rank has found.
+    assert task.broken_samples(World(rank=0, world_size=2)) == 6
 
 
 def test_the_right_class_counts_if_it_is_the_likeliest_and_if_it_is_among_five(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -292,6 +293,29 @@ def test_what_it_has_trained_can_be_asked_and_written(tmp_path: Path, capsys: py
     assert same(weights, state(tmp_path / "saved")["model"])
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         commands.run(["export", str(tmp_path / "saved"), "--output", str(tmp_path / "none" / "model.pt"), *task])
+
+
+def test_a_model_is_exported_as_a_program_for_any_batch_size_if_pytorch_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(Line, tmp_path / "saved")
+    words = ["export", str(tmp_path / "saved"), "-o", str(tmp_path / "model.pt2"), "--workload", f"{__name__}:Line"]
+    asked: list[Any] = []
+
+    def export(_: nn.Module, batch: tuple[Tensor], *, dynamic_shapes: Any) -> str:
+        asked.extend((batch[0].shape[0], dynamic_shapes[batch[0]]))
+        return "a program"
+
+    monkeypatch.setattr(torch.export, "export", export)
+    monkeypatch.setattr(torch.export, "save", lambda program, sink: sink.write(program.encode()))
+    commands.run([*words, "--format", "torch-export"])
+    assert (tmp_path / "model.pt2").read_text() == "a program"
+    assert asked == [2, {0: torch.export.Dim.DYNAMIC}]
+    monkeypatch.setattr(torch.export, "export", Mock(side_effect=RuntimeError("a branch on data\nat line 7")))
+    with pytest.raises(ConfigError, match=r"model \(RuntimeError: a branch on data\): use --format state-dict$"):
+        commands.run([*words, "--format", "torch-export"])
+    with pytest.raises(ConfigError, match="invalid choice: 'onnx'"):
+        commands.run([*words, "--format", "onnx"])
 
 
 def test_a_checkpoint_chooses_no_code_and_fits_its_own_task(tmp_path: Path) -> None:
