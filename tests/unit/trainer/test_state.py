@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import torch
 from ddpjob.checkpoint.encoding import decode, encode
 from ddpjob.checkpoint.plain_values import plain
 from ddpjob_rank.errors import ConfigError
-from ddpjob_trainer.checkpoint import state
+from ddpjob_rank.world import World
+from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.model.learner import Learner
 from torch import nn
 from torch.optim import SGD, Adagrad, AdamW, Optimizer
@@ -119,3 +121,58 @@ def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:
     del former["compression"]  # The first versions had none.
     torch.save(former | {"position": (7, 2, 64)}, tmp_path / "older.pt")
     assert [own["random"] for own in decode(tmp_path / "older.pt")["ranks"]] == generators
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("ranks", "fits", "asked", "says"),
+    [
+        ([{"compression": "0"}, {"compression": "1"}], True, ["0", "1"], ""),
+        ([{"compression": "0"}, {"compression": "1"}], False, ["0", "1"], "PowerSGD starts over: --bucket-cap-mb"),
+        ([{"compression": "0"}, {"compression": None}], True, None, ""),
+        ([{"compression": "0"}, {}], True, None, ""),
+    ],
+)
+def test_powersgd_goes_on_with_what_all_ranks_have_left_out_if_it_fits(
+    capsys: pytest.CaptureFixture[str],
+    rank: int,
+    ranks: list[dict[str, Any]],
+    asked: list[str] | None,
+    says: str,
+    *,
+    fits: bool,
+) -> None:
+    restored: list[Any] = []
+    compression = SimpleNamespace(restore=lambda *how: (restored.append(how), fits)[1])
+    learner: Any = SimpleNamespace(compression=compression)
+    world = World(rank=rank, world_size=2)
+    state.load_compression(learner, ranks, world, torch.device("cpu"))
+    assert restored == ([] if asked is None else [(asked, world, torch.device("cpu"))])
+    told = capsys.readouterr().out
+    assert told.startswith(says) if says and rank == 0 else not told
+    learner.compression = None
+    state.load_compression(learner, ranks, world, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("rank", "differs"), [(0, True), (1, True), (0, False)])
+def test_a_resumption_restores_the_learner_then_what_was_left_out_and_last_the_random_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: int, *, differs: bool
+) -> None:
+    done: list[Any] = []
+    saver: Any = SimpleNamespace(
+        world=World(rank=rank, world_size=2),
+        shared_state=lambda *_: "shared",
+        restore_random=lambda saved, seed: done.append(("random", saved.step, seed)),
+    )
+    saved: Any = SimpleNamespace(step=3, ranks=["of ranks"])
+
+    def load(_: object, *how: object) -> list[str]:
+        done.append(how)
+        return ["lr 1, not 2", "momentum 0, not 1"] if differs else []
+
+    monkeypatch.setattr(state, "load", load)
+    monkeypatch.setattr(state, "load_compression", lambda _, *how: done.append(how))
+    saving.restore("learner", saved, saver, 5, "cpu")  # type: ignore[arg-type]
+    assert done == [("shared", 3), (["of ranks"], saver.world, "cpu"), ("random", 3, 5)]
+    said = "the optimizer keeps the settings of the checkpoint: lr 1, not 2; momentum 0, not 1\n"
+    assert capsys.readouterr().out == (said if differs and rank == 0 else "")
