@@ -17,8 +17,17 @@ from ddpjob.checkpoint.object_store import ObjectStore
 from ddpjob.checkpoint.writer import Snapshots
 from ddpjob.training import save_schedule
 from ddpjob.training import saver as training_saver
+from ddpjob.training.save_settings import SaveSettings
 from ddpjob.training.saver import Saved, TrainingSaver, Where
-from ddpjob_rank.errors import CheckpointMissedError, ConfigError, SupersededError
+from ddpjob_rank.errors import (
+    CheckpointMissedError,
+    ConfigError,
+    DivergedError,
+    StorageError,
+    StorageUnavailableError,
+    SupersededError,
+)
+from ddpjob_rank.manifests.unusable import BrokenError
 from ddpjob_rank.reporting.agreement import Agreement
 from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving, state
@@ -52,6 +61,70 @@ def test_where_the_number_of_ranks_has_changed_each_draws_anew_and_the_first_say
     assert capsys.readouterr().out == (
         "the number of processes changed from 2 to 3: random generators are seeded anew\n" if says else ""
     )
+
+
+def opened(directory: str | None, world: World, *divided: str, **how: Any) -> TrainingSaver:
+    agreement = Agreement(None, "", hosts=[], rank=0, size=1, warn=pytest.fail)
+    settings = SaveSettings(uid="u", attempt=1, directory=directory, **how)
+    return TrainingSaver(settings, world, agreement, None, check_finite=lambda _: None, divided=divided)
+
+
+def test_state_that_is_divided_needs_a_directory_that_all_share() -> None:
+    with pytest.raises(ConfigError, match=r"^s3://jobs/x: the state of model, ema is divided .* needs a directory"):
+        opened("s3://jobs/x", World(rank=1, world_size=2), "model", "ema")
+
+
+def test_state_that_was_divided_is_not_fitted_into_one_that_is_not() -> None:
+    saved = Saved({"position": [7], "ranks": [], "tensors": {}, "shared": {}}, "")
+    with pytest.raises(ConfigError, match="is divided among ranks, but the state of this training is not"):
+        opened(None, World(rank=1, world_size=2)).shared_state(saved, {})
+
+
+@pytest.mark.parametrize("start_over", [True, False])
+def test_who_finds_nothing_says_so_and_whether_steps_are_counted_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start_over: bool
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(training_saver.reporting, "report", lambda **what: told.append(what))
+    monkeypatch.setattr(training_saver.reporting, "starts_over", lambda: told.append("anew"))
+    assert opened(str(tmp_path), World(), start_over=start_over).find() is None
+    assert told == [{"resumed": 0}, *(["anew"] if start_over else [])]
+
+
+def test_a_file_that_vanishes_while_it_is_sent_to_the_others_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_saver, "broadcast_file", Mock(side_effect=OSError(5, "Input/output error")))
+    with pytest.raises(StorageUnavailableError, match="cannot be read: Input/output error"):
+        opened(str(tmp_path), World()).find()
+
+
+def test_weights_that_are_no_numbers_make_a_checkpoint_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_saver, "decode", lambda _: {"shared": {}})
+    saver = opened(str(tmp_path), World())
+    saver._check_finite = Mock(side_effect=DivergedError("bias is not finite"))
+    with pytest.raises(BrokenError, match="bias is not finite"):
+        saver._decode(tmp_path)
+    saver._check_finite = Mock()
+    assert saver._decode(tmp_path) == {"shared": {}}
+
+
+def test_what_fails_at_the_end_only_warns_and_all_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saver, closed = opened(str(tmp_path), World()), Mock()
+    monkeypatch.setattr(saver, "finish", Mock(side_effect=StorageError("the disk is full")))
+    monkeypatch.setattr(saver._agreement, "close", closed)
+    monkeypatch.setattr(training_saver.request, "stops_no_more", closed)
+    saver.finish_after(KeyboardInterrupt())
+    assert capsys.readouterr().err == "warning: the disk is full (the run ends by KeyboardInterrupt)\n"
+    saver.close()
+    assert capsys.readouterr().err == "warning: the disk is full\n"
+    assert closed.call_count == 2
+    with pytest.raises(ConfigError, match="was replaced by a later one"):
+        saver.check_open()
 
 
 class Run:

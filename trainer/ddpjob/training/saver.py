@@ -151,7 +151,7 @@ class TrainingSaver:
             run=new_run(),
         )
         """The manifest that all saves share, except for the position."""
-        self._stops = False
+        self._stops: bool
         """Whether the save that is under way is that of a stop."""
         self._durable: int | None = None
         """The step of the last save that is durable."""
