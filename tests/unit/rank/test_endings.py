@@ -135,6 +135,14 @@ def test_a_program_leaves_its_exit_code_and_why_it_failed(
         assert capsys.readouterr().err == f"{told[1]}\n"
 
 
+@pytest.mark.parametrize("number", ["", "first", "-1"])
+def test_a_rank_whose_number_is_none_is_reported_as_the_first(
+    ended: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    monkeypatch.setenv("RANK", number)
+    assert ended(failing(ValueError("no data")))[1]["rank"] == 0
+
+
 @pytest.mark.parametrize(("code", "left"), [(0, 205), (7, 7)])
 def test_a_program_that_stopped_because_it_was_told_to_is_resumed_later(
     ended: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch, code: int, left: int

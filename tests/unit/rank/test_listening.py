@@ -14,6 +14,32 @@ from ddpjob_rank.machine.listening import Door, Places, free_port, listen_on
 from tests.support.waiting import patience
 
 
+@pytest.mark.parametrize("backlog", [None, 7])
+@pytest.mark.parametrize(
+    ("address", "has_both", "asked"),
+    [
+        ("127.0.0.1", True, ("127.0.0.1", {"family": socket.AF_INET})),
+        ("::1", False, ("::1", {"family": socket.AF_INET6})),
+        (None, True, ("", {"family": socket.AF_INET6, "dualstack_ipv6": True})),
+        ("", False, ("", {"family": socket.AF_INET, "dualstack_ipv6": False})),
+    ],
+)
+def test_a_port_without_an_address_is_open_to_all_versions_that_the_system_has(
+    monkeypatch: pytest.MonkeyPatch,
+    address: str | None,
+    asked: tuple[str, dict[str, object]],
+    backlog: int | None,
+    *,
+    has_both: bool,
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: has_both)
+    monkeypatch.setattr(socket, "create_server", lambda place, **how: made.extend((place, how)))
+    listen_on(address, 29501, backlog)
+    host, options = asked
+    assert made == [(host, 29501), {"backlog": backlog, **options}]
+
+
 def test_a_port_that_nobody_has_is_found_and_another_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with listen_on("127.0.0.1", 0) as taken:
         drawn = [taken.getsockname()[1]]
