@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
-from ddpjob_rank.machine.topology import divide, parse_cpu_list, read
+from ddpjob_rank.machine.topology import Core, divide, parse_cpu_list, read
 
 
 def machine(root: Path, cores: Iterable[tuple[int, int, str]], *, nodes: bool = True) -> Path:
@@ -138,3 +138,10 @@ def test_where_sys_says_nothing_of_nodes_all_cores_are_alike(tmp_path: Path) -> 
 
 def test_where_sys_says_nothing_at_all_each_cpu_is_a_core(tmp_path: Path) -> None:
     assert shares(tmp_path, [4, 5, 6, 7], 2) == [{4, 5}, {6, 7}]
+
+
+def test_a_number_that_the_system_does_not_tell_counts_as_0(tmp_path: Path) -> None:
+    topology = tmp_path / "sys/devices/system/cpu/cpu1/topology"
+    topology.mkdir(parents=True)
+    (topology / "physical_package_id").write_text("-1\n")
+    assert read({0, 1}, tmp_path) == [Core(0, 0, cpu, frozenset({cpu})) for cpu in (0, 1)]
