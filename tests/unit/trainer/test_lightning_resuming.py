@@ -1,6 +1,7 @@
 """How Lightning's Trainer resumes and stops in a job, called as the Trainer calls it. It is not imported here."""
 
 import importlib
+import json
 import random
 import signal
 import sys
@@ -127,7 +128,8 @@ class Trainer:
         fetcher.fetched += self.counts["ready"]
 
     def _end_epoch(self) -> None:
-        """Nothing is left to do."""
+        self.current_epoch += 1
+        self.fit_loop.done = self.current_epoch == EPOCHS
 
     def fit(self, callback: Any, cut: tuple[int, int] | None = None) -> None:
         """Trains, and dies before the batch that is named."""
@@ -143,7 +145,6 @@ class Trainer:
             loop.restarting = True
             if self.counts["completed"] == BATCHES:
                 self.counts.update(dict.fromkeys(self.counts, 0))
-                self.current_epoch += 1
         connector.resume_end()
         fetcher = Fetcher(self.loader)
         iter(fetcher)
@@ -157,9 +158,7 @@ class Trainer:
                 self._step(next(fetcher))
                 self.is_last_batch = fetcher.fetched == BATCHES
                 loop.epoch_loop.on_advance_end(self.is_last_batch)
-            loop.done = self.current_epoch == EPOCHS - 1
             loop.on_advance_end()
-            self.current_epoch += 1
             self.counts.update(dict.fromkeys(self.counts, 0))
 
     def _step(self, batch: Any) -> None:
@@ -192,12 +191,15 @@ def undisturbed(**how: Any) -> list[Any]:
 
 @pytest.mark.parametrize("cut", CUT)
 def test_a_training_that_is_killed_goes_on_with_the_batches_and_the_numbers_of_an_undisturbed_one(
-    ours: Any, cut: tuple[int, int]
+    ours: Any, cut: tuple[int, int], tmp_path: Path
 ) -> None:
     killed = Trainer()
     with pytest.raises(CutError):
         killed.fit(ours.ResumeCallback(), cut)
     end_process(ours)
+    steps = BATCHES * cut[0] + cut[1]
+    found = [json.loads((place / "manifest.json").read_text()) for place in tmp_path.glob(f"step-{steps:08}*")]
+    assert [(each["step"], each["epoch"]) for each in found] == ([(steps, -(-steps // BATCHES))] if steps else [])
     resumed = Trainer()
     resumed.fit(ours.ResumeCallback())
     assert killed.seen + resumed.seen == undisturbed()
