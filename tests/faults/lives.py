@@ -183,17 +183,14 @@ _FIRST_ATTEMPT = (
     _status("run", "created-1", "attempt-1-*-created"),
     _status("run", "running-1", "attempt-1-Running-created"),
 )
-_CANCELLED = (
-    _status("cancel", "failed", "attempt-1-Failed*"),
-    Row("cancel", "mark-job", _MARK),
-    Row("expire", "delete-job", On("delete", "ddpjobs")),
-)
 _CANCELLED_WRITES = (
     *_FIRST_ATTEMPT,
     _pod("cancel", "patch", 0, 1),
     _pod("cancel", "patch", 1, 1),
     _status("cancel", "cancelling", "attempt-1-Running-created", nth=2),
-    *_CANCELLED,
+    _status("cancel", "cancelled", "attempt-1-Failed*"),
+    Row("cancel", "mark-job", _MARK),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 _CANCELLED_AT_REST_WRITES = (
     *_FIRST_ATTEMPT,
@@ -201,7 +198,9 @@ _CANCELLED_AT_REST_WRITES = (
     _pod("suspend", "delete", 0, 1),
     _pod("suspend", "delete", 1, 1),
     _status("suspend", "suspended", "attempt-1-Suspended"),
-    *_CANCELLED,
+    _status("cancel", "cancelled-at-rest", "attempt-1-Failed*"),
+    Row("cancel", "mark-job", _MARK),
+    Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 
 

@@ -59,6 +59,8 @@ ELASTICALLY = tuple(
 )
 """Writes that occur neither in the long nor in the brief life."""
 
+CANCELLED_LIVES = (CANCELLED, CANCELLED_AT_REST)
+
 UNDISTURBED = {
     LONG.name: Plan("undisturbed", Family.NONE),
     BRIEF.name: Plan("undisturbed-brief-life", Family.NONE, life=BRIEF),
@@ -177,6 +179,7 @@ UNSEEN_BRIEFLY = {"policy": POLICY_MADE, "policy-gone": replace(POLICY_MADE, wor
 UNSEEN_ELASTICALLY = {
     f"reserve-{word}": On(EVENT, "pods", place=RESERVE, word=word) for word in ("made", "placed", "runs", "gone")
 }
+UNSEEN_AT_THE_END = {"cancelled": On(EVENT, "ddpjobs", word="changed-2")}
 """Events that do not occur in the long life."""
 
 
@@ -190,6 +193,8 @@ def _writes() -> Iterator[tuple[Row, Life]]:
     yield from ((row, LONG) for row in (*LONG.writes, *EVENTS))
     yield from ((row, BRIEF) for row in BRIEFLY)
     yield from ((row, ELASTIC) for row in ELASTICALLY)
+    for life in CANCELLED_LIVES:
+        yield from ((row, life) for row in life.writes if row.stage == "cancel" and row.name != "mark-job")
 
 
 def _crashes() -> Iterator[Plan]:
@@ -299,7 +304,8 @@ def _watch(name: str, kind: str, faults: tuple[Fault, ...]) -> Plan:
 
 
 def _unseen() -> Iterator[Plan]:
-    for life, events in ((LONG, UNSEEN), (BRIEF, UNSEEN_BRIEFLY), (ELASTIC, UNSEEN_ELASTICALLY)):
+    lives = ((LONG, UNSEEN), (BRIEF, UNSEEN_BRIEFLY), (ELASTIC, UNSEEN_ELASTICALLY), (CANCELLED, UNSEEN_AT_THE_END))
+    for life, events in lives:
         for name, on in events.items():
             place = _what(replace(on, verb="watch"))
             yield Plan(f"unseen-{name}", Family.UNSEEN, place, (Fault(on, Drop()),), life=life)
@@ -331,7 +337,8 @@ def _stale() -> Iterator[Plan]:
 
 
 def _restarts() -> Iterator[Plan]:
-    for life, stages in ((LONG, STAGES[:-1]), (BRIEF, ("deadline",)), (ELASTIC, ("give-back", "shrink", "grow"))):
+    lives = ((LONG, STAGES[:-1]), (BRIEF, ("deadline",)), (ELASTIC, ("give-back", "shrink", "grow")))
+    for life, stages in (*lives, (CANCELLED, ("cancel",))):
         for stage in stages:
             plan = Plan(f"restart-after-{stage}", Family.CRASH, "nothing to do", life=life)
             yield replace(plan, after=stage, happens=Happening.RESTART)

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ddpjob_rank.reporting.copy_handover import SOCKET
 from ddpjob_rank.running.program import Program
 
 from .gang.control import control_port
+from .gang.coordinator import PARTING_SECONDS
 from .gang.coordinator_service import CoordinatorService
 from .gang.link import LocalLink
 from .gang.membership import Follower
@@ -190,6 +192,8 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
         code = await following
         if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not settings.in_a_job):
             await service.finish()
+        if follower.told_at is not None:
+            await service.part(follower.told_at + PARTING_SECONDS - time.monotonic())
         return code
     finally:
         for task in (following, *leading):

@@ -492,6 +492,11 @@ class Coordinator:
         return any(member.leaving for member in self.members.values())
 
     @property
+    def runs_untold(self) -> bool:
+        """Whether ranks run on nodes that were not told to stop."""
+        return bool(self._killed)
+
+    @property
     def _killed(self) -> dict[int, Member]:
         """The busy members that are killing their ranks, by node.
 

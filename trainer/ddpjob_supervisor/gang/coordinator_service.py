@@ -308,6 +308,18 @@ class CoordinatorService:
                     self._moved.clear()
                     await self._moved.wait()
 
+    async def part(self, seconds: float) -> None:
+        """Waits, at most so many seconds, until all nodes with ranks were told to stop.
+
+        The first node may be told a moment before the others. If its supervisor, which coordinates them, were gone by
+        then, they would kill their ranks, which could not save.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.coordinator.runs_untold:
+                    self._moved.clear()
+                    await self._moved.wait()
+
     async def close(self) -> None:
         """Closes all connections after everything has been sent."""
         if self._announcing is not None:

@@ -96,6 +96,8 @@ class Follower:
         self._current: NodeAttempt | None = None
         """The present attempt or, while this node is idle, the last one."""
         self._membership = Membership.FOLLOWING
+        self.told_at: float | None = None
+        """When a signal told this node to stop, by the monotonic clock; None if none has."""
         self._link: Link | None = None
         self._once = Once()
         self._heard = False
@@ -156,7 +158,7 @@ class Follower:
         """Handles a signal that tells this node to stop: its ranks may save, then the supervisor exits."""
         self._history.stop(self.attempt, number.name)
         if self._membership is Membership.FOLLOWING:
-            self._membership = Membership.LEAVING
+            self._membership, self.told_at = Membership.LEAVING, time.monotonic()
         self._send(Leaving())
         if (attempt := self._running) is not None and self._node.fit.done():
             attempt.ranks.send_signal(number)

@@ -23,6 +23,7 @@ from ddpjob_supervisor.gang.messages import (
     Hello,
     History,
     Idle,
+    Leaving,
     Look,
     Looked,
     Message,
@@ -482,3 +483,27 @@ def test_who_waits_for_a_program_learns_how_it_ended_even_if_the_next_one_begins
         assert service.coordinator.outcome is None, "the next program runs"
 
     lead(scene, idle_seconds=600.0)
+
+
+@pytest.mark.parametrize("heard", [Leaving(), Idle(1, (WELL,))], ids=["it was told too", "its ranks have ended"])
+def test_the_supervisor_that_is_told_to_stop_first_stays_for_another_node(heard: Any) -> None:
+    async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        parting = asyncio.create_task(service.part(patience(DEADLINE_SECONDS)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not parting.done(), "without it the other node would kill its ranks"
+        member.send(heard)
+        await parting
+
+    lead(scene)
+
+
+def test_it_does_not_stay_for_a_node_that_is_not_told() -> None:
+    async def scene(service: CoordinatorService, _: LocalLink, told: Told) -> None:
+        await told.until(Start)
+        await service.part(0.01)
+        await service.part(-1.0)
+        assert service.coordinator.runs_untold
+
+    lead(scene)
