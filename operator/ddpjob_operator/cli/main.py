@@ -28,10 +28,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("ddpjob"):
             raise
-        extra = "ui" if arguments.command == "top" and error.name == "textual" else "cli"
         print(
-            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without the extra `{extra}`; "
-            f"install ddpjob[{extra}] from the same source",
+            f"error: {sys.executable} lacks {error.name}: ddpjob was installed without the extra `cli`; "
+            "install ddpjob[cli] from the same source",
             file=sys.stderr,
         )
         sys.exit(BAD_INPUT)

@@ -23,7 +23,6 @@ getattr(importlib.import_module(module), name)()
         ("ddpjob-operator", "--help", "kopf", "operator"),
         ("ddpjob-train", "--epochs=1", "torch", "trainer"),
         ("ddpjob", "ls", "psutil", "cli"),
-        ("ddpjob", "top", "textual", "ui"),
     ],
 )
 def test_a_program_names_the_extra_that_it_was_installed_without(
