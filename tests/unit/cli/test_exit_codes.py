@@ -12,6 +12,7 @@ import pytest
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli import cluster as commands
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster import there
 from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.logs import Which
 from ddpjob_operator.cli.main import main
@@ -178,7 +179,7 @@ def test_a_command_for_a_cluster_gets_what_was_given(
         return lambda _, *given, **more: heard.append((name, *given, more)) or 7
 
     for name in ("watch", "stacks", "logs"):
-        monkeypatch.setattr(commands, name, hears(name))
+        monkeypatch.setattr(there, name, hears(name))
     monkeypatch.setattr(commands, "connect", lambda *_: a_cluster())
     assert call(parse(words.split())) == 7
     assert heard == [called if isinstance(called[-1], dict) else (*called, {})]
