@@ -542,6 +542,7 @@ def _top(command: argparse.ArgumentParser) -> None:
     command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
     command.add_argument("--local", action="store_true", help="show only the runs on this machine")
     command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
+    _history(command, "show the jobs of which something is kept in this directory, or at this URL, instead")
     _machine(command)
     _cluster(command)
 

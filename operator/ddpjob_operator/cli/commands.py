@@ -90,7 +90,7 @@ def load(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int | 
         from .cluster import call as on_held_nodes  # noqa: PLC0415  Each tenth of a second of imports is waited for.
 
         return on_held_nodes
-    if arguments.command == "top":
+    if arguments.command == "top" and (arguments.history is not None or arguments.reader_image is None):
         from .top import top  # noqa: PLC0415
 
         return top

@@ -20,7 +20,15 @@ from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
 from ddpjob_operator.api.words import age, listed, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
-from ddpjob_operator.view_model import collected
+from ddpjob_operator.view_model import (
+    JobDetail,
+    JobKey,
+    TimeAxis,
+    collected,
+    curves_of,
+    interruptions_of,
+    kept_row,
+)
 
 from .kept_jobs import list_jobs
 from .logs import which_of
@@ -65,11 +73,7 @@ def call(arguments: argparse.Namespace) -> int:
     Raises:
         BadInputError: There is no such job, node or attempt, or an argument does not fit.
     """
-    on_claim = arguments.history.startswith(CLAIM)
-    for name in ELSEWHERE if on_claim else (*ELSEWHERE, *OF_A_CLAIM):
-        if getattr(arguments, name, None):
-            flag = name.replace("_", "-")
-            raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
+    check_flags(arguments)
     space, _, name = (arguments.name or "").rpartition("/")
     namespace = getattr(arguments, "namespace", None) or space or None
     unreadable: Unreadable = {}
@@ -79,6 +83,19 @@ def call(arguments: argparse.Namespace) -> int:
         finally:
             for left_out in unreadable.values():
                 _say(left_out)
+
+
+def check_flags(arguments: argparse.Namespace) -> None:
+    """Checks that no flag is given that concerns what is running, or another place.
+
+    Raises:
+        BadInputError: There is one.
+    """
+    on_claim = arguments.history.startswith(CLAIM)
+    for name in ELSEWHERE if on_claim else (*ELSEWHERE, *OF_A_CLAIM):
+        if getattr(arguments, name, None):
+            flag = name.replace("_", "-")
+            raise BadInputError(f"--{flag} does not go with --history, which reads what was kept, without a cluster")
 
 
 @contextlib.contextmanager
@@ -395,6 +412,25 @@ def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "
         git=seen.git,
     )
     return RunData(history.identity.name, job, recorded, printed=said, kept=known)
+
+
+def kept_detail(history: JobHistory, key: JobKey, now: datetime) -> JobDetail:
+    """What a screen of one job shows of its history.
+
+    Raises:
+        PlaceError: It cannot be read.
+    """
+    seen, nodes = _Seen(), history.nodes()
+    recorded = collected(seen.passing(history.events(0)))
+    began, ended = _moment(seen.first), _moment(seen.last)
+    told = _described(history, nodes, history.attempts(nodes[:FEW]), seen)
+    axis = TimeAxis.of(began, ended or now, interruptions_of([*_incidents(seen)], recorded)) if began else None
+    return JobDetail(
+        kept_row(key, seen.result.capitalize(), began.timestamp() if began else 0.0),
+        {label: one_line(text[:LONGEST]) for label, text in told},
+        axis=axis,
+        curves=curves_of(recorded),
+    )
 
 
 def _incidents(seen: _Seen) -> Iterator[Incident]:

@@ -4,11 +4,14 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ddpjob_operator.text import one_line
+
 from .records import Records
 
 NO_METRICS = frozenset({"step", "attempt", "epoch", "samples", "loss"})
 """Numbers of an evaluation that are no metrics of the program."""
 MOST_CURVES = 64
+LONGEST_NAME = 64
 
 MOST_POINTS = 400
 LARGEST = 1e30
@@ -54,8 +57,13 @@ def curves_of(recorded: Records) -> dict[str, Curve]:
         "samples/s": [(entry.step, entry.number("samples_per_second")) for entry in progress],
         **metrics_of(recorded),
     }
-    curves = {name: _curve(points) for name, points in [*given.items()][:MOST_CURVES]}
+    curves = {_named(name): _curve(points) for name, points in [*given.items()][:MOST_CURVES]}
     return {name: curve for name, curve in curves.items() if curve.points}
+
+
+def _named(name: str) -> str:
+    """The name of a curve, which a program has chosen, as one short line."""
+    return one_line(name[:LONGEST_NAME])
 
 
 def _curve(points: Iterable[tuple[float, float | None]]) -> Curve:

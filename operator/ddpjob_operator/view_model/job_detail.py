@@ -1,7 +1,7 @@
 """A job in full: what a screen of one job shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +30,13 @@ class TimeAxis:
     began: datetime
     until: datetime
     incidents: Sequence[Interruption]
+    """In the order of their numbers. Each text is one line, without control characters."""
+
+    @classmethod
+    def of(cls, began: datetime, until: datetime, incidents: Iterable[Interruption]) -> "TimeAxis":
+        """The axis of incidents whose texts others have written."""
+        shown = (replace(one, cause=one_line(one.cause), message=one_line(one.message)) for one in incidents)
+        return cls(began, until, tuple(shown))
 
     def place(self, incident: Interruption) -> float:
         """Where an incident is on the axis, from 0, the beginning, to 1."""
@@ -78,7 +85,7 @@ def job_detail(
     began = around.made or status.start_time
     axis = None
     if began is not None:
-        axis = TimeAxis(began, status.completion_time or now, interruptions_of(status.incidents, records))
+        axis = TimeAxis.of(began, status.completion_time or now, interruptions_of(status.incidents, records))
     times = start_moments(status, around.made, present, _met(page))
     return JobDetail(
         row=row,

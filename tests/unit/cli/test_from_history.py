@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,8 @@ from typing import Any, cast
 import pytest
 from ddpjob_operator.cli.from_history import _end, _incidents, _listed, _moment
 from ddpjob_operator.cli.main import main
-from ddpjob_operator.history import PlaceError
+from ddpjob_operator.cli.top.feeds import KeptJobs
+from ddpjob_operator.history import PlaceError, open_place
 from ddpjob_operator.history.places import DirectoryPlace
 from ddpjob_rank.recording.event import Event
 from ddpjob_supervisor.history.history import seen_by_operator
@@ -184,6 +186,20 @@ def test_a_name_that_several_jobs_had_tells_how_to_choose(says: Says, kept: Path
     assert f"and 2 more, which ddpjob ls digits --history {kept} lists" in shown
     assert says("logs", "digits", "--uid", "a-").endswith("done 1\n")
     assert "began" not in says("status", "digits", "--uid", "3-uid")
+
+
+def test_top_shows_what_is_kept_in_one_line_and_in_full(says: Says, kept: Path) -> None:
+    head, _, row = says("top", "--once").splitlines()
+    assert (head, row.split()[:3]) == ("1 job: 1 Unknown", ["history", "digits", "Unknown"])
+    assert "--local does not go with --history" in says("top", "--once", "--local", code=2)
+    feed = KeptJobs(open_place(str(kept)), None)
+    feed.fetch()
+    (one,) = feed.rows(datetime.now(UTC))
+    found = feed.detail(one.key, datetime.now(UTC))
+    assert found is not None
+    assert found.axis is not None
+    assert (found.lines["End"], found.curves["loss"].points) == ("the program finished", [(40, 0.25)])
+    assert [incident.message for incident in found.axis.incidents] == [r"killed\x1b[2J"]
 
 
 def test_jobs_are_listed_the_newest_first(says: Says, kept: Path) -> None:

@@ -145,6 +145,15 @@ def test_curves_are_those_of_the_records() -> None:
     }
 
 
+def test_texts_of_incidents_and_names_of_curves_are_one_line() -> None:
+    start = {"time": moment(-90), "event": "started", "attempt": 1, "step": 0}
+    step = start | {"event": "progress", "step": 1, "metrics": {"a\x1b[2J\n" + "b" * 99: 1}}
+    found = detail({"incidents": [FAILED | {"message": "no\nway\x1b[2J"}]}, recorded=collected([start, step]))
+    assert found.axis is not None
+    assert [one.message for one in found.axis.incidents] == [r"no\nway\x1b[2J"]
+    assert [*found.curves] == [r"a\x1b[2J\n" + "b" * 58]
+
+
 def test_the_words_are_those_of_ddpjob_status() -> None:
     lines = detail({"message": "2 nodes\x1b running"}).lines
     assert lines["Message"] == r"2 nodes\x1b running"

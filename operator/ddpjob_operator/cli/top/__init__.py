@@ -1,9 +1,11 @@
 """`ddpjob top`: all jobs on one screen, those on this machine and those on a cluster."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.from_history import check_flags, opened
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.table import beginning, folded, tabulate
 from ddpjob_operator.cli.target import CLUSTER_FLAGS, LOCAL_FLAGS, given, means_cluster, runs_of
@@ -11,7 +13,7 @@ from ddpjob_operator.client import ClusterError, Jobs, connect
 from ddpjob_operator.view_model import newest_first
 
 from .drawing import cells, columns_for, summary
-from .feeds import Feed, JobsHere, JobsThere, all_rows
+from .feeds import Feed, JobsHere, JobsThere, KeptJobs, all_rows
 
 __all__ = ["top"]
 
@@ -24,9 +26,16 @@ def top(arguments: argparse.Namespace) -> int:
     Raises:
         BadInputError: flags contradict each other; or the screen needs a library that is not installed.
     """
-    here, there = _feeds(arguments)
+    if arguments.history is None:
+        return _shown(arguments, _feeds(arguments))
+    check_flags(arguments)
+    with opened(arguments, arguments.namespace, None) as place:
+        return _shown(arguments, [KeptJobs(place, arguments.namespace)])
+
+
+def _shown(arguments: argparse.Namespace, feeds: Sequence[Feed]) -> int:
     if arguments.once:
-        return _once(here, there)
+        return _once(feeds)
     if not Screen().is_terminal:
         raise BadInputError("ddpjob top needs a terminal; --once prints a line for each job")
     try:
@@ -35,31 +44,30 @@ def top(arguments: argparse.Namespace) -> int:
         if not str(error.name).startswith("textual"):
             raise
         raise BadInputError("ddpjob top needs the extra `ui`: install ddpjob[ui]; --once works without it") from None
-    feeds: list[Feed] = [feed for feed in (here, there) if feed is not None]
     TopApp(feeds, arguments).run()
     return 0
 
 
-def _feeds(arguments: argparse.Namespace) -> tuple[JobsHere | None, JobsThere | None]:
+def _feeds(arguments: argparse.Namespace) -> list[Feed]:
     """The sources of jobs that the flags choose: without any flag, this machine and, if there is one, a cluster."""
     local, cluster = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
-    here = JobsHere(runs_of(arguments)) if local or not arguments.cluster else None
-    if not cluster and (local or not means_cluster(arguments)):
-        return here, None
-    jobs = Jobs(connect(arguments.kubeconfig, arguments.context, arguments.namespace))
-    return here, JobsThere(jobs, everywhere=arguments.all_namespaces)
+    feeds: list[Feed] = [JobsHere(runs_of(arguments))] if local or not arguments.cluster else []
+    if cluster or (not local and means_cluster(arguments)):
+        jobs = Jobs(connect(arguments.kubeconfig, arguments.context, arguments.namespace))
+        feeds.append(JobsThere(jobs, everywhere=arguments.all_namespaces))
+    return feeds
 
 
-def _once(here: JobsHere | None, there: JobsThere | None) -> int:
+def _once(feeds: Sequence[Feed]) -> int:
     screen, code = Screen(), 0
-    if there is not None:
+    for feed in feeds:
         try:
-            there.fetch()
+            feed.fetch()
         except (ClusterError, BadInputError) as error:
-            screen.print(f"The cluster's jobs are missing: {error}")
+            screen.print(f"Jobs are missing: {error}")
             code = UNREACHED
     now = datetime.now(UTC)
-    rows = sorted(all_rows(filter(None, (here, there)), now), key=newest_first)
+    rows = sorted(all_rows(feeds, now), key=newest_first)
     columns = columns_for(screen.width if screen.is_terminal else 1 << 20)
     screen.print(summary(rows))
     if rows:

@@ -330,8 +330,8 @@ class JobScreen(ActingScreen):
             return
         width, now = max(20, self.size.width - MARGIN), datetime.now(UTC)
         words.update(joined(_in_words(detail)))
-        self.query_one("#slowest", Static).update(one_line(_slowest(detail)))
-        self.query_one("#axis", Static).update(joined(map(one_line, _over_time(detail, width, now))))
+        self.query_one("#slowest", Static).update(_slowest(detail))
+        self.query_one("#axis", Static).update(joined(_over_time(detail, width, now)))
         self._show_ranks([rank_cells(row) for row in detail.ranks])
 
     def _show_ranks(self, ranks: list[tuple[str, ...]]) -> None:

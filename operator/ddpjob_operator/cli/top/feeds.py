@@ -4,14 +4,17 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.cli.from_history import kept_detail
 from ddpjob_operator.cli.last_loss import logged_last
 from ddpjob_operator.cli.phrases import about_a_file
 from ddpjob_operator.cli.status import row_here
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, present
+from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, find_history, kept_jobs, namespaces_of
 from ddpjob_operator.local import RunDirectory, Runs, all_runs, page_of
 from ddpjob_operator.local.record_files import SEEN_NAME, read
 from ddpjob_operator.text import one_line
@@ -26,6 +29,7 @@ from ddpjob_operator.view_model import (
     Records,
     job_detail,
     job_row,
+    kept_row,
     last_loss_alone,
     loss_in,
     unreadable_row,
@@ -54,6 +58,15 @@ class Feed(Protocol):
         """Calls `changed` whenever a job has changed, from a thread of its own, until `stop`."""
         ...
 
+    def fetch(self) -> None:
+        """Reads the jobs once, in place of `follow`.
+
+        Raises:
+            ClusterError: the cluster does not answer, or refuses to.
+            BadInputError: there is nothing that can be read.
+        """
+        ...
+
     def rows(self, now: datetime) -> list[JobRow]:
         """The jobs that are known at the time `now`. Returns at once."""
         ...
@@ -79,6 +92,9 @@ class JobsHere:
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Does nothing: looking costs less than being told."""
+
+    def fetch(self) -> None:
+        """Does nothing: `rows` reads."""
 
     def rows(self, now: datetime) -> list[JobRow]:
         """The runs. A run whose files cannot be read has a row that says why.
@@ -229,6 +245,53 @@ def _seen(pod: JobPod) -> PodSeen:
         datetime.fromisoformat(at).astimezone(UTC) if at else None for at in (pod.created, pod.scheduled, pod.begun)
     )
     return PodSeen(pod.node, pod.name, pod.node_name, pod.does, *times)
+
+
+class KeptJobs:
+    """The jobs of which a history is left. It is read once."""
+
+    origin = Origin.HISTORY
+
+    def __init__(self, place: HistoryPlace, namespace: str | None) -> None:
+        self._place, self._namespace = place, namespace
+        self._rows: list[JobRow] = []
+        self.problem = ""
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Reads the jobs in a thread, because an object store may take seconds."""
+        threading.Thread(target=self._follow, args=(changed,), daemon=True).start()
+
+    def _follow(self, changed: Callable[[], None]) -> None:
+        try:
+            self.fetch()
+        except BadInputError as error:
+            self.problem = one_line(str(error))
+        changed()
+
+    def fetch(self) -> None:
+        """Reads the names of the jobs.
+
+        Raises:
+            PlaceError: the place cannot be read.
+        """
+        unreadable: Unreadable = {}
+        namespaces = [self._namespace] if self._namespace else namespaces_of(self._place)
+        found = islice(kept_jobs(self._place, namespaces, unreadable), MOST_JOBS)
+        self._rows = [
+            kept_row(JobKey(Origin.HISTORY, job.namespace, job.name, job.uid), job.result, job.began) for job in found
+        ]
+        self.problem = one_line("; ".join(unreadable.values()))
+
+    def rows(self, now: datetime) -> list[JobRow]:  # noqa: ARG002  Nothing of them changes with time.
+        """The jobs that were read."""
+        return self._rows
+
+    def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
+        """What is kept of a job."""
+        return kept_detail(find_history(self._place, key.namespace, key.name, key.uid), key, now)
+
+    def stop(self) -> None:
+        """Does nothing."""
 
 
 def all_rows(feeds: Iterable[Feed], now: datetime) -> list[JobRow]:

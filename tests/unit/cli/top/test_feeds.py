@@ -128,7 +128,7 @@ def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
     object.__setattr__(cluster, "apart", lambda: cluster)
     monkeypatch.setattr(module, "connect", lambda *_: cluster)
     assert call(parse(["top", "--once", "-n", "team"])) == 1
-    assert "The cluster's jobs are missing" in capsys.readouterr().out
+    assert "Jobs are missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
