@@ -158,6 +158,7 @@ class JobsThere:
         self._documents: list[Document] = []
         self._parsed: dict[str, tuple[str, DDPJob | str]] = {}
         self._stopped = threading.Event()
+        self._open: WatchedPods | None = None
         self.problem = ""
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -206,16 +207,68 @@ class JobsThere:
         where = {"Namespace": f"{key.namespace} of context {jobs.cluster.context}"}
         if not job.status.finished:
             try:
-                pods = present(jobs.pods(document), job.status)
+                pods = present(self._pods_of(document, jobs), job.status)
                 page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
             except ClusterError as error:
+                self._close()
                 where["Not shown"] = f"what single ranks do: {error}"
         around = Around(_made(document), where, logged=LoggedProgress())
         return job_detail(job, key, now, around, page=page, pods=map(_seen, pods))
 
     def stop(self) -> None:
-        """Ends the watch."""
+        """Ends the watches."""
         self._stopped.set()
+        self._close()
+        self._jobs.cluster.close()
+
+    def _pods_of(self, document: Document, jobs: Jobs) -> list[JobPod]:
+        """The pods of a job, which is the one that is watched from now on."""
+        watched = self._open
+        if watched is None or watched.uid != document["metadata"]["uid"]:
+            self._close()
+            watched = self._open = WatchedPods(jobs, document)
+        return watched.pods()
+
+    def _close(self) -> None:
+        """Ends the watch of the pods of the job that was open, so that the next look begins another one."""
+        watched, self._open = self._open, None
+        if watched is not None:
+            watched.stop()
+
+
+class WatchedPods:
+    """The pods of the job that is open, known by a watch that ends with `stop` or with an error."""
+
+    def __init__(self, jobs: Jobs, document: Document) -> None:
+        self.uid: str = document["metadata"]["uid"]
+        self._jobs, self._document = jobs.apart(), document
+        self._listed = threading.Event()
+        self._pods: list[JobPod] = []
+        self._error: ClusterError | None = None
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            for pods in self._jobs.watch_pods(self._document):
+                self._pods = pods
+                self._listed.set()
+        except ClusterError as error:
+            self._error = error
+            self._listed.set()
+
+    def pods(self) -> list[JobPod]:
+        """The pods as they are now. Waits until they are known for the first time.
+
+        Raises:
+            ClusterError: they cannot be watched.
+        """
+        self._listed.wait()
+        if self._error is not None:
+            raise self._error
+        return self._pods
+
+    def stop(self) -> None:
+        """Ends the watch."""
         self._jobs.cluster.close()
 
 

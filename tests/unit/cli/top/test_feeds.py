@@ -3,6 +3,8 @@
 import argparse
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,12 @@ from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.top import actions
 from ddpjob_operator.cli.top.actions import ACTS, command_of
 from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere
-from ddpjob_operator.client import ClusterError, Jobs
+from ddpjob_operator.client import ClusterError, JobPod, Jobs
 from ddpjob_operator.local import RunDirectory, Runs
 from ddpjob_operator.view_model import JobKey, Origin
 
 from tests.support.waiting import wait_for
-from tests.unit.client.api import a_cluster, a_list, refused
+from tests.unit.client.api import a_cluster, a_list, jobs_with, refused
 from tests.unit.view_model.jobs import NOW, job_with, moment
 
 METADATA = {"namespace": "team", "resourceVersion": "1", "creationTimestamp": "2025-12-31T23:00:00Z"}
@@ -111,6 +113,30 @@ def test_of_a_job_whose_pods_may_not_be_seen_the_rest_is_shown() -> None:
     assert found is not None
     assert (found.lines["State"], found.lines["Not shown"][:28]) == ("Running", "what single ranks do: the cl")
     assert feed.detail(JobKey(Origin.CLUSTER, "team", "gone", "gone"), NOW) is None
+
+
+def test_the_pods_of_the_job_that_is_open_are_watched_until_another_one_is() -> None:
+    opened, ended = list[str](), threading.Event()
+
+    def watch_pods(document: dict[str, Any]) -> Iterator[list[JobPod]]:
+        opened.append(document["metadata"]["name"])
+        yield []
+        ended.wait(60)
+
+    jobs = jobs_with(all=lambda everywhere: [a_document("one"), a_document("two")], watch_pods=watch_pods)  # noqa: ARG005
+    jobs.of_namespace = lambda _: jobs
+    feed = JobsThere(jobs, everywhere=False)
+    feed.fetch()
+    one, two = (row.key for row in feed.rows(NOW))
+    try:
+        for key in (one, one, two, two, one):
+            found = feed.detail(key, NOW)
+            assert found is not None
+            assert "Not shown" not in found.lines
+    finally:
+        feed.stop()
+        ended.set()
+    assert opened == ["one", "two", "one"]
 
 
 def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
