@@ -116,7 +116,7 @@ def _from_within() -> ApiClient:
         where = f" at {named} (KUBECONFIG)" if named else ""
         raise BadInputError(
             f"no cluster is named: there is no kubeconfig{where}. Set KUBECONFIG to yours, or give"
-            f" {option('kubeconfig')}"
+            f" {option('kubeconfig', 'FILE')}"
         ) from None
     return ApiClient(configuration)
 

@@ -66,7 +66,7 @@ def test_a_cluster_that_does_not_answer_is_named_with_its_address(call: Call) ->
             None,
             ["delete", "x", "--cluster"],
             2,
-            "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig",
+            "/kubeconfig (KUBECONFIG). Set KUBECONFIG to yours, or give --kubeconfig FILE",
         ),
         (None, ["status", "--kubeconfig", "nowhere"], 2, "no kubeconfig nowhere; name a file that exists"),
         (CONFIG, ["status", "--context", "hare"], 2, "no context named hare in"),

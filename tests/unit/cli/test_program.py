@@ -359,7 +359,7 @@ def test_without_a_cluster_it_is_said_how_to_name_one(
 ) -> None:
     assert call(monkeypatch, *words.split()) == 2
     said = "no cluster is named: there is no kubeconfig at nowhere (KUBECONFIG)."
-    assert capsys.readouterr().err == f"error: {said} Set KUBECONFIG to yours, or give --kubeconfig\n"
+    assert capsys.readouterr().err == f"error: {said} Set KUBECONFIG to yours, or give --kubeconfig FILE\n"
 
 
 ANYWHERE = (
