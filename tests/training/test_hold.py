@@ -254,10 +254,20 @@ def test_a_new_rank_0_asks_for_the_code_again(held: Held) -> None:
     assert conversation.hears() == {"kind": "SendCode"}
 
 
-def test_it_ends_well_when_nothing_has_run_for_its_idle_limit(tmp_path: Path) -> None:
-    with a_hold(tmp_path, 2, seconds="3") as held:
-        held.run(packed(train="raise SystemExit(3)"), "train.py")
+def test_it_ends_well_when_nothing_has_run_for_its_idle_limit_and_keeps_what_has_run(tmp_path: Path) -> None:
+    with a_hold(tmp_path, 2, seconds="3", **KEEPS, DDPJOB_HISTORY=str(tmp_path / "history")) as held:
+        held.run(packed(train="raise SystemExit(3)"), "train.py", "--token", "s3cr3t")
         assert held.gang.ends() == [0, 0]
+    kept = (file.read_text() for file in (tmp_path / "history").rglob("node-00000/*/*") if file.is_file())
+    events = [json.loads(line) for text in kept for line in text.splitlines()]
+    by_word = {event["event"]: event for event in events if "event" in event}
+    assert {"program": "train.py", "by": "alice", "attempt": 1}.items() <= by_word["program"].items()
+    assert by_word["program_ended"]["exitCode"] == 3
+    assert by_word["hold_ended"]["idleSeconds"] == 3
+    assert "s3cr3t" not in json.dumps(events)
+
+
+KEEPS = {"DDPJOB_NAME": "dev", "DDPJOB_NAMESPACE": "team"}
 
 
 def test_a_pod_that_is_told_to_stop_while_nothing_runs_leaves_as_one_that_has_saved(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ddpjob_rank.console import warn
@@ -15,17 +16,19 @@ from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import add_last_progress, report_path, write_final_status
 from ddpjob_rank.reporting.copy_handover import SOCKET
-from ddpjob_rank.running.program import Program
+from ddpjob_rank.running.program import Program, program_of
 
 from .gang.control import control_port
 from .gang.coordinator import PARTING_SECONDS
 from .gang.coordinator_service import CoordinatorService
 from .gang.link import LocalLink
 from .gang.membership import Follower
+from .gang.messages import HeldProgram
 from .gang.node_attempt import NodeSetup
 from .gang.rendezvous import Rendezvous
 from .gang.secret import with_secret
 from .gang.settings import DISABLED, Settings, read_settings
+from .gang.states import RunEnd
 from .history.history import OFF, NodeHistory, facts
 from .hold.reception import reception
 from .node import open_files
@@ -57,6 +60,12 @@ NAME_SECONDS = 300.0
 REAPING_SECONDS = 1.0
 """How long an ended child is not yet treated as a stray, so that the code that started it can record its process
 ID."""
+
+PROGRAM, PROGRAM_ENDED, HOLD_ENDED = "program", "program_ended", "hold_ended"
+"""Events in the history of a held gang: a program begins, it ends, and nothing has run for the hold's idle time."""
+
+DIGITS_OF_CODE = 12
+"""How many digits of the digest of a program's files are told, as in the status."""
 
 WELL = frozenset({ExitCode.DONE, ExitCode.SAVED_AND_STOPPED})
 
@@ -116,7 +125,7 @@ async def take_part(
         if service is not None:
             service.on_beats = status.add
             service.on_incident = history.add
-            service.on_run_end = status.finish_run
+            service.on_run, service.on_run_end = partial(_keep_run, history), partial(_keep_end, history, status)
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
             status.curve = stack.enter_context(recording(directory_of(env), history.add))
@@ -131,6 +140,8 @@ async def take_part(
         result = {}
         if settings.in_a_job and exit_code == ExitCode.DONE:
             result = await kept_result(heartbeats.path(0), service.coordinator.attempt, history, settings.grace)
+        if settings.idle_seconds is not None and exit_code == ExitCode.DONE:
+            history.note(HOLD_ENDED, service.coordinator.attempt, idleSeconds=settings.idle_seconds)
         history.end(exit_code, stopped=follower.told_to_stop)
         status.finish(over=exit_code == ExitCode.DONE)
         if settings.in_a_job and exit_code in WELL:
@@ -138,6 +149,17 @@ async def take_part(
         elif settings.in_a_job:
             add_last_progress(status.document(), report_path(env))
         return exit_code
+
+
+def _keep_run(history: NodeHistory, attempt: int, program: HeldProgram) -> None:
+    """Keeps which program runs in a held gang, without its arguments, which may be secret."""
+    name = program_of(program.words).name
+    history.note(PROGRAM, attempt, hurry=True, program=name, code=program.code[:DIGITS_OF_CODE], by=program.by)
+
+
+def _keep_end(history: NodeHistory, status: Status, end: RunEnd) -> None:
+    status.finish_run(end)
+    history.note(PROGRAM_ENDED, end.attempt, hurry=True, exitCode=end.exit_code, message=end.message)
 
 
 def _kind_of_start(settings: Settings, program: Program | None, starter: Starter) -> str:

@@ -39,7 +39,7 @@ from .run_logs import Line, Which
 from .screen import Screen
 
 if TYPE_CHECKING:
-    from ddpjob_operator.report import RunData
+    from ddpjob_operator.report import ProgramRun, RunData
 
 CLAIM = "pvc://"
 """How the address of a directory on a volume claim begins."""
@@ -50,6 +50,8 @@ ELSEWHERE = (
     *("follow", "watch", "stacks", "state"),
 )
 """Arguments that concern what is running, or another place."""
+PROGRAMS = 100
+"""How many of the programs of a held job are shown, the newest."""
 INCIDENTS = 16
 """How many incidents are shown: the last ones."""
 RANKS = 8
@@ -237,6 +239,12 @@ class _Seen:
     """The signal that told the node to stop; empty if an attempt has begun since."""
     incidents: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """The last incidents, by the attempt that each ended."""
+    programs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The last programs that were run on a held job, by their attempts."""
+    programs_ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """How they have ended."""
+    hold_ended: bool = False
+    """Whether the job was held, and nothing had run for its idle time."""
     ended: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """How each rank ended in the last attempt in which it did."""
 
@@ -264,6 +272,7 @@ class _Seen:
                 self._take_incident(incident)
                 self.finished = False
         self.take_end(event)
+        self._take_program(event)
 
     def passing(self, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Takes events of node 0, and yields them."""
@@ -284,6 +293,19 @@ class _Seen:
         """Takes an event of any node, for how ranks have ended."""
         if event.get("event") == "rank_ended" and isinstance(event.get("rank"), int):
             self.ended[event["rank"]] = event
+
+    def _take_program(self, event: Mapping[str, Any]) -> None:
+        match event:
+            case {"event": "program", "attempt": int(attempt)}:
+                self.programs[attempt] = event
+                if len(self.programs) > PROGRAMS:
+                    oldest = min(self.programs)
+                    del self.programs[oldest]
+                    self.programs_ended.pop(oldest, None)
+            case {"event": "program_ended", "attempt": int(attempt)} if attempt in self.programs:
+                self.programs_ended[attempt] = event
+            case {"event": "hold_ended"}:
+                self.hold_ended = True
 
     def _take_incident(self, incident: Mapping[str, Any]) -> None:
         # The operator may know more of an incident than the supervisors: that a node was lost, and why. What it knows
@@ -310,6 +332,7 @@ class _Seen:
             "stopped": self.stopped,
             "facts": self.facts,
             "progress": self.progress,
+            "programs": [{**event, **self.programs_ended.get(at, {})} for at, event in sorted(self.programs.items())],
             "incidents": [self.incidents[attempt] for attempt in sorted(self.incidents)],
             "ranks": [self.ended[rank] for rank in sorted(self.ended)],
         }
@@ -334,7 +357,17 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
         who = "node {node}" if incident.get("rank") is None else "rank {rank} on node {node}"
         row = f"attempt {{attempt}}, {who}: {{cause}}: ".format_map(_Shown(incident)) + _message(incident)
         screen.entry(f"{'Incidents:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
+    for index, attempt in enumerate(sorted(seen.programs, reverse=True)):
+        begun, ended = _Shown(seen.programs[attempt]), seen.programs_ended.get(attempt)
+        told = "attempt {attempt}, {program} (code {code}, run by {by})".format_map(begun)
+        row = f"{told}: {_program_end(ended)}"
+        screen.entry(f"{'Programs:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
     return 0
+
+
+def _program_end(ended: Mapping[str, Any] | None) -> str:
+    """How a program on a held job has ended, in words."""
+    return "no end was recorded" if ended is None else str(ended.get("message") or "done")
 
 
 class _Shown(dict[str, Any]):
@@ -360,7 +393,8 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     ]
     # Not every program reports its steps.
     finished = seen.finished or seen.result == "succeeded" or len(done) == len(nodes) * history.ranks
-    yield "End", "the program finished" if finished else _end(seen)
+    held = "the hold ended, because no program had run for its idle time"
+    yield "End", held if seen.hold_ended else "the program finished" if finished else _end(seen)
     if attempts := attempts or [1, seen.reached] * bool(seen.reached):  # Not every program prints something.
         yield "Attempts", span_of_attempts(attempts[0], attempts[-1])
     if seen.first:
@@ -410,6 +444,7 @@ def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "
         result=seen.result,
         incidents=[*_incidents(seen)],
         git=seen.git,
+        programs=[*_programs(seen)],
     )
     return RunData(history.identity.name, job, recorded, printed=said, kept=known)
 
@@ -431,6 +466,16 @@ def kept_detail(history: JobHistory, key: JobKey, now: datetime) -> JobDetail:
         axis=axis,
         curves=curves_of(recorded),
     )
+
+
+def _programs(seen: _Seen) -> Iterator["ProgramRun"]:
+    from ddpjob_operator.report import ProgramRun  # noqa: PLC0415  Its libraries may be missing.
+
+    for attempt, begun in sorted(seen.programs.items()):
+        name, code, by = (str(begun.get(key, ""))[:LONGEST] for key in ("program", "code", "by"))
+        ended = seen.programs_ended.get(attempt)
+        times = _moment(begun.get("time")), _moment((ended or {}).get("time"))
+        yield ProgramRun(attempt, *times, name, code, by, _program_end(ended)[:LONGEST])
 
 
 def _incidents(seen: _Seen) -> Iterator[Incident]:

@@ -60,6 +60,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "figures": list(_figures(recorded, told, interruptions, zero)),
         "advice": _advice(found.job),
         "incidents": interruptions,
+        "programs": found.kept.programs[::-1] if found.kept else (),
         "stacks": found.stacks,
         "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],

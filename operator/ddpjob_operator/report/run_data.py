@@ -24,6 +24,24 @@ subdirectory of a volume. Checkpoints on a hostPath are found through the pods' 
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """A program that was run on a held job, as the job's history tells. Others have written the texts."""
+
+    attempt: int
+    began: datetime | None
+    ended: datetime | None
+    """None if it still runs, or was lost with its node."""
+    name: str
+    """The script or module, without its arguments."""
+    code: str
+    """The first digits of the digest of its files."""
+    by: str
+    """Who ran it, as the command of that person says."""
+    end: str
+    """How it ended, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """What a history tells of a job, which may be gone."""
 
@@ -37,6 +55,8 @@ class Kept:
     incidents: Sequence[Incident]
     git: GitState | None
     """What the job was submitted from, if that is known."""
+    programs: Sequence[ProgramRun] = ()
+    """The programs that were run on a held job, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

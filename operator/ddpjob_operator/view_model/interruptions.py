@@ -37,8 +37,8 @@ def interruptions_of(history: Sequence[Incident], recorded: Records) -> list[Int
     found = [_of_incident(incident, recorded.starts) for incident in history]
     for before, after in pairwise(recorded.starts):
         in_history = any(before.began.attempt <= incident.attempt < after.began.attempt for incident in history)
-        # Another rank may have failed after rank 0 had finished.
-        if not in_history and (before.of("incident") or not before.of("finished")):
+        # On a held job, the next start is another program. Another rank may have failed after rank 0 had finished.
+        if not in_history and not before.of("program_ended") and (before.of("incident") or not before.of("finished")):
             found.append(_of_start(before, after))
     ordered = sorted(found, key=lambda one: one[0])
     return [Interruption(number, *rest) for number, rest in enumerate(ordered, 1)]

@@ -77,8 +77,8 @@ def says(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     """What a command prints, on both streams."""
     monkeypatch.chdir(tmp_path)
 
-    def says(*words: str, code: int = 0) -> str:
-        monkeypatch.setattr("sys.argv", ["ddpjob", *words, "--history", str(kept)])
+    def says(*words: str, code: int = 0, place: Path = kept) -> str:
+        monkeypatch.setattr("sys.argv", ["ddpjob", *words, "--history", str(place)])
         with pytest.raises(SystemExit) as end:
             main()
         shown = capsys.readouterr()
@@ -131,6 +131,42 @@ def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
         *("Loss:         0.25", "Incidents:    attempt 1, rank 2 on node 1: OOMKilled: killed\\x1b[2J"),
     ):
         assert line in shown
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Path:
+    """A job that was held, and on which two programs were run."""
+    directory = tmp_path / "held"
+    keep(
+        directory,
+        0,
+        event("program", 1, 0, program="train.py", code="0123456789ab", by="alice@laptop"),
+        event("started", 1, 0, seen=True),
+        event("progress", 1, 12, loss=0.5),
+        event("program_ended", 1, 12, exitCode=1, message="rank 1 failed: <b>bad</b>\x1b[2J"),
+        event("program", 2, 0, program="train.py", code="fedcba987654", by="bob@laptop"),
+        event("started", 2, 0, seen=True),
+        event("progress", 2, 40, loss=0.25),
+        event("program_ended", 2, 40, exitCode=0, message=""),
+        event("hold_ended", 3, 0, idleSeconds=1800.0),
+        event("ended", 2, 0, result="succeeded", exitCode=0),
+        job=("dev", "b-uid"),
+    )
+    return directory
+
+
+def test_the_programs_of_a_held_job_are_listed_and_are_no_incidents(held: Path, says: Says, tmp_path: Path) -> None:
+    shown = says("status", "dev", place=held)
+    assert "End:          the hold ended, because no program had run for its idle time\n" in shown
+    assert [line[14:] for line in shown.splitlines()[-2:]] == [
+        "attempt 2, train.py (code fedcba987654, run by bob@laptop): done",
+        r"attempt 1, train.py (code 0123456789ab, run by alice@laptop): rank 1 failed: <b>bad</b>\x1b[2J",
+    ]
+    says("report", "dev", "--output", str(tmp_path / "page.html"), place=held)
+    page = (tmp_path / "page.html").read_text()
+    assert "started again" not in page
+    assert "alice@laptop" in page
+    assert "&lt;b&gt;bad" in page
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,9 @@ from typing import Any
 from .builders import Moment, a_job
 from .tables import Table, rows, verdict
 
+HOLD = ["ddpjob-supervise", "--hold", "1800"]
+HELD = {"spec": {"containers": [{"name": "trainer", "image": "any", "command": HOLD}]}}
+
 two = a_job(nodes=2)
 finished = two.running().succeeds(0, 1).settled()
 
@@ -27,6 +30,12 @@ TABLE: Table = {
         "",
         "Succeeded",
         "2 nodes finished",
+    ),
+    "a hold whose supervisors have ended had nothing to run": (
+        done(template=HELD),
+        "",
+        "Succeeded",
+        "The hold has ended, because no program has run for its idle time",
     ),
     "it does not miss its pods": (
         finished.vanishes(0, 1),

@@ -101,6 +101,8 @@ class CoordinatorService:
         """Called with an attempt's number and the beats that have just arrived for it."""
         self.on_incident: Callable[[Event], None] = lambda _: None
         """Called with an incident that the operator has seen, as a pod that it has made since then tells it."""
+        self.on_run: Callable[[int, HeldProgram], None] = lambda *_: None
+        """Called with the attempt of each program that begins in a held gang."""
         self.on_run_end: Callable[[RunEnd], None] = lambda _: None
         """Called with the end of each program of a held gang."""
         self.on_change: Callable[[], None] = lambda: None
@@ -262,6 +264,7 @@ class CoordinatorService:
         self._stalls = Stalls(self._settings.stall_timeout, None, self._settings.first_step_timeout)
         self._kept = self._stalls.learned
         self.coordinator.run(program, code, self._now())
+        self.on_run(self.coordinator.attempt, program)
         # Who waits for the end learns it even if the next program begins before that task's turn.
         self._ended = asyncio.get_running_loop().create_future()
         attempt, ended = self.coordinator.attempt, self._ended

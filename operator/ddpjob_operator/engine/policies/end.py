@@ -104,6 +104,8 @@ def succeeded(view: View) -> Verdict | None:
         return None
     if view.succeeded == view.nodes:
         message = f"{counted(view.nodes, 'node')} finished"
+        if view.spec.held:  # Its supervisors exit with 0 for no other reason.
+            message = "The hold has ended, because no program has run for its idle time"
         return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.ALL_RANKS_SUCCEEDED, message)
     if view.spec.success_policy is SuccessPolicy.RANK_ZERO and _rank_zero_finished(view):
         return end(view, ConditionType.SUCCESS_CRITERIA_MET, Reason.RANK_ZERO_SUCCEEDED, "Rank 0 finished")
