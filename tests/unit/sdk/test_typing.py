@@ -7,11 +7,11 @@ from pathlib import Path
 
 import ddpjob
 
-ROOT = Path(__file__).parents[3]
 EXAMPLES = Path(__file__).with_name("typing_of_the_library.py")
 
 
 def test_every_public_name_is_exported_and_its_types_are_checked() -> None:
+    """By mypy, which `make unit` lets read the examples too."""
     used = {
         node.attr
         for node in ast.walk(ast.parse(EXAMPLES.read_text(encoding="utf-8")))
@@ -22,17 +22,6 @@ def test_every_public_name_is_exported_and_its_types_are_checked() -> None:
     methods = {name for name in vars(ddpjob.Job) if not name.startswith("_")}
     text = EXAMPLES.read_text(encoding="utf-8")
     assert {name for name in methods if f"job.{name}" not in text} == set()
-
-
-def test_a_type_checker_agrees() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(EXAMPLES)],
-        check=False,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 MOST_MODULES = 90
