@@ -121,6 +121,7 @@ while not step or not saved.exists() or step < int(saved.read_text()) + 3:
 """
 
 
+@pytest.mark.full("tests/training/test_stop_requested has the step, test_clean_up here a script that goes on")
 def test_a_script_of_ones_own_saves_when_it_is_asked_to_stop_and_all_ranks_stop_after_the_same_step(
     here: Here,
 ) -> None:

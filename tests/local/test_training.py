@@ -141,6 +141,7 @@ def test_a_run_resumed_with_another_number_of_nodes_ends_at_the_same_weights_wit
     assert largest < RESIZED_TOLERANCE
 
 
+@pytest.mark.full("tests/training/test_failures has the report, test_runs here what is told of one")
 def test_an_error_in_the_training_code_is_told_with_its_step_and_its_last_line(here: Here) -> None:
     (here.directory / "broken.py").write_text(
         "import os\n"
@@ -173,6 +174,7 @@ def test_a_mistake_in_the_arguments_fails_at_once_with_exit_code_2(here: Here) -
     assert "Traceback" not in output
 
 
+@pytest.mark.full("tests/training/test_diverging has the report, the tables of tests/unit/engine what follows")
 def test_a_run_that_diverges_ends_with_a_cause_of_its_own_and_is_not_tried_again(here: Here) -> None:
     (here.directory / "broken.py").write_text(
         "import os\n"
