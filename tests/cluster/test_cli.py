@@ -22,10 +22,13 @@ from tests.plant import Plant, build, start_api
 from tests.plant.api import ADMINS
 from tests.support.jobs import Team
 from tests.support.waiting import patience, wait_for
+from tests.support.warm import Fork, fork_command
 
 BIN = Path(sys.executable).parent
 LOST = "its checkpoint.path is not on a volume that outlives its pods"
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "digits.yaml"
+
+Started = Fork | subprocess.Popen[bytes]
 
 
 @dataclass
@@ -36,26 +39,27 @@ class User:
     namespace: str
     directory: Path
     kubeconfig: Path | None = None
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
 
-    def start(self, *arguments: str | Path, program: str = "ddpjob") -> subprocess.Popen[str]:
+    def start(self, *arguments: str | Path, program: str = "ddpjob") -> Started:
         """Starts a command in the user's namespace; what it prints goes to a file that can be read meanwhile."""
         return self.start_anywhere(*arguments, "-n", self.namespace, program=program)
 
-    def start_anywhere(self, *arguments: str | Path, program: str = "ddpjob") -> subprocess.Popen[str]:
+    def start_anywhere(self, *arguments: str | Path, program: str = "ddpjob") -> Started:
         """The same where no flag says that it is for a cluster."""
         path = {"PATH": f"{BIN}:{build.path('kubectl').parent}:{os.environ['PATH']}", "COLUMNS": "200"}
-        with self.screen.open("w") as output:
-            process = subprocess.Popen(
-                [*program.split(), *arguments],
-                env=os.environ | self.plant.environment(self.kubeconfig) | path,
-                cwd=self.directory,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+        env = os.environ | self.plant.environment(self.kubeconfig) | path
+        words = [*program.split(), *arguments]
+        self.screen.write_bytes(b"")
+        process = (
+            fork_command(words, env, self.directory, self.screen) if program == "ddpjob" else self._start(words, env)
+        )
         self.started.append(process)
         return process
+
+    def _start(self, words: list[str | Path], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        with self.screen.open("ab") as output:
+            return subprocess.Popen(words, env=env, cwd=self.directory, stdout=output, stderr=subprocess.STDOUT)
 
     def call(self, *arguments: str | Path, program: str = "ddpjob") -> tuple[int, str]:
         """Calls a command to its end: exit code and all that it printed."""
