@@ -5,6 +5,7 @@ import getpass
 import importlib
 import json
 import queue
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,6 +21,7 @@ from ddpjob_operator.client import ClusterError, JobPod
 from ddpjob_operator.client.archive import pack
 from ddpjob_operator.client.source import read_file
 
+from tests.support.waiting import patience
 from tests.unit.client.api import A_POD, a_job, jobs_with
 
 run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
@@ -70,7 +72,7 @@ def a_hold(*, nodes: int = 2, held: bool = True, message: str = "") -> dict[str,
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for constant, seconds in {"AGAIN_SECONDS": 0.0, "POLL_SECONDS": 0.001, "LAST_LINES_SECONDS": 0.3}.items():
+    for constant, seconds in {"AGAIN_SECONDS": 0.0, "POLL_SECONDS": 0.001, "LAST_LINES_SECONDS": patience(5)}.items():
         monkeypatch.setattr(run_on, constant, seconds)
     (tmp_path / "sub").mkdir()
     for name in ("train.py", "sub/train.py"):
@@ -138,8 +140,9 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
     assert supervisor.heard == [run_program, code]
     said = capsys.readouterr()
     assert sorted(said.out.splitlines()) == ["[rank 0] mine of 0", "[rank 1] mine of 1"]
-    assert said.err.splitlines()[-1] == "ddpjob: attempt 3: rank 1 failed (0s); dev is held"
-    assert [part["since_seconds"] for part in parts] == [1 + run_on.MARGIN_SECONDS] * 2
+    assert re.fullmatch(r"ddpjob: attempt 3: rank 1 failed \(\d+s\); dev is held", said.err.splitlines()[-1])
+    assert len(parts) == 2
+    assert all(5 < part["since_seconds"] < 60 for part in parts), "and what is older than the start is skipped"
 
 
 @pytest.mark.parametrize(
@@ -250,6 +253,7 @@ def test_last_lines_are_waited_for_on_the_followed_nodes_but_not_for_ever(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_on, "FOLLOWED", 1)
+    monkeypatch.setattr(run_on, "LAST_LINES_SECONDS", patience(0.3))
     assert (
         run([Supervisor([BEGUN, over()])], log=lambda *_, **__: iter([("1", "attempt 3 begins"), ("2", "mine")])) == 0
     )
