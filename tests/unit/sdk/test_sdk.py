@@ -506,3 +506,13 @@ def test_what_is_wrong_with_a_history_is_said_beside_its_lines(
     with job._opened_history(as_job(job._document)):
         pass
     assert capsys.readouterr() == ("", "ddpjob: a segment is missing\\x1b[2J\n")
+
+
+def test_a_job_that_has_ended_while_it_was_shown_is_not_watched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = a_document_with(FAILED | {"type": "Complete"}, state="Succeeded")
+    life = SimpleNamespace(over=True, stop=Mock(), job=as_job(document))
+    monkeypatch.setattr(handle, "Life", Mock(side_effect=AssertionError("it has ended")))
+    shown = SimpleNamespace(life=life, follow=lambda _: None)
+    monkeypatch.setattr(handle, "ShownJob", SimpleNamespace(on=lambda *_: shown))
+    assert Job(jobs_with(find=lambda _: document), document).wait().succeeded
+    assert life.stop.called
