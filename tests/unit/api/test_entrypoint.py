@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, DDPJob, launchers
 from ddpjob_operator.api.contract import MAX_ENV
 from ddpjob_operator.api.entrypoint import (
     OPTIONS,
@@ -215,3 +215,8 @@ def test_a_launcher_stands_there_as_it_was_typed() -> None:
     container = trainer(of(command(words), size=Size(2)))
     assert container["command"] == words
     assert {"args", "env"}.isdisjoint(container)
+
+
+def test_flags_of_a_launcher_end_where_the_script_begins_and_are_long_ones() -> None:
+    words = ["-v", "2", "--nproc-per-node=4", "--nnodes", "3", "train.py", "--epochs", "5"]
+    assert [*launchers._flags(words)] == [("nproc_per_node", "4"), ("nnodes", "3")]

@@ -147,7 +147,18 @@ def test_what_is_very_deep_ends_with_an_ellipsis(wrap: Callable[[Any], Any]) -> 
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(1, 1.0), (-2.5, -2.5), (True, None), ("1", None), (None, None), (1e300, None), (-1e300, None), (1e-300, 0.0)],
+    [
+        (1, 1.0),
+        (-2.5, -2.5),
+        (True, None),
+        ("1", None),
+        (None, None),
+        (1e300, None),
+        (-1e300, None),
+        (1e-300, 0.0),
+        (1e-100, 1e-100),
+        (1e100, 1e100),
+    ],
 )
 def test_a_number_is_one_that_can_be_drawn(value: Any, number: float | None) -> None:
     assert _number(value) == number
