@@ -346,7 +346,7 @@ def test_a_forked_child_goes_on_though_the_thread_held_the_lock_when_it_was_fork
     rank = Agreement(None, "", hosts=[], rank=0, size=1, warn=pytest.fail)
     rank._lock.acquire()
     threading.Thread(target=rank.forget, daemon=True).start()
-    wait_for("its parting", lambda: rank._apart and not rank._lock.locked())
+    wait_for("its parting", lambda: rank._apart and not rank._lock.locked(), 5)
     rank.wish(Wish.STOP)
     assert rank.reached(1) is Wish.STOP
 

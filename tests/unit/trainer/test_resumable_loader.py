@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from ddpjob import random_state
 from ddpjob.data import DistributedBatchSampler, replay_tracker
+from ddpjob.data.index_order import FollowedSampler, Handed
 from ddpjob.data.resumable_loader import ResumableLoader
 from ddpjob.group import values
 from ddpjob_rank.errors import ConfigError
@@ -475,6 +477,14 @@ def test_a_script_that_iterates_by_itself_has_epochs_only() -> None:
     assert loader.state()["kind"] == "none"
     with pytest.raises(ConfigError, match="there is no loader"):
         next(loader.batches(0))
+
+
+def test_a_sampler_shows_what_it_has_while_it_is_followed_and_can_be_copied() -> None:
+    data: Any = torch.arange(8)
+    followed = FollowedSampler(DistributedSampler(data, 2, 1), Handed())
+    assert (followed.rank, followed.num_samples, copy(followed).sampler) == (1, 4, followed.sampler)
+    with pytest.raises(AttributeError, match="nothing"):
+        followed.nothing  # noqa: B018  (asked for only)
 
 
 def test_set_epoch_is_called_wherever_it_is() -> None:
