@@ -38,6 +38,11 @@ def test_a_point_has_what_was_told_and_when_the_step_was_finished(curve: Curve, 
     assert point.values == {"epoch": 2, "total_steps": 30, "loss": 0.5, "metrics": {"accuracy": 0.75}}
 
 
+def test_a_step_whose_time_is_unknown_has_the_time_at_which_it_was_heard(curve: Curve, kept: list[Event]) -> None:
+    curve.note(1, Progress(7), now=100)
+    assert kept[-1].time == 100
+
+
 def test_there_is_a_point_in_a_second_and_the_last_one_of_each_attempt(curve: Curve, kept: list[Event]) -> None:
     for step, at in ((1, 0.0), (2, 0.5), (3, 1.0), (4, 1.9)):
         see(curve, 1, step, at)
