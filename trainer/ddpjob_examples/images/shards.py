@@ -75,7 +75,7 @@ def _image(shard: Path, start: int, end: int) -> tuple[str, bytes]:
         ConfigError: The shard has changed since it was indexed.
     """
     try:
-        with shard.open("rb", buffering=0) as file:
+        with shard.open("rb") as file:
             content = os.pread(file.fileno(), end - start, start)
     except OSError as error:
         raise TrainerError(f"the shard {shard} cannot be read: {error.strerror}") from error
