@@ -4,10 +4,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.running.program import program_of
 
 SEEN = "import sys\nfrom pathlib import Path\nimport beside\n"
 SEEN += "Path('seen').write_text(repr((sys.argv, sys.path[0], __name__, __file__)))\n"
+
+
+def test_a_script_that_is_not_there_is_told_with_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"^there is no script train.py in {tmp_path}$"):
+        program_of(["train.py"]).check()
+    program_of(["-m", "train"]).check()  # Only the import tells where a module is.
+    (tmp_path / "train.py").touch()
+    program_of(["train.py"]).check()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class Images(Dataset[Sample], ABC):
     that is cut out of it, are the same in every process.
     """
 
-    def __init__(self, count: int, transform: Transform, *, skip_broken: bool = False) -> None:
+    def __init__(self, count: int, transform: Transform, *, skip_broken: bool) -> None:
         self.broken = Broken(count) if skip_broken else None
         """The images that could not be decoded; None if a broken image is an error."""
         self._count = count
