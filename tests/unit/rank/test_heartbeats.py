@@ -810,3 +810,14 @@ def test_memory_is_measured_now_and_then_and_not_whenever_something_is_told(
             reporting._current.write(now + later)
             measured.append(beat_of(heartbeats).memory_bytes)
     assert measured == [measured[0]] * 3 + [measured[0] + 1]
+
+
+def test_steps_that_were_counted_count_no_more_once_the_program_says_that_it_reports_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record, written = SimpleNamespace(counted=7), []
+    monkeypatch.setattr(reporting, "_current", SimpleNamespace(record=record, write=written.append))
+    monkeypatch.setattr(reporting, "_look_at", math.inf)  # It has looked.
+    reporting.reports_steps()
+    assert record.counted == 0
+    assert len(written) == 1
