@@ -3,6 +3,8 @@
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,7 +19,8 @@ from .faults import pod_of
 from .figures import note
 from .noting import SOON, Training
 from .processes import operators, rank_of, sandbox_of
-from .work import CODE_MOUNT, a_training, ended, with_script
+from .test_training import RESTRICTED
+from .work import CODE_MOUNT, LONG, a_training, ddpjob, ended, logs, submitted, with_script
 
 STALL_SECONDS = 5
 
@@ -211,3 +214,43 @@ def stall_told(status: dict[str, Any], attempt: int) -> str:
         return str(failure["message"])
     stalls = (one for one in status["conditions"] if one["type"] == "TrainingStalled")
     return "".join(one["message"] for one in stalls if one["status"] == "True")
+
+
+WRITTEN = "from pathlib import Path\nprint('word', Path('words.txt').read_text().strip(), flush=True)\n"
+STAYS = f"{WRITTEN}import time\ntime.sleep(3600)\n"
+
+
+def test_a_running_job_takes_new_code_in_the_same_pods_and_new_pods_have_it(host: Machines, tmp_path: Path) -> None:
+    team, folder = Team(host, host.new_namespace(**RESTRICTED)), tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(STAYS)
+    words = [str(folder / "train.py"), "--source", str(folder), "--nodes", "2"]
+    (folder / "words.txt").write_text("first")
+    submitted(team, tmp_path, *words)
+    team.wait("Running", "train", LONG)
+    host.wait("the first words", lambda: logs(team, "train").count("word first") == 2, LONG)
+    before = {pod["metadata"]["name"] for pod in team.pods("train")}
+
+    (folder / "words.txt").write_text("second")
+    began = time.time()
+    said = ddpjob(team, "submit", *words, "--replace", "--in-place")
+    note("ddpjob submit --replace --in-place", time.time() - began)
+    assert "train: attempt 2 runs the new code " in said
+    host.wait("the second words", lambda: logs(team, "train").count("word second") == 2, LONG)
+    assert {pod["metadata"]["name"] for pod in team.pods("train")} == before
+    host.wait("the status to tell it", lambda: team.status("train").get("code", {}).get("attempt") == 2, LONG)
+    status = team.status("train")
+    assert (status["code"]["revision"], status.get("restarts", 0), status.get("incidents", [])) == (1, 0, [])
+    assert "new code" in ddpjob(team, "status", "train")
+
+    first, second = sorted(team.pods("train"), key=lambda pod: str(pod["metadata"]["name"]))
+    for lost, others in ((second, 3), (first, 4)):  # Rank 0's last: it meets a supervisor that has the code by exec.
+        team.kubectl("delete", "pod", lost["metadata"]["name"])
+        host.wait("the next attempt", partial(runs, team, others), LONG)
+    host.wait("the second words again", lambda: logs(team, "train").count("word second") == 2, LONG)
+    assert "word first" not in logs(team, "train"), "no pod runs the former code"
+    team.kubectl("delete", "ddpjob", "train")
+
+
+def runs(team: Team, attempt: int) -> bool:
+    return bool(team.status("train")["attempt"] >= attempt and team.status("train")["state"] == "Running")

@@ -262,6 +262,18 @@ NEW_JOBS = [
         {"spec.scheduling": {}, "spec.template.spec.schedulingGroup": {"podGroupName": "mine"}},
         {"spec.template.spec.schedulingGroup": {"podGroupName": "mine"}},
     ),
+    Case(
+        "spec.code",
+        "needs a volume code-archive in the template, as ddpjob submit adds it",
+        {
+            "spec.code": {"configMap": "ddpjob-code-1", "revision": 1},
+            "spec.template.spec.volumes": [{"name": "code"}],
+        },
+        {
+            "spec.code": {"configMap": "ddpjob-code-1", "revision": 1},
+            "spec.template.spec.volumes": [{"name": "code-archive", "configMap": {"name": "ddpjob-code-0"}}],
+        },
+    ),
     _rules("", "matches nothing; give one of exitCodes, signals, causes", {}, {"exitCodes": among(3)}),
     _rules("", "matches nothing", {}, {"signals": ["SIGBUS"]}),
     _rules(

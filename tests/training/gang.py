@@ -56,6 +56,8 @@ class Gang:
     incarnations: dict[int, int] = field(default_factory=dict)
     module: str = "ddpjob_supervisor"
     uid: str = "a-uid"
+    places: Callable[[Path, int], Path] = lambda directory, _: directory
+    """The working directory of each node."""
 
     def start(self, *words: str, nodes: list[int] | None = None) -> None:
         """Starts the supervisors of all nodes, or of some."""
@@ -69,7 +71,7 @@ class Gang:
             self.module,
             words,
             {**os.environ, **self._env(node, attempt, peers), **self.env, **env},
-            self.directory,
+            self.places(self.directory, node),
             self.directory / f"node-{node}.{self.incarnations[node]}.log",
         )
 

@@ -19,7 +19,7 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import API_VERSION, KIND
 from ddpjob_operator.cli.arguments import parse
-from ddpjob_operator.cli.cluster import held_run
+from ddpjob_operator.cli.cluster.talk import SPEAK
 from ddpjob_operator.client import JobPod
 from ddpjob_operator.sdk import holding
 
@@ -103,7 +103,7 @@ class Nodes:
 
     @contextlib.contextmanager
     def start_in_pod(self, name: str, container: str, command: Sequence[str]) -> Iterator[Piped]:
-        assert (name, container, tuple(command)) == ("dev-0", "trainer", held_run.SPEAK)
+        assert (name, container, tuple(command)) == ("dev-0", "trainer", SPEAK)
         conversation = Piped({"DDPJOB_UID": self.gang.uid})
         try:
             yield conversation

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ddpjob_rank.console import warn
+from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import add_last_progress, report_path, write_final_status
@@ -115,11 +116,13 @@ async def take_part(
         stack.callback(fit.cancel)
         heartbeats = Heartbeats(directory, settings.processes)
         copy = stack.enter_context(CopyHolder(Path(f"{heartbeats.path(0)}{SOCKET}")))
-        code = stack.enter_context(SentCode())
+        code = stack.enter_context(SentCode(_mounted(settings, env)))
         node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy, code)
         follower = Follower(node, history)
         history.note("facts", settings.attempt, **facts(env), nodes=settings.nodes, processes=settings.processes)
-        service = CoordinatorService(settings, _kind_of_start(settings, program, starter)) if settings.leads else None
+        service = None
+        if settings.leads:
+            service = CoordinatorService(settings, _kind_of_start(settings, program, starter), code)
         _listen_to_signals(follower, strays)
         status = Status(settings, follower, service, rendezvous, starter)
         if service is not None:
@@ -134,7 +137,7 @@ async def take_part(
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))
         if service is None:
             return await follower.follow(port)
-        if settings.idle_seconds is not None:
+        if settings.in_a_job:
             await stack.enter_async_context(reception(directory, settings.uid, service, heartbeats.path(0)))
         exit_code = await _lead(settings, service, follower, port)
         result = {}
@@ -160,6 +163,17 @@ def _keep_run(history: NodeHistory, attempt: int, program: HeldProgram) -> None:
 def _keep_end(history: NodeHistory, status: Status, end: RunEnd) -> None:
     status.finish_run(end)
     history.note(PROGRAM_ENDED, end.attempt, hurry=True, exitCode=end.exit_code, message=end.message)
+
+
+def _mounted(settings: Settings, env: Mapping[str, str]) -> Path | None:
+    """The archive of the code with which this pod was made; None if it has none."""
+    if settings.code_revision is None:
+        return None
+    archive = Path(env[Env.CODE_ARCHIVE])
+    if archive.is_file():
+        return archive
+    warn(f"there is no archive of the code at {archive}, so the code cannot be replaced in place")
+    return None
 
 
 def _kind_of_start(settings: Settings, program: Program | None, starter: Starter) -> str:

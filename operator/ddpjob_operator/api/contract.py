@@ -27,6 +27,9 @@ reason. These lines separate attempts whose output is in the same log."""
 ATTEMPT_ENDED = "attempt {} has ended"
 """The line that a supervisor prints after each attempt of a held gang."""
 
+CODE_VOLUME, CODE_KEY = "code-archive", "code.zip"
+"""The volume of a template with the archive of the code that `ddpjob submit` has sent, and the file in it."""
+
 SECRET_KEY = "secret"  # noqa: S105  (a name)
 SECRET_DIRECTORY = "/var/run/secrets/ddpjob.dev"  # noqa: S105  (a path)
 """Where the job's Secret is mounted, only in the trainer container."""
@@ -200,6 +203,11 @@ class Env:
     before."""
     GIT = "DDPJOB_GIT"
     """The git commit, branch and dirty state that the job was submitted from, as JSON, if they are known."""
+    CODE_ARCHIVE = "DDPJOB_CODE_ARCHIVE"
+    """File with the archive of the code with which the pod was made, so that the code can be replaced in place. Set
+    if the trainer container mounts the volume `code-archive`."""
+    CODE_REVISION = "DDPJOB_CODE_REVISION"
+    """`spec.code.revision`, or 0 without `spec.code`. Set together with DDPJOB_CODE_ARCHIVE."""
     PREFLIGHT = "DDPJOB_PREFLIGHT"
     """`spec.preflight`: `Disabled`, `Fast` or `Full`."""
     GRACE_PERIOD_SECONDS = "DDPJOB_GRACE_PERIOD_SECONDS"
@@ -241,6 +249,8 @@ PACKED_VARIABLES = frozenset(
         Env.FIRST_STEP_TIMEOUT_SECONDS,
         Env.IMAGE,
         Env.GIT,
+        Env.CODE_ARCHIVE,
+        Env.CODE_REVISION,
         Env.PREFLIGHT,
         Env.GRACE_PERIOD_SECONDS,
         Env.TOPOLOGY_DOMAIN_FILE,

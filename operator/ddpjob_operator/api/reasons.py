@@ -118,6 +118,8 @@ class Reason(StrEnum):
     """`suspend` is set, and nothing is running."""
     JOB_RESUMED = "JobResumed"
     """`suspend` was set to false."""
+    CODE_REPLACED = "CodeReplaced"
+    """The ranks started again in place with new code, as `ddpjob submit --replace --in-place` has asked."""
 
     # The end.
     ALL_RANKS_SUCCEEDED = "AllRanksSucceeded"
@@ -251,6 +253,7 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.JOB_SUSPENDED: "`ddpjob resume NAME` resumes the job.",
     Reason.JOB_RESUMED: "Nothing, if you resumed the job. If a tool such as Argo CD undid the suspension, set "
     "`spec.suspend` in its repository.",
+    Reason.CODE_REPLACED: NOTHING_TO_DO,
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "

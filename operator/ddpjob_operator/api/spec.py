@@ -155,6 +155,16 @@ class History(Model):
     `--history`."""
 
 
+class CodeReference(Model):
+    """Code that has taken the place of the code in the template."""
+
+    config_map: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+    """The ConfigMap with the archive, which the volume `code-archive` of new pods shows."""
+    revision: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    """The number of the change, counted from 1. If pods of a gang were made with different code, the code with the
+    highest revision counts."""
+
+
 class Network(Model):
     """The ports of the job's pods, and who can reach them."""
 
@@ -243,6 +253,9 @@ class DDPJobSpec(Model):
     history: History = History()
     """Whether and where the logs of all ranks, incidents and progress are kept, so that they outlive the pods: by
     default beside the checkpoints, if these outlive the pods. Only `ddpjob-supervise` and `ddpjob-train` write it."""
+    code: CodeReference | None = None
+    """The code of new pods, in place of the code in the template. `ddpjob submit --replace --in-place` sets it, and
+    then lets the supervisors of the present pods run that code. By itself a change affects only new pods."""
     template: JsonObject
     """Pod template of every node, with a container named `trainer` that runs the training."""
 

@@ -443,6 +443,30 @@ class Straggler(_Said):
     """The time that the node's own part of a step takes, as a multiple of the usual time."""
 
 
+class RunningCode(_Said):
+    """The code that the ranks run, as their supervisors report it."""
+
+    revision: int = 0
+    """`spec.code.revision`; 0 for the code of the template."""
+    digest: Annotated[str, Field(max_length=64)] = ""
+    """SHA-256 of the archive with the code, in hexadecimal."""
+    by: Annotated[str, Field(max_length=256)] | None = None
+    """Who replaced the code in place last, according to the command that did it; not set if nobody has."""
+    time: Time | None = None
+    """When it was replaced in place."""
+    attempt: int | None = None
+    """The first attempt after that."""
+
+    @property
+    def replaced(self) -> str:
+        """How the code was replaced in place, in a clause; empty if it was not."""
+        if self.attempt is None:
+            return ""
+        return (
+            f"revision {self.revision} ({self.digest[:12]}), sent by {self.by}; in place since attempt {self.attempt}"
+        )
+
+
 class NetworkStatus(_Said):
     """The network settings of the present pods."""
 
@@ -564,6 +588,8 @@ class DDPJobStatus(_Said):
     """How far training has come; updated every ten seconds at most."""
     checkpoint: CheckpointSeen | None = None
     """The last checkpoint that is complete."""
+    code: RunningCode | None = None
+    """The code that the ranks run, if `ddpjob submit` has sent it and a supervisor starts the ranks."""
     requested_checkpoint: RequestedCheckpoint | None = None
     """The last request for a checkpoint, by `ddpjob checkpoint` or by the annotation that it sets."""
     result: Annotated[str, Field(max_length=MAX_RESULT)] | None = None

@@ -262,9 +262,21 @@ def _submit(command: argparse.ArgumentParser) -> None:
     _size(program)
     program.add_argument("--name", metavar="NAME", help="the job's name (default: after the script)")
     _sent(program)
+    program.add_argument(
+        "--source-registry",
+        type=_given,
+        metavar="REPOSITORY",
+        help="send the code through this repository of images, such as registry.example.com/team/code: up to 64 MiB;"
+        " Kubernetes 1.35 or later (default: in a ConfigMap, up to 1 MiB)",
+    )
     _pods(program)
     command.add_argument(
         "--replace", action="store_true", help="if the job exists: suspend it, change it and resume it"
+    )
+    command.add_argument(
+        "--in-place",
+        action="store_true",
+        help="with --replace: only the code changes, and the ranks restart from the checkpoint in the same pods",
     )
     command.add_argument("--wait", action="store_true", help="show what happens to the job until it ends")
     _dry_run(command)
@@ -274,7 +286,8 @@ def _submit(command: argparse.ArgumentParser) -> None:
 def _hold(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", type=_given, metavar="NAME", help="the job's name")
     command.set_defaults(target=None, module=None, program=None, source=None, include=[], max_restarts=None)
-    command.set_defaults(start_method=None, replace=False)
+    command.set_defaults(source_registry=None)
+    command.set_defaults(start_method=None, replace=False, in_place=False)
     limits = command.add_argument_group("limits")
     limits.add_argument(
         "--idle-timeout",

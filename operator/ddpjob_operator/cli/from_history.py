@@ -237,6 +237,8 @@ class _Seen:
     """How node 0's supervisor ended; empty if an attempt has begun since."""
     stopped: str = ""
     """The signal that told the node to stop; empty if an attempt has begun since."""
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """The last change of the code in place."""
     incidents: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """The last incidents, by the attempt that each ended."""
     programs: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -268,6 +270,8 @@ class _Seen:
                 self.progress, self.finished = event, False
             case {"event": "finished"}:
                 self.finished = True
+            case {"event": "code_replaced"}:
+                self.replaced = event
             case {"event": "incident", "incident": dict() as incident}:
                 self._take_incident(incident)
                 self.finished = False
@@ -386,6 +390,9 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     yield "World", world(len(nodes), history.ranks)
     if git := seen.git:
         yield "Code", str(git)
+    if seen.replaced:
+        words = "revision {revision} ({digest:.12}), sent by {by}; in place since attempt {attempt}"
+        yield "New code", words.format_map(_Shown({name: str(value) for name, value in seen.replaced.items()}))
     done = [
         end
         for end in seen.ended.values()

@@ -38,11 +38,29 @@ IN_A_CONFIG_MAP = Limit(
     64 << 20,
     "a job",
     lambda: (
-        f"put data on a volume ({option('volume', 'CLAIM:/data')}), or put the code into an image ({option('image')},"
-        f" or {option('image-volume', 'IMAGE:/code')})"
+        f"send it through a registry ({option('source-registry', 'registry.example.com/team/code')}), put data on a"
+        f" volume ({option('volume', 'CLAIM:/data')}), or put the code into an image ({option('image')}, or"
+        f" {option('image-volume', 'IMAGE:/code')})"
     ),
 )
 """The code of a job. Its packed size is the maximum of a ConfigMap."""
+BY_EXEC = Limit(
+    64 << 20,
+    256 << 20,
+    "a run on held nodes",
+    lambda: "put data on a volume when you hold the nodes (ddpjob hold --volume CLAIM:/data)",
+)
+"""The code of a program for held nodes. 64 MiB take half a minute on a line of 20 Mbit/s."""
+IN_A_REGISTRY = Limit(
+    64 << 20,
+    256 << 20,
+    "a job",
+    lambda: (
+        f"put data on a volume ({option('volume', 'CLAIM:/data')}), or put the code into an image of your own"
+        f" ({option('image')})"
+    ),
+)
+"""The code of a job that travels as an image. Pods refuse to unpack more than 256 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.contract import API_VERSION, GROUP, KIND
+from ddpjob_operator.api.contract import API_VERSION, CODE_KEY, GROUP, KIND
 
 from .archive import Archive
 from .cluster import Cluster, Document
@@ -22,7 +22,6 @@ LABEL = f"{GROUP}/code"
 """Label of each ConfigMap that holds code. Clients use it to find ConfigMaps that have no owner."""
 DIGEST = f"{GROUP}/code-digest"
 """Annotation of each ConfigMap with code, and of the jobs that run this code: the SHA-256 of the archive."""
-KEY = "code.zip"
 TRIES = 5
 
 ORPHANED_AFTER = timedelta(minutes=10)
@@ -49,14 +48,15 @@ def config_map(archive: Archive, namespace: str) -> Document:
             "annotations": {DIGEST: f"sha256:{archive.digest}"},
         },
         "immutable": True,
-        "binaryData": {KEY: base64.b64encode(archive.data).decode()},
+        "binaryData": {CODE_KEY: base64.b64encode(archive.data).decode()},
     }
 
 
 def used_by(job: Document) -> set[str]:
-    """The names of all ConfigMaps that a job's pods mount."""
+    """The names of all ConfigMaps that a job's pods mount, or mounted before their code was replaced in place."""
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
-    return {volume["configMap"]["name"] for volume in volumes if "name" in volume.get("configMap", {})}
+    newest = {job["spec"]["code"]["configMap"]} if "code" in job["spec"] else set()
+    return newest | {volume["configMap"]["name"] for volume in volumes if "name" in volume.get("configMap", {})}
 
 
 @dataclass(frozen=True)

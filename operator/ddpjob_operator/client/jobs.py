@@ -96,6 +96,42 @@ class Jobs:
                     raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
                 raise
 
+    def replace_code(self, job: Document, config_map: str, annotations: dict[str, str]) -> Document:
+        """Makes this ConfigMap the code of new pods of exactly this job. Returns the changed job.
+
+        The revision grows, unless the job names this code already.
+
+        Raises:
+            BadInputError: the job no longer exists, or somebody else has replaced its code since `job` was read.
+            ClusterError: the job cannot be changed for another reason.
+        """
+        name, uid, known = job["metadata"]["name"], job["metadata"]["uid"], job["spec"].get("code")
+        while True:
+            found = self.get(name)
+            if found["metadata"]["uid"] != uid:
+                raise BadInputError(f"{name} no longer exists")
+            if found["spec"].get("code") != known:
+                raise BadInputError(
+                    f"somebody else has replaced the code of {name} meanwhile; look at it, and try again"
+                )
+            if known is not None and known["configMap"] == config_map:
+                return found
+            code = {"configMap": config_map, "revision": (known["revision"] if known else 0) + 1}
+            metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": annotations}
+            try:
+                return self._call(
+                    "PATCH",
+                    self._path(name),
+                    {"metadata": metadata, "spec": {"code": code}},
+                    {"fieldValidation": "Strict"},
+                )
+            except RefusedError as error:
+                if error.code == HTTPStatus.CONFLICT:
+                    continue  # The job (usually its status) was changed after it was read.
+                if error.code in WRONG:
+                    raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
+                raise
+
     def get(self, name: str) -> Document:
         """The job of that name.
 

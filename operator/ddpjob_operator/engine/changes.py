@@ -23,6 +23,7 @@ from ddpjob_operator.api import (
     PodSecurity,
     Progress,
     RequestedCheckpoint,
+    RunningCode,
     State,
     Steps,
     Straggler,
@@ -69,6 +70,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     pod_group: str | None
     progress: Progress | None
     checkpoint: CheckpointSeen | None
+    code: RunningCode | None
     requested_checkpoint: RequestedCheckpoint | None
     stragglers: tuple[Straggler, ...]
     restarts: int

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState
+from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState, RunningCode
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.api.status import MAX_RESULT, MAX_RESULT_PLACE, PLACE
@@ -42,6 +42,8 @@ BEGINS = frozenset({FROM_CHECKPOINT, AS_ASKED, NOTHING_SAVED})
 """The values by which a program reports how it chose its first step."""
 
 PLACES = re.compile(PLACE)
+DIGEST = re.compile(r"[0-9a-f]{64}")
+MAX_BY = 256
 
 CLAIMABLE = frozenset(
     {
@@ -137,6 +139,8 @@ class SupervisorReport:
     """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     hold: str = ""
     """What a held gang does, in a clause; empty: the gang is not held."""
+    code: RunningCode | None = None
+    """The code that the ranks run; None if it is in the image, or the supervisor is older."""
     stragglers: tuple[ReportedStraggler, ...] = ()
     pod: str = ""
     """The name of the pod that the report was read from."""
@@ -185,6 +189,7 @@ def parse_report(
         delay=_message(document.get("firstStepDelay")),
         stopped=_message(document.get("stoppedRanks")),
         hold=_message(document.get("hold")),
+        code=_code(document.get("code"), clock),
         stragglers=_stragglers(document.get("stragglers")),
         pod=pod,
     )
@@ -370,6 +375,17 @@ def _stall(value: Any, clock: _Clock) -> Stall | None:
 
 def _message(value: Any) -> str:
     return text_of(value.get("message")) if isinstance(value, Mapping) else ""
+
+
+def _code(value: Any, clock: _Clock) -> RunningCode | None:
+    digest = value.get("digest") if isinstance(value, Mapping) else None
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        return None
+    code = RunningCode(revision=count_of(value.get("revision")) or 0, digest=digest)
+    if (attempt := attempt_of(value.get("attempt"))) is None:
+        return code
+    by = text_of(value.get("by"))[:MAX_BY]
+    return code.model_copy(update={"by": by, "time": clock.time(value.get("time")), "attempt": attempt})
 
 
 def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:

@@ -126,6 +126,8 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Started over", started_over
     if code := _code(found):
         yield "Code", code
+    if job and job.status.code and (new := job.status.code.replaced):
+        yield "New code", visible(new)
     if job:
         yield (
             "Command",

@@ -16,7 +16,7 @@ from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import Jobs, as_job, connect
-from ddpjob_operator.client.archive import pack
+from ddpjob_operator.client.archive import BY_EXEC, pack
 from ddpjob_operator.client.source import read_folder
 
 from .failures import JobFailed, failure_on_hold
@@ -41,7 +41,7 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
     if packed is None:
         words, source = sent_program(given)
     else:
-        folder = None if given.source is None else read_folder(given.source, given.include)
+        folder = None if given.source is None else read_folder(given.source, given.include, BY_EXEC)
         words, source = [packed.script], of_packed(packed, folder, given.include)
     jobs = Jobs(connect(given.kubeconfig, given.context, given.namespace))
     document = jobs.get(given.on)
@@ -53,7 +53,7 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
 
     for told in (*packed_files(source, whole=False), *(packed.told if packed else ())):
         screen.print(told)
-    with started(jobs, document, words, pack(source.files), screen.print) as run:
+    with started(jobs, document, words, pack(source.files, BY_EXEC), screen.print) as run:
         ran, interrupted = follow(run, given.on, show)
     if interrupted:
         raise KeyboardInterrupt(f"{ran.message or 'it was done'}; {given.on} is held")

@@ -33,6 +33,7 @@ def submit(
     env: Mapping[str, object] | None = None,
     env_from: Sequence[str] = (),
     source: FilePath | None = None,
+    source_registry: str | None = None,
     include: Sequence[FilePath] = (),
     pip: Sequence[str] = (),
     requirements: FilePath | None = None,
@@ -79,6 +80,8 @@ def submit(
         env: Variables for the ranks. Everyone who may see the job can read them.
         env_from: Secrets whose keys become variables for the ranks.
         source: A folder to send, except for what its .gitignore excludes.
+        source_registry: A repository of images through which the code is sent, such as
+            `registry.example.com/team/code`; then it may have 64 MiB. Kubernetes 1.35 or later.
         include: Files of the folder to send, whatever their names and contents look like.
         pip: Packages to install in addition to those of the image.
         requirements: A requirements file with such packages.
@@ -119,6 +122,7 @@ def submit(
         env=[f"{key}={value}" for key, value in (env or {}).items()],
         env_from=[*env_from],
         source=folder,
+        source_registry=source_registry,
         include=[Path(each) for each in include],
         pip=[*pip],
         requirements=None if requirements is None else Path(requirements),
@@ -141,6 +145,7 @@ def submit(
     for line in parcel.told:
         screen.print(line)
     try:
+        parcel.push()
         made = send(jobs, parcel.document, parcel.code)
     except ExistsError as error:
         raise BadInputError(

@@ -64,6 +64,7 @@ def lines_of(job: DDPJob, now: datetime, around: Around, *, wide: bool = False) 
         "Name": job.metadata.name,
         **around.where,
         **({"Code": git} if (git := GitState.of(job.metadata.annotations or {})) else {}),
+        **({"New code": code.replaced} if (code := job.status.code) and code.replaced else {}),
         **_doing(job, now),
         **_training(job, now, around),
         **_left(job, now),

@@ -132,7 +132,11 @@ def _suspended(least: Follows, greatest: Follows, removed: Follows | None, /, **
 
 def _variable(name: str, least: str, greatest: str, removed: str | None, /, **more: Any) -> Field:
     """A field that changes a variable of the next pods only."""
-    told = (_with(**{name: value}) for value in (least, greatest, removed))
+    untold = more.get("refused", {})
+    told = (
+        None if change in untold else _with(**{name: value})
+        for change, value in zip(Change, (least, greatest, removed), strict=True)
+    )
     return Field(When.ALWAYS, tuple(told), Then.RANK_1_FAILS, **more)  # type: ignore[arg-type]
 
 
@@ -196,11 +200,42 @@ def _rule(**rule: Any) -> dict[str, Any]:
     return {"restart": {**SOON, "rules": [rule]}}
 
 
+WITH_CODE = {
+    "code": {"configMap": "ddpjob-code-1", "revision": 7},
+    "template": {
+        "metadata": {"annotations": FOR_LONG},
+        "spec": {
+            "containers": [
+                {
+                    "name": "trainer",
+                    "image": "nothing",
+                    "volumeMounts": [{"name": "code-archive", "mountPath": "/ddpjob/archive"}],
+                }
+            ],
+            "volumes": [{"name": "code-archive", "configMap": {"name": "ddpjob-code-0"}}],
+        },
+    },
+}
+
 FIELDS: dict[str, Field] = {
     # the number of nodes, and whether the job runs
     "nodes": _always(Follows(attempt=2, ready="1/1"), None, Follows(attempt=2, ready="1/1")),
     "suspend": _always(GOES_ON, Follows("Suspended"), GOES_ON, job={"suspend": False}),
     "cancel": _always(GOES_ON, _fails("Cancelled"), GOES_ON, job={"cancel": False}),
+    # code that takes the place of the template's, in new pods
+    "code.configMap": _always(
+        GOES_ON,
+        GOES_ON,
+        None,
+        least="a",
+        greatest="a" * 253,
+        wrong=(("No name", "should match"),),
+        job=WITH_CODE,
+        refused=NEEDED,
+    ),
+    "code.revision": _variable(
+        "DDPJOB_CODE_REVISION", "1", "1000000000", None, job=WITH_CODE | {"restart": SOON}, refused=NEEDED
+    ),
     "elastic.minNodes": _always(
         GOES_ON, None, GOES_ON, job=IN_ELASTIC, refused={Change.GREATEST: "is less than elastic.minNodes"}
     ),

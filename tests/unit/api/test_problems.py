@@ -15,7 +15,7 @@ KNOWN = (
     "nodes, procsPerNode, backend, network, suspend, cancel, "
     "managedBy, activeDeadlineSeconds, startDeadlineSeconds, scheduleTimeoutSeconds, successPolicy, "
     "finishTimeoutSeconds, cleanPodPolicy, ttlSecondsAfterFinished, restart, elastic, scheduling, disruption, "
-    "stallTimeoutSeconds, firstStepTimeoutSeconds, preflight, checkpoint, history, template"
+    "stallTimeoutSeconds, firstStepTimeoutSeconds, preflight, checkpoint, history, code, template"
 )
 NAME = (
     "Name of the job: at most 52 lower-case letters, digits and dashes, starting with a letter and not ending with a "

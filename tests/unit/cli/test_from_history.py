@@ -63,6 +63,7 @@ def kept(tmp_path: Path) -> Path:
         event("progress", 1, 12, loss=0.5, total_steps=40),
         event("incident", 1, 12, incident=INCIDENT),
         event("rank_ended", 1, 12, rank=0, exitCode=137, cause="", message=""),
+        event("code_replaced", 2, 12, revision=3, digest="4c" * 32, by="alice@laptop"),
         event("started", 2, 10, seen=True),
         event("progress", 2, 40, loss=0.25, total_steps=40),
         event("rank_ended", 2, 40, rank=0, exitCode=0, cause="", message=""),
@@ -128,6 +129,7 @@ def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
     for line in (
         *("Name:         digits", "Namespace:    team", "Uid:          a-uid", "World:        2 nodes x 2 processes"),
         *("End:          the program finished", "Attempts:     1 to 2", "Progress:     step 40 of 40"),
+        "New code:     revision 3 (4c4c4c4c4c4c), sent by alice@laptop; in place since attempt 2",
         *("Loss:         0.25", "Incidents:    attempt 1, rank 2 on node 1: OOMKilled: killed\\x1b[2J"),
     ):
         assert line in shown

@@ -1,6 +1,7 @@
 """`ddpjob hold NAME`: the job that it creates, and what it says."""
 
 import importlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ddpjob_operator.cli.cluster import held_run
 
 from tests.unit.client.api import JOBS, a_cluster, jobs_with, refused
 
+talk = importlib.import_module("ddpjob_operator.cli.cluster.talk")
 hold = importlib.import_module("ddpjob_operator.cli.cluster.hold").hold
 
 
@@ -120,4 +122,4 @@ def test_who_runs_a_program_after_the_end_of_a_hold_learns_how_to_hold_again(
     ended = complete | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     found = job | {"status": {"message": "Over", "conditions": [ended]}} if is_there else None
     with pytest.raises(BadInputError, match=f"^{message}$"):
-        held_run.first_pod(jobs_with(find=lambda _: found), job)
+        talk.first_pod(jobs_with(find=lambda _: found), job, partial(held_run.check_held, "dev", "team"))

@@ -38,7 +38,13 @@ def document(checkpoint: str | None = None) -> dict[str, Any]:
 
 def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory() -> None:
     needs = PodOptions(
-        8, "16", "64Gi", ["data:/data"], ["registry.example.com:5000/code:2:/lib"], "training", "ddpjob-code-1"
+        8,
+        "16",
+        "64Gi",
+        ["data:/data"],
+        ["registry.example.com:5000/code:2:/lib"],
+        "training",
+        {"configMap": {"name": "ddpjob-code-1"}},
     )
     placed = with_pod_options(document("ckpt:/checkpoints"), needs)
     spec = placed["spec"]
@@ -60,6 +66,7 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
                 workingDir: /ddpjob/code
                 volumeMounts:
                   - {name: code, mountPath: /ddpjob/code}
+                  - {name: code-archive, mountPath: /ddpjob/archive, readOnly: true}
                   - {name: volume-0, mountPath: /data}
                   - {name: image-volume-0, mountPath: /lib}
             volumes:
@@ -107,7 +114,9 @@ def test_without_a_search_path_of_the_users_own_that_of_the_image_is_not_hidden_
 
 
 def test_the_trainer_and_what_installs_its_packages_get_the_variables_of_secrets() -> None:
-    wanted = PodOptions(secrets=["store", "tokens", "store"], code="ddpjob-code-1", packages=["einops"])
+    wanted = PodOptions(
+        secrets=["store", "tokens", "store"], code={"configMap": {"name": "ddpjob-code-1"}}, packages=["einops"]
+    )
     pod = with_pod_options(document(), wanted)["spec"]["template"]["spec"]
     unpack, install = pod["initContainers"]
     (trainer,) = pod["containers"]
@@ -119,7 +128,7 @@ def test_the_trainer_and_what_installs_its_packages_get_the_variables_of_secrets
     ("path", "code", "said"), [(os.environ["PATH"], 0, ""), ("/nowhere", 2, "there is no python in the image")]
 )
 def test_the_code_is_unpacked_by_the_images_own_python(tmp_path: Path, path: str, code: int, said: str) -> None:
-    placed = with_pod_options(document(), PodOptions(code="ddpjob-code-1"))
+    placed = with_pod_options(document(), PodOptions(code={"configMap": {"name": "ddpjob-code-1"}}))
     command = placed["spec"]["template"]["spec"]["initContainers"][0]["command"]
     assert not any("$(" in word for word in command), "Kubernetes would expand it"
     (tmp_path / "code.zip").write_bytes(pack([File("train.py", b"print(1)")]).data)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.client import ClusterError, JobPod
 from ddpjob_operator.client.archive import pack
 from ddpjob_operator.client.source import read_file
@@ -24,11 +25,12 @@ from ddpjob_operator.client.source import read_file
 from tests.support.waiting import patience
 from tests.unit.client.api import A_POD, a_job, jobs_with
 
-run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
-"""The module; the room exports the function of the same name."""
+run_on, held_run, talk = (
+    importlib.import_module(f"ddpjob_operator.cli.cluster.{name}") for name in ("run_on", "held_run", "talk")
+)
 
 BEGUN = {"kind": "Begun", "attempt": 3}
-BUSY = {"kind": "Refused", "why": "it runs another program", "later": True}
+BUSY = {"kind": "NotRun", "why": "it runs another program", "later": True}
 OWN_LOG = (
     "attempt 2 begins",
     "old",
@@ -72,8 +74,9 @@ def a_hold(*, nodes: int = 2, held: bool = True, message: str = "") -> dict[str,
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for constant, seconds in {"AGAIN_SECONDS": 0.0, "POLL_SECONDS": 0.001, "LAST_LINES_SECONDS": patience(5)}.items():
-        monkeypatch.setattr(run_on, constant, seconds)
+    monkeypatch.setattr(talk, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(run_on, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(held_run, "LAST_LINES_SECONDS", patience(5))
     (tmp_path / "sub").mkdir()
     for name in ("train.py", "sub/train.py"):
         (tmp_path / name).write_text(f"'{name}'\n")
@@ -95,7 +98,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
         @contextmanager
         def start_in_pod(*exec_of: Any) -> Iterator[Supervisor]:
-            assert exec_of == ("dev-0", "trainer", run_on.SPEAK)
+            assert exec_of == ("dev-0", "trainer", talk.SPEAK)
             yield waiting.pop(0)
 
         jobs = jobs_with(
@@ -108,7 +111,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             log=log,
         )
         monkeypatch.setattr(run_on, "Jobs", lambda _: jobs)
-        code: int = run_on.run_on(None, parse(["run", "--on", "dev", *words.split()]))
+        code: int = run_on.run_on(lambda: None, parse(["run", "--on", "dev", *words.split()]))
         assert not waiting
         return code
 
@@ -126,7 +129,7 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
             (str(number), f"{line} of {pod.node}" if line == "mine" else line) for number, line in enumerate(OWN_LOG)
         )
 
-    supervisor = Supervisor([{"kind": "SendCode"}], [BEGUN, {"kind": "Word"}, over(7, "rank 1 failed")])
+    supervisor = Supervisor([{"kind": "SendCode"}], [], [BEGUN, {"kind": "Word"}, over(7, "rank 1 failed")])
     assert run([supervisor], "train.py -- --lr 1", log=log) == 7
     archive = pack(read_file(folder / "train.py").files)
     run_program = {
@@ -134,10 +137,10 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
         "words": ["train.py", "--lr", "1"],
         "digest": archive.digest,
         "by": f"{getpass.getuser()}@{socket.gethostname()}",
-        "version": 1,
+        "version": 2,
     }
-    code = {"kind": "TheCode", "data": base64.b64encode(archive.data).decode()}
-    assert supervisor.heard == [run_program, code]
+    pieces = [{"kind": "TheCode", "data": data} for data in (base64.b64encode(archive.data).decode(), "")]
+    assert supervisor.heard == [run_program, *pieces]
     said = capsys.readouterr()
     assert sorted(said.out.splitlines()) == ["[rank 0] mine of 0", "[rank 1] mine of 1"]
     assert re.fullmatch(r"ddpjob: attempt 3: rank 1 failed \(\d+s\); dev is held", said.err.splitlines()[-1])
@@ -155,7 +158,7 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
     ],
 )
 def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[str], files: set[str]) -> None:
-    command, source = run_on._program(parse(["run", "--on", "dev", *words.split()]))
+    command, source = run_on.sent_program(parse(["run", "--on", "dev", *words.split()]))
     assert (command, {file.name for file in source.files}) == (sent, files)
 
 
@@ -182,7 +185,7 @@ def test_what_cannot_run_there_is_refused_before_anything_is_asked(
 
 @pytest.mark.parametrize(
     ("code", "message", "said"),
-    [(0, "", "done"), (run_on.INTERRUPTED, "was ended", "was ended"), (1, "a\x1b[2J", r"a\x1b[2J")],
+    [(0, "", "done"), (INTERRUPTED, "was ended", "was ended"), (1, "a\x1b[2J", r"a\x1b[2J")],
 )
 def test_its_exit_code_is_that_of_the_program(
     run: Callable[..., int], capsys: pytest.CaptureFixture[str], code: int, message: str, said: str
@@ -216,10 +219,10 @@ def test_a_job_with_a_program_of_its_own_is_not_a_hold(run: Callable[..., int]) 
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        ("", "lost rank 0's supervisor, which then ends the program: the connection was closed"),
-        ("no\x1b route", r"lost rank 0's supervisor, which then ends the program: no\x1b route"),
-        ("/usr/bin/python: No module named ddpjob_supervisor", "the image cannot be held: it needs ddpjob "),
-        ("exec: python: executable file not found in $PATH", "the image cannot be held: it needs ddpjob "),
+        ("", "lost rank 0's supervisor: the connection was closed"),
+        ("no\x1b route", r"lost rank 0's supervisor: no\x1b route"),
+        ("/usr/bin/python: No module named ddpjob_supervisor", "the image lacks what this needs: ddpjob "),
+        ("exec: python: executable file not found in $PATH", "the image lacks what this needs: ddpjob "),
     ],
 )
 def test_a_connection_that_ends_is_told_with_the_reason(
@@ -230,30 +233,34 @@ def test_a_connection_that_ends_is_told_with_the_reason(
     assert str(lost.value).startswith(message)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_ends_the_program_and_the_next_one_does_not_wait_for_that(
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_ctrl_c_lets_ranks_save_the_second_one_ends_them_and_the_third_one_does_not_wait_for_that(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
 ) -> None:
-    presses, shown = [KeyboardInterrupt] * times, run_on._Shown._print
+    presses, shown = [KeyboardInterrupt] * times, held_run.HeldRun.lines
 
-    def pressed(self: Any) -> None:
+    def pressed(self: Any) -> Any:
         if presses:
             raise presses.pop()
-        shown(self)
+        return shown(self)
 
-    monkeypatch.setattr(run_on._Shown, "_print", pressed)
-    supervisor = Supervisor([BEGUN], [over(run_on.INTERRUPTED)] if times == 1 else [])
-    with nullcontext() if times == 1 else pytest.raises(KeyboardInterrupt):
-        assert run([supervisor]) == run_on.INTERRUPTED
-    assert supervisor.heard[1:] == [{"kind": "Interrupt"}]
-    assert "ddpjob: ending the ranks; dev keeps its pods" in capsys.readouterr().err
+    monkeypatch.setattr(held_run.HeldRun, "lines", pressed)
+    answers: list[list[Any]] = [[], [], []]
+    answers[times - 1] = [over(INTERRUPTED)]
+    supervisor = Supervisor([BEGUN], *answers)
+    with pytest.raises(KeyboardInterrupt) if times == 3 else nullcontext():
+        assert run([supervisor]) == INTERRUPTED
+    assert [line["kind"] for line in supervisor.heard[1:]] == ["LetFinish", "Interrupt"][:times]
+    said = capsys.readouterr().err
+    assert "ddpjob: the ranks may save and end; dev keeps its pods. Ctrl-C again ends them at once" in said
+    assert ("ddpjob: ending the ranks" in said) is (times > 1)
 
 
 def test_last_lines_are_waited_for_on_the_followed_nodes_but_not_for_ever(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_on, "FOLLOWED", 1)
-    monkeypatch.setattr(run_on, "LAST_LINES_SECONDS", patience(0.3))
+    monkeypatch.setattr(held_run, "FOLLOWED", 1)
+    monkeypatch.setattr(held_run, "LAST_LINES_SECONDS", patience(0.3))
     assert (
         run([Supervisor([BEGUN, over()])], log=lambda *_, **__: iter([("1", "attempt 3 begins"), ("2", "mine")])) == 0
     )
@@ -265,4 +272,4 @@ def test_who_runs_it_is_told_by_the_machine_where_the_user_has_no_name(monkeypat
         raise KeyError
 
     monkeypatch.setattr(getpass, "getuser", unknown)
-    assert run_on._who() == socket.gethostname()
+    assert talk.who() == socket.gethostname()

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageError
-from ddpjob_supervisor.gang.coordinator_service import NotHoldingError
+from ddpjob_supervisor.gang.coordinator_service import NotReadyError
 from ddpjob_supervisor.gang.messages import HeldProgram
 from ddpjob_supervisor.gang.states import RunEnd
 from ddpjob_supervisor.hold import reception
 from ddpjob_supervisor.hold.reception import _program
 from ddpjob_supervisor.hold.words import (
-    CODE_BYTES,
     COMMAND_BYTES,
     VERSION,
     Answer,
     Begun,
     Going,
     Interrupt,
+    LetFinish,
     NotRun,
     Over,
     Question,
@@ -33,12 +34,16 @@ from ddpjob_supervisor.hold.words import (
     socket_of,
     to_line,
 )
+from ddpjob_supervisor.node import sent_code
+from ddpjob_supervisor.node.sent_code import SentCode
 
 from tests.support.waiting import patience
 
 DIGEST = "0" * 64
 CODE = b"an archive"
 RUN = RunProgram(("train.py",), hashlib.sha256(CODE).hexdigest(), "alice")
+SENT = (TheCode(CODE[:3]), TheCode(CODE[3:]), TheCode(b""))
+OTHER_CODE = "the code that arrived is not the code that was announced"
 OVER = RunEnd(3, 7, "rank 1 failed")
 
 answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
@@ -70,8 +75,12 @@ def test_a_long_command_line_is_taken() -> None:
 class Gang:
     """A held gang, as its coordinator shows it."""
 
-    busy: NotHoldingError | None = None
-    runs: list[tuple[HeldProgram, bytes]] = field(default_factory=list)
+    busy: NotReadyError | None = None
+    runs: list[HeldProgram] = field(default_factory=list)
+    code: SentCode = field(default_factory=SentCode)
+    finishing: list[int] = field(default_factory=list)
+    saving: asyncio.Event = field(default_factory=asyncio.Event)
+    grace: float = 0.0
     interrupted: list[int] = field(default_factory=list)
     ended: asyncio.Future[RunEnd] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -79,10 +88,14 @@ class Gang:
         if self.busy:
             raise self.busy
 
-    def run(self, program: HeldProgram, code: bytes) -> tuple[int, asyncio.Future[RunEnd]]:
-        self.runs.append((program, code))
+    def run(self, program: HeldProgram) -> tuple[int, asyncio.Future[RunEnd]]:
+        self.runs.append(program)
         self.ended = asyncio.get_running_loop().create_future()
         return len(self.runs), self.ended
+
+    def finish_run(self, attempt: int) -> None:
+        self.finishing.append(attempt)
+        self.saving.set()
 
     def interrupt(self, attempt: int) -> None:
         self.interrupted.append(attempt)
@@ -113,17 +126,21 @@ Talk = Callable[[Gang, Callable[[], Awaitable[Command]]], Awaitable[None]]
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Talk], None]]:
     """Lets a gang be talked to. The path is short, as it has to be for a socket."""
     monkeypatch.setattr(reception, "GOING_SECONDS", patience(30))
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory, ExitStack() as files:
 
         async def talked(talk: Talk) -> None:
             gang: Any = Gang()
+            files.enter_context(gang.code)
             commands: list[Command] = []
 
             async def connect() -> Command:
                 commands.append(Command(*await asyncio.open_unix_connection(Path(directory, socket_of("u")))))
                 return commands[-1]
 
-            async with asyncio.timeout(patience(20)), reception.reception(Path(directory), "u", gang):
+            async with (
+                asyncio.timeout(patience(20)),
+                reception.reception(Path(directory), "u", gang, Path(directory, "heartbeat")),
+            ):
                 await talk(gang, connect)
                 for command in commands:
                     command.writer.close()
@@ -143,12 +160,13 @@ def test_a_program_is_run_and_its_end_is_told_and_its_code_is_asked_for_once(
             command.say(RUN)
             if attempt == 1:
                 assert await command.hear() == SendCode()
-                command.say(TheCode(CODE))
+                command.say(*SENT)
             assert await command.hear() == Begun(attempt)
             gang.ended.set_result(OVER)
             assert await command.hear() == Over(3, 7, "rank 1 failed")
             assert await command.hear() is None
-        assert gang.runs == [(HeldProgram(RUN.words, RUN.digest, "alice"), CODE)] * 2
+        assert gang.runs == [HeldProgram(RUN.words, RUN.digest, "alice")] * 2
+        assert gang.code.piece(RUN.digest, 0) == CODE
 
     held(talk)
 
@@ -157,7 +175,7 @@ def test_a_program_is_run_and_its_end_is_told_and_its_code_is_asked_for_once(
 def test_who_interrupts_a_program_or_goes_away_ends_its_ranks(held: Callable[[Talk], None], *, gone: bool) -> None:
     async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
         command = await connect()
-        command.say(RUN, TheCode(CODE))
+        command.say(RUN, *SENT)
         assert [await command.hear(), await command.hear()] == [SendCode(), Begun(1)]
         if gone:
             command.writer.write_eof()
@@ -169,6 +187,30 @@ def test_who_interrupts_a_program_or_goes_away_ends_its_ranks(held: Callable[[Ta
     held(talk)
 
 
+def test_ranks_may_save_before_they_are_ended(held: Callable[[Talk], None]) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        gang.grace = patience(20)
+        command = await connect()
+        command.say(RUN, *SENT, LetFinish(), LetFinish())
+        assert [await command.hear(), await command.hear()] == [SendCode(), Begun(1)]
+        await gang.saving.wait()
+        assert gang.interrupted == []
+        gang.ended.set_result(OVER)
+        assert await command.hear() == Over(3, 7, "rank 1 failed")
+
+    held(talk)
+
+
+def test_ranks_that_save_for_longer_than_the_grace_period_are_ended(held: Callable[[Talk], None]) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        command = await connect()
+        command.say(RUN, *SENT, LetFinish())
+        assert [await command.hear() for _ in range(3)] == [SendCode(), Begun(1), Over(3, 7, "rank 1 failed")]
+        assert (gang.finishing, set(gang.interrupted)) == ([1], {1})
+
+    held(talk)
+
+
 def test_while_a_program_runs_that_is_said_again_and_again(
     held: Callable[[Talk], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +218,7 @@ def test_while_a_program_runs_that_is_said_again_and_again(
 
     async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
         command = await connect()
-        command.say(RUN, TheCode(CODE))
+        command.say(RUN, *SENT)
         assert [await command.hear() for _ in range(4)] == [SendCode(), Begun(1), Going(), Going()]
         assert gang.interrupted == []
 
@@ -198,25 +240,38 @@ def test_while_a_program_runs_that_is_said_again_and_again(
             [msgspec.structs.replace(RUN, words=())],
             NotRun("no program is given: name a script, or a module after -m"),
         ),
-        ([RUN, TheCode(b"another")], NotRun("the code that arrived is not the code that was announced")),
-        ([RUN, Interrupt()], NotRun("the code that arrived is not the code that was announced")),
         (
-            [RUN, TheCode(bytes(CODE_BYTES + 1))],
-            NotRun(f"the code has {CODE_BYTES + 1} bytes; at most {CODE_BYTES} are allowed"),
+            [RUN, TheCode(b"another"), TheCode(b"")],
+            NotRun("the code that arrived is not the code that was announced"),
         ),
+        ([RUN, Interrupt()], NotRun("the code that arrived is not the code that was announced")),
+        ([RUN, TheCode(bytes(9))], NotRun("the code has more than 8 bytes")),
+        ([msgspec.structs.replace(RUN, digest="x")], NotRun("the code's digest is not a SHA-256")),
         ([RUN], NotRun("the command's line is not valid: IncompleteReadError")),
         ([], NotRun("the command's line is not valid: IncompleteReadError")),
     ],
-    ids=["no program", "a newer command", "no words", "other code", "no code", "too much", "no second line", "none"],
+    ids=[
+        "no program",
+        "a newer command",
+        "no words",
+        "other code",
+        "no code",
+        "too much",
+        "no digest",
+        "no second line",
+        "none",
+    ],
 )
 def test_what_cannot_be_run_is_answered_with_the_reason(
-    held: Callable[[Talk], None], said: list[Question], answered: Answer
+    held: Callable[[Talk], None], monkeypatch: pytest.MonkeyPatch, said: list[Question], answered: Answer
 ) -> None:
+    monkeypatch.setattr(sent_code, "MOST_PACKED", 8)
+
     async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
         command = await connect()
         command.say(*said)
         command.writer.write_eof()
-        if said[:1] == [RUN]:
+        if said and isinstance(said[0], RunProgram) and said[0].words == RUN.words and said[0].version == VERSION:
             assert await command.hear() == SendCode()
         assert await command.hear() == answered
         assert gang.runs == []
@@ -229,7 +284,7 @@ def test_a_gang_that_cannot_run_a_program_says_whether_it_soon_can(
     held: Callable[[Talk], None], *, later: bool
 ) -> None:
     async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
-        gang.busy = NotHoldingError("train.py runs here", later=later)
+        gang.busy = NotReadyError("train.py runs here", later=later)
         command = await connect()
         command.say(RUN)
         assert await command.hear() == NotRun("train.py runs here", later=later)
@@ -241,14 +296,14 @@ def test_who_says_nothing_is_not_waited_for(held: Callable[[Talk], None], monkey
     monkeypatch.setattr(reception, "SPEAKING_SECONDS", 0.01)
 
     async def talk(_: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
-        assert await (await connect()).hear() == NotRun("the code did not arrive in time")
+        assert await (await connect()).hear() == NotRun("the command's next line did not arrive in time")
 
     held(talk)
 
 
 def test_a_socket_that_cannot_be_made_is_an_error_with_its_place(tmp_path: Path) -> None:
     async def receive() -> None:
-        async with reception.reception(tmp_path / "nowhere", "u", Gang()):  # type: ignore[arg-type]
+        async with reception.reception(tmp_path / "nowhere", "u", Gang(), tmp_path / "heartbeat"):  # type: ignore[arg-type]
             pass
 
     with pytest.raises(StorageError, match=rf"cannot create the socket {tmp_path}/nowhere/hold-.* for programs: "):

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import ExitCode
+from msgspec import structs
 
 from ddpjob_supervisor.watch.blame import Observation
 
@@ -34,7 +35,7 @@ from .judging import (
 from .messages import (
     STALLED,
     Beats,
-    Code,
+    CodeRevision,
     End,
     Examine,
     Examined,
@@ -108,10 +109,12 @@ class Coordinator:
         check_first: bool = False,
         joining_seconds: float | None = None,
         idle_seconds: float | None = None,
+        code: CodeRevision | None = None,
     ) -> None:
         """`joining_seconds` is how long to wait for missing nodes; None if an operator replaces them.
 
-        `idle_seconds` is how long a held gang waits for the next program; None if the gang is not held.
+        `idle_seconds` is how long a held gang waits for the next program; None if the gang is not held. `code` is the
+        code with which this pod was made.
         """
         self.nodes = nodes
         self.members: dict[int, Member] = {}
@@ -122,6 +125,9 @@ class Coordinator:
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self._processes = processes
         self._ledger = Ledger(limits)
+        self._have = {code.digest if code else "": code or CodeRevision()}
+        """The codes that are on this node, by their digests. Members get what they lack from here."""
+        self._know(code or CodeRevision())
         self._check_first = check_first
         """Whether an attempt that only tests the machines must still run first."""
         self._joining_seconds = joining_seconds
@@ -130,7 +136,6 @@ class Coordinator:
         """The program that runs, or that ran last, in a held gang."""
         self.outcome: RunEnd | None = None
         """How the last run has ended, if the gang is held."""
-        self._code = b""
         self._idle_since: float | None = None
         """Since when a held gang has run nothing; None before the gang is complete, and during a run."""
         self._lowest = 1
@@ -178,7 +183,9 @@ class Coordinator:
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
         # These counts only grow, so the history with the highest counts is the newest.
-        self._ledger.past = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
+        code = max(past.code, self.past.code, key=attrgetter("revision"))
+        newest = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
+        self._ledger.past = structs.replace(newest, code=code)
 
     def is_outdated(self, hello: Hello) -> bool:
         """Whether a newer pod of the same node has already joined, so that this caller must not join again."""
@@ -191,6 +198,9 @@ class Coordinator:
         done = node in self._done and hello.incarnation == self._newest[node]
         self._newest[node] = max(hello.incarnation, self._newest.get(node, 0))
         self.members[node] = Member(hello.incarnation, address, hello.attempt, hello.domain)
+        # The command that replaces the code may have died after it had written the code into the job.
+        own = self._have.get(hello.code, CodeRevision(digest=hello.code))
+        self._know(structs.replace(own, revision=hello.revision))
         if done:
             self._dismiss(node)  # The former connection broke before the Farewell arrived.
         self._advance(now)
@@ -335,10 +345,29 @@ class Coordinator:
         tied = node is None  # All ranks are equally likely to be the cause.
         self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
-    def run(self, program: HeldProgram, code: bytes, now: float) -> None:
-        """Begins an attempt that runs a program in a held gang. `code` is the archive with the program's files."""
+    def prepare(self, code: CodeRevision) -> None:
+        """Records that a code has arrived here, which may soon take the place of the present one."""
+        self._have[code.digest] = code
+
+    def replace_code(self, code: CodeRevision, now: float) -> None:
+        """Ends the present attempt, so that the next one runs this code, which has arrived here.
+
+        The change is planned: it is no incident, and costs no restart.
+        """
+        assert isinstance(self.state, Running | Stalled), "ranks run the former code"
+        self.current.replaced = True
+        self._know(structs.replace(code, time=now, attempt=self.attempt + 1))
+        self._stop(now)
+        self._advance(now)
+
+    def renumber(self, revision: int) -> None:
+        """Records a later revision that is the same code as the present one."""
+        self._know(structs.replace(self.past.code, revision=revision))
+
+    def run(self, program: HeldProgram, now: float) -> None:
+        """Begins an attempt that runs a program in a held gang."""
         assert isinstance(self.state, Holding), "one program runs at a time"
-        self.program, self._code, self.outcome, self._idle_since = program, code, None, None
+        self.program, self.outcome, self._idle_since = program, None, None
         self._begin(self.attempt, now)
         self._advance(now)
 
@@ -429,6 +458,9 @@ class Coordinator:
             self._answer(self._lost(back[0], "its supervisor was out of reach", now), now)
             if isinstance(self.state, Done):
                 return
+        if self.past.code.digest not in self._have:
+            self._give_up(self._lost(0, "another node's pod has newer code, so all pods are replaced", now), now)
+            return
         number = self._next_number(state)
         if self.idle_seconds is None or self._check_first:
             self._begin(number, now)
@@ -448,19 +480,15 @@ class Coordinator:
             member.state, member.beats, member.running = MemberState.BUSY, (), ()
         self.state = Preflight(now) if check else Running(now)
         program = None if check else self.program
-        if program is not None:
-            self._send_code(program.code)
         members = {str(node): member.address for node, member in self.members.items()}
         self._tell_all(
             Start(self.attempt, port=0, members=members, past=self.past, check=check, order=order, program=program)
         )
 
-    def _send_code(self, digest: str) -> None:
-        """Sends the program's files to the members that lack them, such as new pods."""
-        lacking = [node for node, member in sorted(self.members.items()) if member.code != digest]
-        self.outbox.append((lacking, Code(digest, self._code)))
-        for node in lacking:
-            self.members[node].code = digest
+    def _know(self, code: CodeRevision) -> None:
+        """Takes note of a code, unless a newer one is known."""
+        if code.revision > self.past.code.revision or not self.past.code.digest:
+            self._ledger.past = structs.replace(self.past, code=code)
 
     def _next_number(self, state: Gathering) -> int:
         """Returns a number that no attempt has had, and that is at least the number that the operator expects."""
@@ -519,6 +547,11 @@ class Coordinator:
             incident = None if gone else incident
         if self.idle_seconds is not None and not self._check_first:
             self.outcome, self.state = self._outcome_of(incident, gone), Gathering(now)
+            return
+        if current.replaced:  # Whatever else has happened meanwhile happened to the former code.
+            self._ledger.ran(current.ran, failed=False)
+            self._ledger.got_somewhere()
+            self.state = Gathering(now)
             return
         lost = {node: incarnation for node, incarnation in current.left.items() if incarnation is not None}
         self.state = Gathering(now, lost=lost)

@@ -16,6 +16,7 @@ from ddpjob_rank.running.program import program_of
 from msgspec.structs import replace
 
 from ddpjob_supervisor.history.history import seen_by_operator
+from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.watch import learned_limits
 from ddpjob_supervisor.watch.blame import Observation, blame, whereabouts
 from ddpjob_supervisor.watch.stalls import Stalls
@@ -28,6 +29,9 @@ from .messages import (
     NAMED,
     Announce,
     Beats,
+    Bring,
+    Code,
+    CodeRevision,
     HeldProgram,
     Hello,
     History,
@@ -42,7 +46,7 @@ from .messages import (
 from .once import Once, shown
 from .rendezvous import RELEASE, announce_to
 from .settings import Settings
-from .states import Delay, Gathering, Holding, Phase, Preflight, RunEnd, Running, Stalled, Stopping
+from .states import Delay, Done, Gathering, Holding, Phase, Preflight, RunEnd, Running, Stalled, Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,8 +76,8 @@ ENDING = frozenset({Phase.RUNNING, Phase.STOPPING})
 """Phases in which it is not yet decided why the attempt ended, although this node's ranks may have ended."""
 
 
-class NotHoldingError(TrainerError):
-    """A held gang cannot run a program now."""
+class NotReadyError(TrainerError):
+    """The gang cannot run a program, or other code, now."""
 
     def __init__(self, message: str, *, later: bool) -> None:
         """`later` says whether the gang is still gathering, so that it can run one soon."""
@@ -84,8 +88,12 @@ class NotHoldingError(TrainerError):
 class CoordinatorService:
     """Serves the members of the gang."""
 
-    def __init__(self, settings: Settings, start: str = "") -> None:
-        """`start` identifies what the time of the first step depends on, as in `learned_limits.kind_of_start`."""
+    def __init__(self, settings: Settings, start: str = "", code: SentCode | None = None) -> None:
+        """`start` identifies what the time of the first step depends on, as in `learned_limits.kind_of_start`.
+
+        `code` is where the code is from which members get what they lack.
+        """
+        self.code = SentCode() if code is None else code
         self._ahead = time.time() - time.monotonic()
         self.coordinator = Coordinator(
             settings.nodes,
@@ -95,6 +103,7 @@ class CoordinatorService:
             check_first=settings.preflight == "Full",
             joining_seconds=settings.joining_seconds,
             idle_seconds=settings.idle_seconds,
+            code=CodeRevision(settings.code_revision or 0, self.code.mounted_digest),
         )
         self._settings = settings
         self.on_beats: Callable[[int, Sequence[Mapping[str, Any]]], None] = lambda *_: None
@@ -174,6 +183,9 @@ class CoordinatorService:
                 message = await link.receive()
                 if self._links.get(node) is not link:
                     return
+                if isinstance(message, Bring):
+                    link.send(Code(message.digest, message.offset, self.code.piece(message.digest, message.offset)))
+                    continue
                 self.coordinator.said(node, message, self._now())
                 if isinstance(message, Beats):
                     self._pass_on(node, message.attempt)
@@ -232,9 +244,11 @@ class CoordinatorService:
         """Checks that a program can be run now.
 
         Raises:
-            NotHoldingError: Another program runs, or the gang is not complete.
+            NotReadyError: Another program runs, or the gang is not complete, or not held.
         """
         coordinator = self.coordinator
+        if coordinator.idle_seconds is None:
+            raise NotReadyError("it is not held: it has a program of its own", later=False)
         match coordinator.state:
             case Holding():
                 return
@@ -242,34 +256,78 @@ class CoordinatorService:
                 missing = ", ".join(map(str, coordinator.missing[:NAMED]))
                 raise self._not_ready(f"waiting for the supervisor of node {missing}")
             case Running() | Stalled() | Stopping() if coordinator.program is not None:
-                raise NotHoldingError(f"{_named(coordinator.program)} runs here", later=False)
+                raise NotReadyError(f"{_named(coordinator.program)} runs here", later=False)
             case Gathering() | Preflight() | Stopping():  # The ranks that are being ended have tested the machines.
                 raise self._not_ready("the nodes are getting ready")
-        raise NotHoldingError("the hold is over", later=False)
+        raise NotReadyError("the hold is over", later=False)
 
-    def _not_ready(self, why: str) -> NotHoldingError:
+    def _not_ready(self, why: str) -> NotReadyError:
         self.coordinator.wanted(self._now())
-        return NotHoldingError(why, later=True)
+        return NotReadyError(why, later=True)
 
-    def run(self, program: HeldProgram, code: bytes) -> tuple[int, asyncio.Future[RunEnd]]:
-        """Runs a program on all nodes; returns the number of its attempt, and how it will have ended.
-
-        `code` is the archive with the program's files.
+    def run(self, program: HeldProgram) -> tuple[int, asyncio.Future[RunEnd]]:
+        """Runs a program, whose code is here, on all nodes; returns its attempt, and how it will have ended.
 
         Raises:
-            NotHoldingError: As in `check_holding`.
+            NotReadyError: As in `check_holding`.
         """
         self.check_holding()
-        # What was learned from another program does not hold for this one.
-        self._stalls = Stalls(self._settings.stall_timeout, None, self._settings.first_step_timeout)
-        self._kept = self._stalls.learned
-        self.coordinator.run(program, code, self._now())
+        self._forget_limits()
+        self.coordinator.run(program, self._now())
         self.on_run(self.coordinator.attempt, program)
         # Who waits for the end learns it even if the next program begins before that task's turn.
         self._ended = asyncio.get_running_loop().create_future()
         attempt, ended = self.coordinator.attempt, self._ended
         self._act()
         return attempt, ended
+
+    def _forget_limits(self) -> None:
+        """Forgets what was learned from another program: it does not hold for the next one."""
+        self._stalls = Stalls(self._settings.stall_timeout, None, self._settings.first_step_timeout)
+        self._kept = self._stalls.learned
+
+    # New code in a running job.
+
+    def check_replaceable(self) -> None:
+        """Checks that the code of the ranks can be replaced now.
+
+        Raises:
+            NotReadyError: No ranks run, or their code did not come with the job.
+        """
+        if self.coordinator.idle_seconds is not None:
+            raise NotReadyError("it is held: run other code with ddpjob run --on", later=False)
+        if not self.code.mounted_digest:
+            raise NotReadyError(
+                "its pods do not have the archive of its code, which was not sent with ddpjob submit, or by an older"
+                " release; replace it without --in-place",
+                later=False,
+            )
+        match self.coordinator.state:
+            case Running() | Stalled():
+                return
+            case Done():
+                raise NotReadyError("the gang is about to end", later=False)
+        raise NotReadyError("its ranks do not run yet", later=True)
+
+    def replace_code(self, code: CodeRevision) -> int:
+        """Lets all nodes run other code, which is here; returns the number of the attempt that runs it.
+
+        Raises:
+            NotReadyError: As in `check_replaceable`.
+        """
+        known = self.coordinator.past.code
+        if known.digest != code.digest:
+            if code.revision <= known.revision:
+                raise NotReadyError(f"its ranks run revision {known.revision} of the code already", later=False)
+            self.check_replaceable()
+            self._forget_limits()
+            self.coordinator.replace_code(code, self._now())
+            self._act()
+        elif code.revision > known.revision:
+            self.coordinator.renumber(code.revision)
+        return self.coordinator.past.code.attempt or self.coordinator.attempt
+
+    # Programs of a held gang.
 
     def interrupt(self, attempt: int) -> None:
         """Ends the program of an attempt; does nothing if it has ended."""

@@ -12,6 +12,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from ddpjob_rank.console import complain, counted, say
 from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure.failure_report import report_path
+from msgspec import structs
 
 from ddpjob_supervisor.history.history import OFF, NodeHistory
+from ddpjob_supervisor.node.ranks import StartError
 from ddpjob_supervisor.watch.beat import BeatFields
 
 from . import exit_verdict
@@ -29,7 +32,9 @@ from .judging import KILLED_SECONDS, is_well
 from .link import Link, LinkLostError
 from .messages import (
     Beats,
+    Bring,
     Code,
+    CodeRevision,
     End,
     Examine,
     Failed,
@@ -72,6 +77,9 @@ ALL_RANKS = "all ranks"
 RANK_ENDED = "rank_ended"
 """The event in a node's history that one of its ranks has ended."""
 
+CODE_REPLACED = "code_replaced"
+"""The event in a node's history that its ranks run other code from this attempt on."""
+
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
 the whole job is done."""
@@ -104,6 +112,8 @@ class Follower:
         """Whether a coordinator has heard this supervisor, and with it the incident of which the operator tells."""
         self._examining: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._awaited: tuple[int, asyncio.Future[bytes | None]] | None = None
+        """The piece of code that the coordinator is asked for: its offset, and its bytes."""
         self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def hello(self, port: int) -> Hello:
@@ -111,7 +121,10 @@ class Follower:
         settings, domain = self._settings, read_domain(self._settings.domain_file)
         identity = (settings.uid, settings.node, settings.incarnation, self.attempt, port, RELEASE)
         incident = "" if self._heard else settings.incident
-        return Hello(*identity, sent=time.time(), domain=domain, incident=incident)
+        mounted = CodeRevision(settings.code_revision or 0, self._node.code.mounted_digest)
+        code = max(mounted, self.past.code, key=attrgetter("revision"))
+        told = Hello(*identity, sent=time.time(), domain=domain, incident=incident)
+        return structs.replace(told, revision=code.revision, code=code.digest)
 
     async def locate(self) -> None:
         """Waits for this node's topology domain, if ranks follow placement, until the starter is ready."""
@@ -257,8 +270,9 @@ class Follower:
         """Carries out a message of the coordinator."""
         attempt = self._running
         match message:
-            case Code(data=data):
-                self._node.code.receive(data)
+            case Code(offset=offset, data=data):
+                if self._awaited is not None and self._awaited[0] == offset and not self._awaited[1].done():
+                    self._awaited[1].set_result(data)
             case Start(number) if number >= self.attempt:
                 self._start(message)
             case Stop(number, also_told) if attempt is not None and number == self.attempt:
@@ -281,6 +295,35 @@ class Follower:
             case _:
                 pass  # The message is a ping, or is about a former attempt.
 
+    async def _fetch(self, digest: str) -> None:
+        """Gets code from the coordinator, unless it is here.
+
+        Raises:
+            StartError: The coordinator does not have it, or it cannot be kept.
+        """
+        code = self._node.code
+        if code.has(digest):
+            return
+        try:
+            arriving = code.receive(digest)
+            while piece := await self._piece(digest, arriving.size):
+                arriving.add(piece)
+            arriving.finish()
+        except (ValueError, OSError) as error:
+            raise StartError(f"cannot get the code from rank 0's node: {error}") from error
+
+    async def _piece(self, digest: str, offset: int) -> bytes:
+        """A piece of code. If the coordinator is lost before it answers, the ranks are not wanted any more.
+
+        Raises:
+            ValueError: The coordinator does not have the code.
+        """
+        self._awaited = offset, asyncio.get_running_loop().create_future()
+        self._send(Bring(digest, offset))
+        if (piece := await self._awaited[1]) is None:
+            raise ValueError("rank 0's supervisor does not have it")
+        return piece
+
     # The start and the end of attempts.
 
     def _start(self, start: Start) -> None:
@@ -289,7 +332,7 @@ class Follower:
         self._node.rendezvous.members = start.members
         former = self._running
         self._stop()  # The coordinator assumes that no rank runs, but two attempts must never overlap on a node.
-        attempt = self._current = NodeAttempt(self._node, start, self._failed)
+        attempt = self._current = NodeAttempt(self._node, start, self._failed, self._fetch)
         self.attempt, self.past = start.attempt, start.past
         if not attempt.ring.is_plain:
             ranks = ", ".join(map(str, attempt.numbers))
@@ -302,13 +345,24 @@ class Follower:
         if start.attempt == 1 and start.program is None:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
-        if before is not None and before.attempt == start.attempt - 1:
+        code = start.past.code
+        if code.attempt == start.attempt:
+            why = f" in place: new code {code.digest[:12]}, sent by {code.by}"
+            self._note_code(code)
+        elif before is not None and before.attempt == start.attempt - 1:
             self._record(before)
             step, counted_steps = before.end.step, before.end.counted_steps
             after = "" if counted_steps is None else f" after {counted(counted_steps, 'step')}"
             where = after if step is None else f" at step {step}"
             why = f" in place: {self._in_words(before)} failed{where}: {before.end.words}"
         say(f"{ATTEMPT_BEGINS.format(start.attempt)}{why}")
+
+    def _note_code(self, code: CodeRevision) -> None:
+        """Adds a planned change of the code to the history. One node does this for all."""
+        if self._settings.leads:
+            self._history.note(
+                CODE_REPLACED, code.attempt, hurry=True, revision=code.revision, digest=code.digest, by=code.by
+            )
 
     async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:
         ends = await attempt.run(former)

@@ -115,6 +115,21 @@ class Incident(_Strict, frozen=True):
         }
 
 
+class CodeRevision(_Strict, frozen=True):
+    """The code that a gang runs, which may be newer than the code with which some of its pods were made."""
+
+    revision: int = 0
+    """`spec.code.revision`, which grows with each change; 0 for the code of the job's template."""
+    digest: str = ""
+    """The SHA-256 of the archive with its files, in hexadecimal; empty if all code is in the image."""
+    by: str = ""
+    """Who has replaced the code in place, according to the command that sent it; empty if nobody has."""
+    time: float = 0.0
+    """When it was replaced in place, in seconds since the epoch; 0 if it was not."""
+    attempt: int = 0
+    """The first attempt after it was replaced in place; 0 if it was not."""
+
+
 class Past(_Strict, frozen=True):
     """The history of a gang's former attempts. Each member has a copy, from which a new coordinator continues."""
 
@@ -130,6 +145,8 @@ class Past(_Strict, frozen=True):
     """How many seconds the attempts ran, in total."""
     failures: int = 0
     """The number of attempts that ended because a rank failed or a node was lost."""
+    code: CodeRevision = CodeRevision()
+    """The code of the present attempt."""
 
     @property
     def mean_time_to_failure(self) -> float | None:
@@ -160,6 +177,9 @@ class Hello(_LastingMessage, frozen=True):
     placement."""
     incident: str = ""
     """The incident after which the operator has made the member's pod, as JSON; empty if there is none."""
+    revision: int = 0
+    code: str = ""
+    """The revision and the digest of the newest code that the member knows, as in CodeRevision."""
 
 
 class Challenge(_LastingMessage, frozen=True):
@@ -235,13 +255,25 @@ class HeldProgram(_Strict, frozen=True):
     """Who runs it, according to the command that sent it."""
 
 
-class Code(_Message, frozen=True):
-    """The files of the program that the next Start names. A supervisor keeps the last ones that it has received."""
+class Bring(_Message, frozen=True):
+    """Send the next bytes of the archive with this digest, from this offset on.
+
+    A member asks for code that it lacks, piece by piece, so that the coordinator never has more than one piece for
+    each member in memory.
+    """
 
     digest: str
-    """The SHA-256 of `data`, in hexadecimal."""
-    data: bytes
-    """A zip archive."""
+    """The SHA-256 of the archive, in hexadecimal."""
+    offset: int
+
+
+class Code(_Message, frozen=True):
+    """The answer to Bring."""
+
+    digest: str
+    offset: int
+    data: bytes | None
+    """The next bytes; empty at the end of the archive; None if the coordinator does not have it."""
 
 
 class Start(_Message, frozen=True):
@@ -374,6 +406,7 @@ Message = (
     | Elsewhere
     | Announce
     | History
+    | Bring
     | Code
     | Start
     | Stop

@@ -6,7 +6,7 @@ The ranks are started after the ranks of the former attempt have ended, and this
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,17 @@ class NodeAttempt:
     task: asyncio.Task[None]
     """Done when all ranks have ended, and this has been reported to the coordinator."""
 
-    def __init__(self, node: NodeSetup, start: Start, on_failure: Callable[["NodeAttempt", End], None]) -> None:
-        """`on_failure` is called with the end of each rank that fails and was not killed by this supervisor."""
+    def __init__(
+        self,
+        node: NodeSetup,
+        start: Start,
+        on_failure: Callable[["NodeAttempt", End], None],
+        fetch: Callable[[str], Coroutine[Any, Any, None]],
+    ) -> None:
+        """`on_failure` is called with the end of each rank that fails and was not killed by this supervisor.
+
+        `fetch` gets the code with this digest, unless it is on this node.
+        """
         settings = node.settings
         self.start = start
         self.ring = node.ring(start.order)
@@ -86,6 +95,7 @@ class NodeAttempt:
         self.ends: Sequence[End] | None = None
         """How each rank has ended; None while some have not ended."""
         self._node = node
+        self._fetch = fetch
         self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
         self._asking = asyncio.Lock()
@@ -158,13 +168,29 @@ class NodeAttempt:
         if self.start.check:
             return COLLECTIVE, None
         if held is not None:
-            unpacking = asyncio.create_task(in_thread(self._node.code.unpacked, held.code))
-            if await self._is_awaited(unpacking):  # On a slow disk this takes long.
-                return program_of(held.words), unpacking.result()
-            unpacking.cancel()
-            return program_of(held.words), None
+            return program_of(held.words), await self._of_code(self._unpacked(held.code))
         assert self._node.program is not None, "only a held gang has none of its own"
+        if (digest := self.start.past.code.digest) != self._node.code.placed:
+            await self._of_code(self._placed(digest))
         return self._node.program, None
+
+    async def _of_code(self, coming: Coroutine[Any, Any, Path]) -> Path | None:
+        """What comes of getting and unpacking code, which may take long; None if no rank is wanted any more."""
+        task = asyncio.create_task(coming)
+        if await self._is_awaited(task):
+            return task.result()
+        task.cancel()
+        return None
+
+    async def _unpacked(self, digest: str) -> Path:
+        await self._fetch(digest)
+        return await in_thread(self._node.code.unpacked, digest)
+
+    async def _placed(self, digest: str) -> Path:
+        await self._fetch(digest)
+        directory = Path.cwd()
+        await in_thread(self._node.code.place, digest, directory)
+        return directory
 
     async def _await_store(self) -> None:
         """Waits until rank 0's store listens: a rank whose first try is refused waits long before its second."""

@@ -73,6 +73,8 @@ class Settings:
     checkpoint_every_steps: int | None = None
     checkpoint_every_seconds: int | None = None
     """The interval between two saves, in steps or in seconds. None if the program need not save at intervals."""
+    code_revision: int | None = None
+    """The revision of the code with which this pod was made; None if the code is in the image."""
     preflight: str = DISABLED
     grace: float = GRACE_SECONDS
     """How many seconds this node has after it is told to stop; after that it is killed."""
@@ -150,6 +152,7 @@ def read_settings(env: Mapping[str, str], max_restarts: int | None = None) -> Se
         attached=Env.ATTACH in env,
         checkpoint_every_steps=_interval(env, Env.CHECKPOINT_EVERY_STEPS),
         checkpoint_every_seconds=_interval(env, Env.CHECKPOINT_EVERY_SECONDS),
+        code_revision=_number(env, Env.CODE_REVISION, 0) if Env.CODE_ARCHIVE in env else None,
         preflight=env.get(Env.PREFLIGHT, DISABLED),
         grace=_number(env, Env.GRACE_PERIOD_SECONDS, GRACE_SECONDS),
         domain_file=_file(env, Env.TOPOLOGY_DOMAIN_FILE),

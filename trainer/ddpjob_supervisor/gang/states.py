@@ -165,6 +165,8 @@ class Attempt:
     """When each node first reported a failure or the end of its ranks."""
     interrupted: bool = False
     """Whether the person who runs this program in a held gang has stopped it."""
+    replaced: bool = False
+    """Whether the attempt is ended because the next one runs new code."""
     left: dict[int, int | None] = field(default_factory=dict)
     """The incarnations of the supervisors that have left, by node; None for a supervisor that had been told to
     stop."""
@@ -194,5 +196,3 @@ class Member:
     """The last report of each of the member's ranks, with the node's number as `node`."""
     running: tuple[int, ...] = ()
     """The member's ranks that have not ended."""
-    code: str = ""
-    """The digest of the last code that was sent to the member."""

@@ -1,7 +1,6 @@
-"""The socket in rank 0's pod at which programs for a held gang arrive, one conversation at a time."""
+"""The socket in rank 0's pod at which programs for a held gang arrive, and new code for a running job."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -11,18 +10,19 @@ from ddpjob_rank.errors import ConfigError, StorageError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.reporting.result import left_result, result_file
 from ddpjob_rank.running.program import program_of
+from msgspec import structs
 
-from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
-from ddpjob_supervisor.gang.messages import HeldProgram
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
+from ddpjob_supervisor.gang.messages import CodeRevision, HeldProgram
 from ddpjob_supervisor.gang.once import shown
 from ddpjob_supervisor.gang.states import RunEnd
 
 from .words import (
-    CODE_BYTES,
     COMMAND_BYTES,
     LINE_BYTES,
     VERSION,
     Answer,
+    Apply,
     Begun,
     Going,
     Interrupt,
@@ -30,6 +30,8 @@ from .words import (
     NotRun,
     Over,
     Question,
+    Ready,
+    ReplaceCode,
     RunProgram,
     SendCode,
     TheCode,
@@ -40,7 +42,7 @@ from .words import (
 
 GOING_SECONDS = 15.0
 SPEAKING_SECONDS = 60.0
-"""How long the command may take to send the code."""
+"""How long the command may take for each line: for a piece of the code, or to write the code into the job."""
 
 
 @asynccontextmanager
@@ -69,8 +71,6 @@ class _Reception:
     def __init__(self, service: CoordinatorService, heartbeat: Path) -> None:
         self._service = service
         self._heartbeat = heartbeat
-        self._digest, self._data = "", b""
-        """The last code, so that it need not be sent again."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Has one conversation. If the command goes away, its ranks are ended."""
@@ -86,19 +86,28 @@ class _Reception:
 
     async def _answers(self, reader: asyncio.StreamReader) -> AsyncGenerator[Answer]:
         try:
-            async with asyncio.timeout(SPEAKING_SECONDS):
-                program = _program(await _next(reader))
-                self._service.check_holding()
-                if program.code != self._digest:
-                    yield SendCode()
-                    self._digest, self._data = program.code, _code(await _next(reader), program.code)
-            attempt, ended = self._service.run(program, self._data)
-        except NotHoldingError as error:
+            match await _next(reader):
+                case RunProgram() as question:
+                    answers = self._run(reader, _program(question))
+                case ReplaceCode() as question:
+                    answers = self._replace(reader, question)
+                case _:
+                    yield NotRun("the command's first line is not a program")
+                    return
+            async with aclosing(answers):
+                async for answer in answers:
+                    yield answer
+        except NotReadyError as error:
             yield NotRun(str(error), later=error.later)
-            return
-        except (ConfigError, TimeoutError) as error:
-            yield NotRun(str(error) or "the code did not arrive in time")
-            return
+        except ConfigError as error:
+            yield NotRun(str(error))
+
+    async def _run(self, reader: asyncio.StreamReader, program: HeldProgram) -> AsyncGenerator[Answer]:
+        self._service.check_holding()
+        if not self._service.code.has(program.code):
+            yield SendCode()
+            await self._receive(reader, program.code)
+        attempt, ended = self._service.run(program)
         ending = asyncio.create_task(self._end(attempt, reader))
         try:
             yield Begun(attempt)
@@ -128,44 +137,88 @@ class _Reception:
                         request = await _request(reader)
         self._service.interrupt(attempt)
 
+    async def _replace(self, reader: asyncio.StreamReader, question: ReplaceCode) -> AsyncGenerator[Answer]:
+        """Replaces the code of a running job, once the command has written it into the job.
 
-def _program(question: Question) -> HeldProgram:
+        If the command dies before it says so, the code stays prepared: perhaps it has written it.
+        """
+        _check_version(question.version)
+        self._service.check_replaceable()
+        if not self._service.code.has(question.digest):
+            yield SendCode()
+            await self._receive(reader, question.digest)
+        prepared = CodeRevision(digest=question.digest, by=shown(question.by))
+        self._service.coordinator.prepare(prepared)
+        yield Ready()
+        match await _next(reader):
+            case Apply(revision):
+                yield Begun(self._service.replace_code(structs.replace(prepared, revision=revision)))
+            case _:
+                raise ConfigError("the command has not said that the job names the code")
+
+    async def _receive(self, reader: asyncio.StreamReader, digest: str) -> None:
+        """Takes in the archive with this digest.
+
+        Raises:
+            ConfigError: It is not what was announced, too large, or cannot be kept.
+        """
+        try:
+            arriving = self._service.code.receive(digest)
+            while piece := _piece(await _next(reader)):
+                arriving.add(piece)
+            arriving.finish()
+        except (ValueError, OSError) as error:
+            raise ConfigError(str(error)) from error
+
+
+def _program(question: RunProgram) -> HeldProgram:
     """The program that a command wants to run.
 
     Raises:
         ConfigError: The request is not valid.
     """
-    match question:
-        case RunProgram(words, digest, by, version):
-            if version != VERSION:
-                raise ConfigError(
-                    f"the command speaks version {version} of this protocol, and the image version {VERSION}: use"
-                    " the ddpjob of the image's release"
-                )
-            program_of(words)
-            program = HeldProgram(words, digest, shown(by))
-            if len(msgspec.json.encode(program)) > COMMAND_BYTES:
-                raise ConfigError(f"the command line is longer than {COMMAND_BYTES} bytes of JSON")
-            return program
-        case _:
-            raise ConfigError("the command's first line is not a program")
+    _check_version(question.version)
+    program_of(question.words)
+    program = HeldProgram(question.words, question.digest, shown(question.by))
+    if len(msgspec.json.encode(program)) > COMMAND_BYTES:
+        raise ConfigError(f"the command line is longer than {COMMAND_BYTES} bytes of JSON")
+    return program
 
 
-def _code(question: Question, digest: str) -> bytes:
-    """The archive.
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise ConfigError(
+            f"the command speaks version {version} of this protocol, and the image version {VERSION}: use the ddpjob"
+            " of the image's release"
+        )
+
+
+def _piece(question: Question) -> bytes:
+    """A piece of the archive.
 
     Raises:
-        ConfigError: It is not what was announced, or too large.
+        ConfigError: The line is something else.
     """
-    if isinstance(question, TheCode) and len(question.data) > CODE_BYTES:
-        raise ConfigError(f"the code has {len(question.data)} bytes; at most {CODE_BYTES} are allowed")
-    if not isinstance(question, TheCode) or hashlib.sha256(question.data).hexdigest() != digest:
+    if not isinstance(question, TheCode):
         raise ConfigError("the code that arrived is not the code that was announced")
     return question.data
 
 
 async def _next(reader: asyncio.StreamReader) -> Question:
     """The command's next line.
+
+    Raises:
+        ConfigError: It is not valid, it does not arrive in time, or the command is gone.
+    """
+    try:
+        async with asyncio.timeout(SPEAKING_SECONDS):
+            return await _line(reader)
+    except TimeoutError as error:
+        raise ConfigError("the command's next line did not arrive in time") from error
+
+
+async def _line(reader: asyncio.StreamReader) -> Question:
+    """The command's next line, however long it takes.
 
     Raises:
         ConfigError: It is not valid, or the command is gone.
@@ -179,7 +232,7 @@ async def _next(reader: asyncio.StreamReader) -> Question:
 async def _request(reader: asyncio.StreamReader) -> LetFinish | Interrupt:
     """How the command wants its ranks to end. If it is gone, at once."""
     with suppress(ConfigError):
-        while not isinstance(question := await _next(reader), LetFinish | Interrupt):
+        while not isinstance(question := await _line(reader), LetFinish | Interrupt):
             pass
         return question
     return Interrupt()

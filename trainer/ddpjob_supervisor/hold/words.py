@@ -1,15 +1,26 @@
 """What the command and rank 0's supervisor say to each other: one JSON object per line, in both directions.
 
+To run a program in a held gang:
+
     command                         supervisor
     RunProgram(words, digest)  -->
                                <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
-    TheCode(data)              -->
+    TheCode(data), repeatedly  -->
                                <--  Begun(attempt), and then Going at regular intervals
     LetFinish                  -->
     Interrupt, or the end      -->
                                <--  Over(attempt, exit_code, message, incident, result)
 
-Binary data is in base64.
+To replace the code of a running job:
+
+    ReplaceCode(digest)        -->
+                               <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
+    TheCode(data), repeatedly  -->
+                               <--  Ready: nothing has changed yet, and the command now writes the code into the job
+    Apply(revision)            -->
+                               <--  NotRun(why), or Begun(attempt)
+
+Binary data is in base64. The code is sent in pieces; the last one is empty.
 """
 
 import hashlib
@@ -18,11 +29,11 @@ from typing import Any
 import msgspec
 
 LINE_BYTES = 2 << 20
-"""The longest line: an archive of 1 MiB in base64, and room for the rest."""
-CODE_BYTES, COMMAND_BYTES = 1 << 20, 1 << 16
-"""The largest archive and the longest command line as JSON: each fits into one line between supervisors too."""
+"""The longest line: a piece of code in base64, or a command line, and room for the rest."""
+COMMAND_BYTES = 1 << 16
+"""The longest command line as JSON."""
 
-VERSION = 1
+VERSION = 2
 """Raised with every change that an older side could misunderstand."""
 
 
@@ -41,14 +52,30 @@ class RunProgram(_Said, frozen=True):
     version: int = VERSION
 
 
+class ReplaceCode(_Said, frozen=True):
+    """Prepares other code for a running job."""
+
+    digest: str
+    """The SHA-256 of the archive with the files, in hexadecimal."""
+    by: str
+    version: int = VERSION
+
+
 class TheCode(_Said, frozen=True):
-    """The archive."""
+    """The next bytes of the archive; empty at its end."""
 
     data: bytes
 
 
 class LetFinish(_Said, frozen=True):
     """Lets the program's ranks save and end, as when a pod is told to stop. After its grace period they are ended."""
+
+
+class Apply(_Said, frozen=True):
+    """Restarts the ranks with the code that has been prepared."""
+
+    revision: int
+    """`spec.code.revision`, which now names this code."""
 
 
 class Interrupt(_Said, frozen=True):
@@ -65,6 +92,10 @@ class NotRun(_Said, frozen=True):
 
 class SendCode(_Said, frozen=True):
     """Asks for the archive."""
+
+
+class Ready(_Said, frozen=True):
+    """The code has arrived."""
 
 
 class Begun(_Said, frozen=True):
@@ -89,8 +120,8 @@ class Over(_Said, frozen=True):
     """What rank 0 has set as its result."""
 
 
-Question = RunProgram | TheCode | LetFinish | Interrupt
-Answer = NotRun | SendCode | Begun | Going | Over
+Question = RunProgram | ReplaceCode | TheCode | Apply | LetFinish | Interrupt
+Answer = NotRun | SendCode | Ready | Begun | Going | Over
 
 questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
 """Decodes a line of the command."""

@@ -12,7 +12,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 from msgspec import to_builtins
 
-from ddpjob_supervisor.gang.messages import Incident
+from ddpjob_supervisor.gang.messages import CodeRevision, Incident
 from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.watch.beat import BeatDocument, finite
 from ddpjob_supervisor.watch.blame import Observation, place_of
@@ -23,6 +23,7 @@ from .stragglers import Straggler
 
 Document = dict[str, Any]
 
+NO_CODE = CodeRevision()
 NODES = 8
 INCIDENTS = 16
 PROCESSES = 64
@@ -78,6 +79,8 @@ class Gang:
     """Which ranks are stopped by a signal or a debugger, in a sentence; empty: none is."""
     hold: str = ""
     """What a held gang does, in a clause; empty if the gang is not held."""
+    code: CodeRevision = NO_CODE
+    """The code that the ranks run; without a digest if it is in the image."""
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
@@ -131,6 +134,7 @@ def _of_all(gang: Gang) -> Document:
         "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
         "stoppedRanks": {"message": gang.stopped} if gang.stopped else None,
         **({"hold": {"message": gang.hold}} if gang.hold else {}),
+        **({"code": _code(gang.code)} if gang.code.digest else {}),
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
     }
 
@@ -160,6 +164,7 @@ def mark(gang: Gang) -> str:
         gang.delay and gang.delay.message,
         gang.stopped,
         gang.hold,
+        gang.code.revision,
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
@@ -204,6 +209,11 @@ def _stall(stall: Stall | None) -> Document | None:
     if stall is None:
         return None
     return {"since": rfc3339(stall.since), "node": stall.node, "rank": stall.rank, "message": stall.message}
+
+
+def _code(code: CodeRevision) -> Document:
+    replaced = {"by": code.by, "time": rfc3339(code.time), "attempt": code.attempt} if code.attempt else {}
+    return {"revision": code.revision, "digest": code.digest, **replaced}
 
 
 def _straggler(straggler: Straggler) -> Document:

@@ -143,6 +143,7 @@ class Status:
             delay=current.delay if coordinator.phase is Phase.RUNNING else None,
             stopped=current.stopped if coordinator.phase is Phase.RUNNING else "",
             hold=service.hold_message,
+            code=coordinator.past.code,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

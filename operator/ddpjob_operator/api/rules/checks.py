@@ -6,6 +6,7 @@ from typing import Any
 
 from ddpjob_operator.api.causes import Cause
 from ddpjob_operator.api.contract import (
+    CODE_VOLUME,
     CONTRACT_VARIABLES,
     GROUP,
     MAX_CONTAINERS,
@@ -232,6 +233,13 @@ def one_group(job: Any) -> Found:
     """A pod is in only one PodGroup, either the operator's or the template's own."""
     if "schedulingGroup" in mapping(job, POD) and "scheduling" in mapping(job, ("spec",)):
         yield _at(("spec", "scheduling"))
+
+
+def replaceable_code(job: Any) -> Found:
+    """Code can take the place only of code that the template has."""
+    volumes = [volume.get("name") for _, volume in mappings(job, (*POD, "volumes"))]
+    if "code" in mapping(job, ("spec",)) and CODE_VOLUME not in volumes:
+        yield _at(("spec", "code"))
 
 
 def shared_names(job: Any) -> Found:

@@ -2,6 +2,7 @@
 
 from ddpjob_operator.api.causes import Cause
 from ddpjob_operator.api.contract import (
+    CODE_VOLUME,
     CONTRACT_VARIABLES,
     FORMER_VERSION,
     GPU_RESOURCES,
@@ -266,6 +267,15 @@ RULES: tuple[Rule, ...] = (
         "{it} is more than nodes{bound}",
         checks.gang_within_nodes,
         "!has(self.scheduling) || self.scheduling.?schedulingPolicy.?gang.?minCount.orValue(0) <= self.nodes",
+        "spec",
+    ),
+    Rule(
+        "spec.code",
+        "new code for a template that has none",
+        f"needs a volume {CODE_VOLUME} in the template, as ddpjob submit adds it",
+        checks.replaceable_code,
+        "!has(self.code) || (has(self.template.spec.volumes) &&"
+        f" self.template.spec.volumes.exists(v, v.name == '{CODE_VOLUME}'))",
         "spec",
     ),
     Rule(

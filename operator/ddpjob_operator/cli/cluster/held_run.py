@@ -1,40 +1,25 @@
 """One run of a program on held nodes: the conversation with rank 0's supervisor, and the output of the ranks."""
 
-import base64
-import getpass
-import json
 import math
-import queue
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ddpjob_operator.api import BadInputError
-from ddpjob_operator.api.contract import ATTEMPT_BEGINS, ATTEMPT_ENDED, TRAINER_CONTAINER
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import ATTEMPT_BEGINS, ATTEMPT_ENDED
 from ddpjob_operator.api.job import called
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.run_logs import Line, Which, attempt_of
-from ddpjob_operator.client import ClusterError, Conversation, Document, JobPod, Jobs, as_job, present
+from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.client.archive import Archive
 from ddpjob_operator.text import visible
 
 from .pod_logs import FOLLOWED, PodLogs
+from .talk import Talk, agreed
 
-SPEAK = ("python", "-m", "ddpjob_supervisor.hold.speak")
-"""The program in rank 0's pod that passes our lines on to the supervisor."""
-VERSION = 1
-"""The version of the lines, as in `ddpjob_supervisor.hold.words`."""
-
-LACKING = ("No module named", "executable file not found", "no such file")
-"""What Python and container runtimes say if the image lacks SPEAK."""
-
-AGAIN_SECONDS = 1.0
-"""Seconds between two tries while the held nodes are not ready."""
 LAST_LINES_SECONDS = 5.0
 """How long to wait for the last lines of each node's log after the program has ended."""
 MARGIN_SECONDS = 5
@@ -67,10 +52,11 @@ def started(
         BadInputError: the job has ended, is not held, or runs another program.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
-    run = {"kind": "RunProgram", "words": words, "digest": archive.digest, "by": _who(), "version": VERSION}
+    run = {"kind": "RunProgram", "words": words, "digest": archive.digest}
+    check = partial(check_held, document["metadata"]["name"], document["metadata"]["namespace"])
     asked = time.monotonic()
-    with _begun(jobs, document, run, archive, say) as (talk, attempt):
-        held_run = HeldRun(jobs, document, talk, attempt, asked)
+    with agreed(jobs, document, run, archive.data, check, tell=say) as (talk, begun):
+        held_run = HeldRun(jobs, document, talk, begun["attempt"], asked)
         try:
             yield held_run
         finally:
@@ -80,7 +66,7 @@ def started(
 class HeldRun:
     """The present run of a program on held nodes."""
 
-    def __init__(self, jobs: Jobs, document: Document, talk: "_Talk", attempt: int, asked: float) -> None:
+    def __init__(self, jobs: Jobs, document: Document, talk: Talk, attempt: int, asked: float) -> None:
         job = as_job(document)
         self.attempt = attempt
         self._talk, self._asked = talk, asked
@@ -120,11 +106,11 @@ class HeldRun:
 
     def stop(self) -> None:
         """Lets the ranks save and end. They are killed after the pods' grace period."""
-        self._talk.tell({"kind": "LetFinish"})
+        self._talk.tell("LetFinish")
 
     def end(self) -> None:
         """Ends the ranks at once."""
-        self._talk.tell({"kind": "Interrupt"})
+        self._talk.tell("Interrupt")
 
     def close(self) -> None:
         """Ends the reading of the output."""
@@ -139,48 +125,12 @@ class HeldRun:
         return before == self.attempt and not begins and not self._ended[line.node]
 
 
-def _who() -> str:
-    """Who runs the program. Everybody who may see the job reads it."""
-    with suppress(OSError, KeyError):
-        return f"{getpass.getuser()}@{socket.gethostname()}"
-    return socket.gethostname()
-
-
-@contextmanager
-def _begun(
-    jobs: Jobs, document: Document, run: dict[str, Any], archive: Archive, say: Callable[[str], None]
-) -> Iterator[tuple["_Talk", int]]:
-    """Starts the program as soon as the held nodes are ready; yields the conversation about it, and its attempt."""
-    said = ""
-    while True:
-        pod, why = first_pod(jobs, document)
-        if pod is not None:
-            with jobs.cluster.start_in_pod(pod.name, TRAINER_CONTAINER, SPEAK) as conversation:
-                talk = _Talk(conversation)
-                answer = talk.ask(run)
-                if answer["kind"] == "SendCode":
-                    answer = talk.ask({"kind": "TheCode", "data": base64.b64encode(archive.data).decode()})
-                if answer["kind"] == "Begun":
-                    yield talk, answer["attempt"]
-                    return
-                why = str(answer.get("why"))
-                if not answer.get("later"):
-                    raise BadInputError(f"{document['metadata']['name']}: {why}")
-        if why != said:
-            say(f"{document['metadata']['name']} is not ready: {why}")
-            said = why
-        time.sleep(AGAIN_SECONDS)
-
-
-def first_pod(jobs: Jobs, document: Document) -> tuple[JobPod | None, str]:
-    """The pod of rank 0; None if it does not run yet, and the reason.
+def check_held(name: str, namespace: str, job: DDPJob | None) -> None:
+    """Checks that the job of this name is held.
 
     Raises:
-        BadInputError: the job has ended, is not held, or no longer exists.
+        BadInputError: it no longer exists, has ended, or has a program of its own.
     """
-    name, namespace = document["metadata"]["name"], document["metadata"]["namespace"]
-    found = jobs.find(document)
-    job = None if found is None else as_job(found)
     again = f"{itself()} hold {name} -n {namespace}"
     if job is None:
         raise BadInputError(f"{name} no longer exists; hold it again: {again}")
@@ -189,57 +139,3 @@ def first_pod(jobs: Jobs, document: Document) -> tuple[JobPod | None, str]:
         raise BadInputError(f"{name} has ended: {job.status.message}; delete it: {end}; and hold it again: {again}")
     if not job.spec.held:
         raise BadInputError(f"{name} is not held: it has a program of its own; hold nodes with: {itself()} hold NAME")
-    pods = present(jobs.pods(document), job.status)
-    first = next((pod for pod in pods if pod.node == 0 and pod.runs), None)
-    return first, job.status.message or "its pods have not started"
-
-
-@dataclass
-class _Talk:
-    """A conversation with rank 0's supervisor, in JSON."""
-
-    conversation: Conversation
-    _heard: "queue.SimpleQueue[dict[str, Any] | None]" = field(default_factory=queue.SimpleQueue)
-
-    def __post_init__(self) -> None:
-        threading.Thread(target=self._listen, daemon=True, name="conversation").start()
-
-    def tell(self, line: dict[str, Any]) -> None:
-        self.conversation.send(json.dumps(line).encode() + b"\n")
-
-    def ask(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a line.
-
-        Raises:
-            ClusterError: there is none.
-        """
-        self.tell(line)
-        return self._checked(self._heard.get())
-
-    def over(self) -> dict[str, Any] | None:
-        """How the program has ended; None if it still runs.
-
-        Raises:
-            ClusterError: the connection broke, and the program was ended.
-        """
-        with suppress(queue.Empty):
-            while (answer := self._checked(self._heard.get_nowait()))["kind"] != "Over":
-                pass
-            return answer
-        return None
-
-    def _checked(self, answer: dict[str, Any] | None) -> dict[str, Any]:
-        if answer is not None:
-            return answer
-        problem = visible(self.conversation.problem) or "the connection was closed"
-        if any(word in problem for word in LACKING):
-            raise ClusterError(f"the image cannot be held: it needs ddpjob {version('ddpjob')} or later ({problem})")
-        raise ClusterError(f"lost rank 0's supervisor, which then ends the program: {problem}")
-
-    def _listen(self) -> None:
-        for line in self.conversation.lines():
-            with suppress(ValueError):
-                answer = json.loads(line)
-                if isinstance(answer, dict) and "kind" in answer:
-                    self._heard.put(answer)
-        self._heard.put(None)

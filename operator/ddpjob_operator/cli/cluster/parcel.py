@@ -5,7 +5,7 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import HOLD, SUPERVISE
@@ -17,8 +17,9 @@ from ddpjob_operator.api.secrecy import SECRET_NAME
 from ddpjob_operator.api.words import counted, listed
 from ddpjob_operator.cli import program
 from ddpjob_operator.client import Document
-from ddpjob_operator.client.archive import File, pack, readable
+from ddpjob_operator.client.archive import IN_A_CONFIG_MAP, IN_A_REGISTRY, File, pack, readable
 from ddpjob_operator.client.code import DIGEST, config_map
+from ddpjob_operator.client.image_registry import CodeImage, Registry
 from ddpjob_operator.client.source import SUSPECT, Source, check_holds_no_secret, read_file, read_folder
 
 from .packages import with_packages, within
@@ -40,10 +41,22 @@ class Parcel:
     document: Document
     code: Document | None
     """The ConfigMap with the code; None if the image contains all of the code."""
+    image: CodeImage | None = None
+    """The image with the code, if it goes through a registry."""
+    registry: Registry | None = None
     told: tuple[str, ...] = ()
     """Lines to print: what is sent and what is not, and warnings."""
     file: Path | None = None
     """The YAML file that the job was read from; None for a program."""
+
+    def push(self) -> None:
+        """Pushes the code to its registry, if it goes through one.
+
+        Raises:
+            ClusterError: the registry cannot be reached, or refuses.
+        """
+        if self.registry is not None and self.image is not None:
+            self.registry.push(self.image)
 
 
 def parcel(given: argparse.Namespace, namespace: str, packed: "PackedProgram | None" = None) -> Parcel:
@@ -56,7 +69,8 @@ def parcel(given: argparse.Namespace, namespace: str, packed: "PackedProgram | N
         raise BadInputError(
             f"{option('include')} is for files of the {option('source')} folder; add {option('source', 'FOLDER')}"
         )
-    folder = read_folder(given.source, given.include) if given.source is not None else None
+    limit = IN_A_CONFIG_MAP if given.source_registry is None else IN_A_REGISTRY
+    folder = read_folder(given.source, given.include, limit) if given.source is not None else None
     entrypoint = _entrypoint(given) if packed is None else packed.entrypoint(given.start_method)
     program_here = folder or (read_file(Path(given.target), given.include) if given.target is not None else None)
     if packed is not None:
@@ -113,7 +127,10 @@ def _parcel(
         checkpoint=checkpoint_on(given.checkpoint),
         history=given.history,
     )
-    code = config_map(pack(source.files), namespace) if source else None
+    registry = None if given.source_registry is None else Registry.at(given.source_registry)
+    archive = pack(source.files, IN_A_CONFIG_MAP if registry is None else IN_A_REGISTRY) if source else None
+    image = CodeImage.of(archive) if archive and registry else None
+    code = config_map(archive, namespace) if archive and image is None else None
     wanted = PodOptions(
         gpus_per_node=given.gpus_per_node,
         cpu=given.cpu,
@@ -122,16 +139,23 @@ def _parcel(
         image_volumes=given.image_volume,
         secrets=given.env_from,
         queue=given.queue,
-        code=code["metadata"]["name"] if code else None,
+        code=_volume(code, None if image is None else f"{registry}@{image.digest}"),
         works_in_code=works_in_code,
         packages=packages,
     )
     document = with_pod_options(document_of(entrypoint, options), wanted)
-    digest = {"annotations": {DIGEST: code["metadata"]["annotations"][DIGEST]}} if code else {}
+    digest = {"annotations": {DIGEST: f"sha256:{archive.digest}"}} if archive else {}
     document["metadata"] |= {"namespace": namespace, **digest}
     told = (*packed_files(source, whole=given.dry_run), *beside(given)) if source else ()
     told += (*already_told, *_readable(given.env))
-    return Parcel(document, code, told)
+    return Parcel(document, code, image, registry, told)
+
+
+def _volume(code: Document | None, reference: str | None) -> dict[str, Any] | None:
+    """The volume with the archive: a ConfigMap or an image; None if no code is sent."""
+    if code is not None:
+        return {"configMap": {"name": code["metadata"]["name"]}}
+    return None if reference is None else {"image": {"reference": reference, "pullPolicy": "IfNotPresent"}}
 
 
 def of_packed(packed: "PackedProgram", folder: Source | None, include: Collection[Path]) -> Source:

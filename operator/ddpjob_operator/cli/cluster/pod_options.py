@@ -8,13 +8,12 @@ from importlib import resources
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, Cause
-from ddpjob_operator.api.contract import QUEUE_LABEL
+from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME, QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check
 from ddpjob_operator.api.expansion import literal
 from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.resources import without_devices
 from ddpjob_operator.api.spec import is_url
-from ddpjob_operator.client.code import KEY
 from ddpjob_operator.client.pods import INSTALL_CONTAINER
 
 QUANTITY = re.compile(r"(\d+|\d*\.\d+)(m|k|[KMGTPE]i?)?")
@@ -25,7 +24,8 @@ GPU = "nvidia.com/gpu"
 CODE_DIRECTORY = "/ddpjob/code"
 """The directory into which the code is unpacked, and in which the program runs."""
 ARCHIVE_DIRECTORY = "/ddpjob/archive"
-CODE_VOLUME, ARCHIVE_VOLUME = "code", "code-archive"
+FILES_VOLUME = "code"
+ARCHIVE_MOUNT = {"name": CODE_VOLUME, "mountPath": ARCHIVE_DIRECTORY, "readOnly": True}
 UNPACK_CONTAINER = "unpack-code"
 NO_PYTHON = json.dumps(
     {
@@ -64,8 +64,8 @@ class PodOptions:
     image_volumes: Sequence[str] = ()
     """Each has the form `IMAGE:/path`."""
     queue: str | None = None
-    code: str | None = None
-    """Name of the ConfigMap with the code."""
+    code: Json | None = None
+    """The volume with the archive of the code: a volume source as in a pod's `volumes`, without `name`."""
     works_in_code: bool = True
     """Whether the code that is sent contains the program, which then runs in CODE_DIRECTORY. Otherwise only a
     requirements file is sent."""
@@ -150,8 +150,8 @@ def _resources(wanted: PodOptions) -> Json | None:
 
 def _volumes(wanted: PodOptions) -> Iterator[Json]:
     if wanted.code:
-        yield {"name": CODE_VOLUME, "emptyDir": {}}
-        yield {"name": ARCHIVE_VOLUME, "configMap": {"name": wanted.code}}
+        yield {"name": FILES_VOLUME, "emptyDir": {}}
+        yield {"name": CODE_VOLUME, **wanted.code}
     if wanted.packages:
         yield {"name": PACKAGES_VOLUME, "emptyDir": {}}
     for name, source, _ in _mounted(wanted):
@@ -160,7 +160,9 @@ def _volumes(wanted: PodOptions) -> Iterator[Json]:
 
 def _mounts(wanted: PodOptions) -> Iterator[Json]:
     if wanted.code:
-        yield {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY}
+        yield {"name": FILES_VOLUME, "mountPath": CODE_DIRECTORY}
+    if wanted.code and wanted.works_in_code:
+        yield {**ARCHIVE_MOUNT}  # Supervisors need the archive to replace the code in place.
     for name, _, path in _mounted(wanted):
         yield {"name": name, "mountPath": path}
 
@@ -197,15 +199,15 @@ def _claim(name: str) -> Json:
 
 def _unpacking(trainer: Json) -> Json:
     """The init container that unpacks the code. It names no image, so the operator gives it the trainer's image."""
-    archive = f"{ARCHIVE_DIRECTORY}/{KEY}"
+    archive = f"{ARCHIVE_DIRECTORY}/{CODE_KEY}"
     return {
         "name": UNPACK_CONTAINER,
         "command": ["sh", "-c", SHELL, NO_PYTHON, "-ISc", _text("unpack.py"), archive, CODE_DIRECTORY],
         **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            {"name": CODE_VOLUME, "mountPath": CODE_DIRECTORY},
-            {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_DIRECTORY, "readOnly": True},
+            {"name": FILES_VOLUME, "mountPath": CODE_DIRECTORY},
+            {**ARCHIVE_MOUNT},
         ],
     }
 

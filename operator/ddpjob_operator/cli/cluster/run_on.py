@@ -15,7 +15,7 @@ from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.client import Cluster, Document, Jobs
-from ddpjob_operator.client.archive import pack
+from ddpjob_operator.client.archive import BY_EXEC, pack
 from ddpjob_operator.client.source import Source, Stamps, read_file, read_folder, stamp, stamps
 from ddpjob_operator.text import visible
 
@@ -23,6 +23,7 @@ from .held_run import HeldRun, Ran, started
 from .packages import within
 from .parcel import beside, packed_files
 from .saves import Saves
+from .talk import say
 
 OF_THE_HOLD = (
     *("nodes", "procs_per_node", "name", "env", "max_restarts", "start_method", "checkpoint", "history"),
@@ -64,11 +65,11 @@ def _run(
     """Runs the program to its end. Returns how it has ended, and whether the person has interrupted it."""
     words, source = wanted
     for line in (*packed_files(source, whole=False), *beside(given)):
-        _say(line)
-    with started(jobs, document, words, pack(source.files), _say) as run, _terminated_as_interrupted():
+        say(line)
+    with started(jobs, document, words, pack(source.files, BY_EXEC), say) as run, _terminated_as_interrupted():
         ran, interrupted = follow(run, given.on, _show, saves=saves)
         took = duration(round(run.seconds))
-    _say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
+    say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
     return ran, interrupted
 
 
@@ -102,10 +103,10 @@ def _show(line: Line) -> None:
 def _interrupt(run: HeldRun, name: str, time_of: int) -> None:
     match time_of:
         case 1:
-            _say(f"the ranks may save and end; {name} keeps its pods. Ctrl-C again ends them at once")
+            say(f"the ranks may save and end; {name} keeps its pods. Ctrl-C again ends them at once")
             run.stop()
         case 2:
-            _say("ending the ranks")
+            say("ending the ranks")
             run.end()
         case _:
             raise KeyboardInterrupt
@@ -132,7 +133,7 @@ def _saved(given: argparse.Namespace, saves: Saves) -> Program:
     """The program, as it is after the next save that leaves one without mistakes."""
     while True:
         if not saves.happened():
-            _say("waiting for the next save; Ctrl-C ends")
+            say("waiting for the next save; Ctrl-C ends")
         saves.wait()
         try:
             return sent_program(given)
@@ -174,15 +175,11 @@ def sent_program(given: argparse.Namespace) -> Program:
     if given.module is not None:
         if given.source is None:
             raise BadInputError(f"-m {given.module}: the module has to be sent; name its folder: --source .")
-        return ["-m", given.module, *arguments], read_folder(given.source, given.include)
+        return ["-m", given.module, *arguments], read_folder(given.source, given.include, BY_EXEC)
     if given.target is None:
         raise BadInputError("held nodes run scripts and modules; name a script, or a module after -m")
     program.entrypoint(given)  # Checks the script.
     script = Path(given.target)
     if given.source is None:
         return [script.name, *arguments], read_file(script, given.include)
-    return [within(script, given.source), *arguments], read_folder(given.source, given.include)
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
+    return [within(script, given.source), *arguments], read_folder(given.source, given.include, BY_EXEC)

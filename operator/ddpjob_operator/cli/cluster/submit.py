@@ -25,6 +25,7 @@ from ddpjob_operator.client.submission import check, replace, send
 from ddpjob_operator.engine import lost_with_pods
 
 from .change import unfinished
+from .new_code import replace_in_place
 from .parcel import Parcel, parcel
 from .shown_job import ShownJob
 
@@ -33,6 +34,7 @@ OF_A_PROGRAM = (
     *(
         "env_from",
         "source",
+        "source_registry",
         "include",
         "pip",
         "requirements",
@@ -61,6 +63,8 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     """
     if given.output and not given.dry_run:
         raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
+    if given.in_place and (not given.replace or given.dry_run):
+        raise BadInputError("--in-place belongs to --replace, and cannot be tried with --dry-run")
     cluster, parcel = parcel_of(cluster, given)
     jobs, screen = Jobs(cluster), Screen()
     job = DDPJob.from_dict(parcel.document)
@@ -126,7 +130,7 @@ def _parcel(cluster: Cluster, given: argparse.Namespace, packed: PackedProgram |
     others = (
         f"{kind} in {file} is not submitted; create it with: kubectl apply -f {file}" for kind in job_file.others
     )
-    return cluster, Parcel({**job_file.document, "metadata": metadata}, None, tuple(others), file)
+    return cluster, Parcel({**job_file.document, "metadata": metadata}, None, told=tuple(others), file=file)
 
 
 def size_of(spec: DDPJobSpec) -> str:
@@ -138,10 +142,13 @@ def size_of(spec: DDPJobSpec) -> str:
 def create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, screen: Screen) -> Document | None:
     """Creates the job or, with --replace, changes it. Returns its object; None in a dry run."""
     name = parcel.document["metadata"]["name"]
+    if given.in_place:
+        return replace_in_place(jobs, parcel, given, ("program", *OF_A_PROGRAM), screen)
     found = unfinished(jobs, name)[0] if given.replace and jobs.has(name) else None
     if given.dry_run:
         check(jobs, parcel.document, parcel.code, found)
         return None
+    parcel.push()
     if found is None:
         return send(jobs, parcel.document, parcel.code)
     try:

@@ -40,6 +40,7 @@ from .names import (
 from .pod_groups import join
 from .pod_security import restrict
 from .topology import show_annotations, shown_annotations
+from .volumes import volumes_of
 
 CHECKPOINT_VOLUME = "ddpjob-checkpoint"
 SECRET_VOLUME = "ddpjob-secret"  # noqa: S105  (a name)
@@ -139,6 +140,8 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     template = copy.deepcopy(job.spec.template)
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
+    if "volumes" in pod:
+        pod["volumes"] = copy.deepcopy(volumes_of(job.spec))
     # Hostname and subdomain form the pod's DNS name, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)

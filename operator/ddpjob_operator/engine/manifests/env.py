@@ -8,6 +8,8 @@ from ddpjob_operator.api import CheckpointInterval, DDPJob, DDPJobSpec, RestartM
 from ddpjob_operator.api.contract import (
     ANNOTATIONS_DIRECTORY,
     CHECKPOINT_REQUEST_FILE,
+    CODE_KEY,
+    CODE_VOLUME,
     DOMAIN_FILE,
     PACKED_BEHIND_SUPERVISOR,
     PACKED_VARIABLES,
@@ -169,12 +171,22 @@ def _supervisor(job: DDPJob, node: int, living: tuple[str, ...]) -> dict[str, ob
         Env.FIRST_STEP_TIMEOUT_SECONDS: job.spec.first_step_timeout_seconds,
         Env.IMAGE: job.spec.trainer.get("image") or job.status.trainer_image,
         Env.GIT: git and json.dumps(asdict(git), separators=(",", ":")),
+        **_code(job),
         Env.PREFLIGHT: job.spec.preflight,
         Env.GRACE_PERIOD_SECONDS: job.spec.template["spec"].get("terminationGracePeriodSeconds"),
         Env.TOPOLOGY_DOMAIN_FILE: shown.get(DOMAIN_FILE),
         Env.CHECKPOINT_REQUEST_FILE: shown.get(CHECKPOINT_REQUEST_FILE),
         **_history(job, node),
     }
+
+
+def _code(job: DDPJob) -> dict[str, object]:
+    mounts = job.spec.trainer.get("volumeMounts", ())
+    archive = next((mount["mountPath"] for mount in mounts if mount["name"] == CODE_VOLUME), None)
+    if archive is None:
+        return {}
+    revision = job.spec.code.revision if job.spec.code else 0
+    return {Env.CODE_ARCHIVE: f"{archive.rstrip('/')}/{CODE_KEY}", Env.CODE_REVISION: revision}
 
 
 def _history(job: DDPJob, node: int) -> dict[str, object]:

@@ -4,7 +4,7 @@ The job's history is kept where the job's checkpoints outlive its pods.
 """
 
 from ddpjob_operator.api import DDPJob, DDPJobSpec, HistoryMode
-from ddpjob_operator.api.contract import HISTORY_FOLDER
+from ddpjob_operator.api.contract import CODE_VOLUME, HISTORY_FOLDER
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine.snapshot import Manifest
 
@@ -19,12 +19,19 @@ MADE_FROM = {
 }
 
 
-def needed(template: Manifest) -> list[str]:
-    """Lists the objects that the template's volumes refer to, such as `ConfigMap code`. Pods wait until all exist."""
+def volumes_of(spec: DDPJobSpec) -> list[Manifest]:
+    """Returns the template's volumes as new pods have them: with the newest code."""
+    volumes: list[Manifest] = spec.template["spec"].get("volumes", [])
+    if spec.code is None:
+        return volumes
+    code = {"name": CODE_VOLUME, "configMap": {"name": spec.code.config_map}}
+    return [code if volume["name"] == CODE_VOLUME else volume for volume in volumes]
+
+
+def needed(spec: DDPJobSpec) -> list[str]:
+    """Lists the objects that the pods' volumes refer to, such as `ConfigMap code`. Pods wait until all exist."""
     sources = [
-        source
-        for volume in template["spec"].get("volumes", ())
-        for source in (volume, *volume.get("projected", {}).get("sources", ()))
+        source for volume in volumes_of(spec) for source in (volume, *volume.get("projected", {}).get("sources", ()))
     ]
     found = (
         (kind, source[field].get(name) or source[field].get("name"))

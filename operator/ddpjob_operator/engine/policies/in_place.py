@@ -3,14 +3,16 @@
 from datetime import timedelta
 
 from ddpjob_operator.api import Budget, Cause, ConditionType, Incident, RestartAction, RestartMode, SuccessPolicy
+from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.api.status import MAX_EXCEPTIONS
 from ddpjob_operator.engine.changes import StatusChanges
 from ddpjob_operator.engine.conditions import Say, updated
+from ddpjob_operator.engine.decision import Event
 from ddpjob_operator.engine.incidents.evidence import killed, with_pod
 from ddpjob_operator.engine.incidents.facts import RESOLUTION, TAKEN_AWAY, Facts, incident_sentence, joined
 from ddpjob_operator.engine.incidents.ledger import Entry, account, amended, as_recorded, final
 from ddpjob_operator.engine.incidents.price import present
-from ddpjob_operator.engine.reports import Phase
+from ddpjob_operator.engine.reports import Phase, SupervisorReport
 from ddpjob_operator.engine.snapshot import Pod
 from ddpjob_operator.engine.supervision import comes_up, is_silent
 from ddpjob_operator.engine.view import View
@@ -37,7 +39,16 @@ def restarted_in_place(view: View) -> Verdict | None:
         return _charge(view, new)
     if report.attempt == attempt:
         return None
-    return Verdict(updated(view, attempt=report.attempt, supervised=True), None)
+    return Verdict(updated(view, attempt=report.attempt, supervised=True), None, events=_new_code(report))
+
+
+def _new_code(report: SupervisorReport) -> tuple[Event, ...]:
+    """Returns the event of a planned restart with new code; nothing if the attempt has another reason."""
+    code = report.code
+    if code is None or code.attempt != report.attempt:
+        return ()
+    message = f"Attempt {report.attempt} runs new code in place: {code.digest[:12]}, sent by {code.by}"
+    return (Event(warning=False, reason=Reason.CODE_REPLACED, message=message),)
 
 
 def lost_alone(view: View, failures: list[Facts]) -> tuple[int, ...]:

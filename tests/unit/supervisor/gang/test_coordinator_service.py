@@ -468,13 +468,13 @@ def test_who_waits_for_a_program_learns_how_it_ended_even_if_the_next_one_begins
 
     async def scene(service: CoordinatorService, member: LocalLink, told: Told) -> None:
         await told.until(Welcome)
-        first, ended = service.run(program, b"zip")
+        first, ended = service.run(program)
         await told.until(Start)
         begun: list[int] = []
 
         def run_the_next() -> None:
             if isinstance(service.coordinator.state, Holding):
-                begun.append(service.run(program, b"zip")[0])
+                begun.append(service.run(program)[0])
 
         service.on_change = run_the_next
         member.send(Idle(first, (WELL,)))

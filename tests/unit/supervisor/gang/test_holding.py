@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_supervisor.gang.coordinator import Coordinator
-from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotHoldingError
-from ddpjob_supervisor.gang.messages import Code, End, Failed, HeldProgram, Idle, Leaving, Start, Stop
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
+from ddpjob_supervisor.gang.messages import End, Failed, HeldProgram, Idle, Leaving, Start, Stop
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ class Hold(Gang):
         return self.coordinator.phase
 
     def runs(self, code: str = "ab12") -> Hold:
-        self.coordinator.run(HeldProgram(("train.py",), code, "alice"), b"zip", self.now)
+        self.coordinator.run(HeldProgram(("train.py",), code, "alice"), self.now)
         self._hear()
         return self
 
@@ -77,22 +77,16 @@ def test_the_machines_are_tested_first() -> None:
     assert (hold.phase, hold.coordinator.attempt, hold.coordinator.outcome) == (Phase.HOLDING, 1, None)
 
 
-def test_a_program_starts_after_its_code_which_is_sent_to_each_node_once() -> None:
+def test_each_program_is_named_with_its_code_to_all_nodes() -> None:
     hold = held().runs()
-    assert hold.words == "Code to 0 1; Start(1) to 0 1"
-    assert [type(message) for _, message in hold.said] == [Code, Code, Start, Start]
+    assert hold.words == "Start(1) to 0 1"
     assert hold.ends(WELL, WELL) == "1: 0"
     assert hold.phase == Phase.HOLDING
-    assert hold.runs().words == "Start(2) to 0 1"
-    hold.ends(WELL, WELL)
-    assert hold.runs("cd34").words == "Code to 0 1; Start(3) to 0 1"
-
-
-def test_a_new_pod_gets_the_code_with_the_next_program() -> None:
-    hold = held().runs()
-    hold.ends(WELL, WELL)
-    hold.lost(1).joins(1, incarnation=2)
-    assert hold.runs().words == "Code to 1; Start(2) to 0 1"
+    hold.runs("cd34")
+    assert [message.program and message.program.code for _, message in hold.said if isinstance(message, Start)] == [
+        "cd34",
+        "cd34",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +262,6 @@ def asked(hold: Hold) -> str:
     """What somebody hears who wants to run a program; empty if it can be run."""
     try:
         served(hold).check_holding()
-    except NotHoldingError as error:
+    except NotReadyError as error:
         return f"{error}{' (later)' if error.later else ''}"
     return ""

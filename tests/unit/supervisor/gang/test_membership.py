@@ -283,6 +283,7 @@ def test_a_run_that_is_interrupted_does_not_wait_until_its_code_is_unpacked(
         goes_on.wait()
         raise StartError("nobody is to hear of this any more")
 
+    monkeypatch.setattr(SentCode, "has", lambda *_: True)
     monkeypatch.setattr(SentCode, "unpacked", unpacked)
 
     async def scene(follower: Follower, sleepers: Sleepers) -> None:

@@ -1,0 +1,146 @@
+"""`ddpjob submit --replace --in-place`: gives a running job new code without new pods.
+
+Rank 0's supervisor gets the code first, so that nothing has changed yet if it refuses. Then the job names the code:
+from now on new pods have it, and supervisors never run older code than that of the newest pod. Only then the ranks
+restart. If this command dies between any two steps, the same command completes the change.
+"""
+
+import argparse
+import base64
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME
+from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
+from ddpjob_operator.client.code import DIGEST, Code
+
+from .change import unfinished
+from .parcel import Parcel
+from .pod_options import CODE_DIRECTORY, UNPACK_CONTAINER
+from .talk import agreed
+
+OF_THE_CODE = frozenset({"source", "source_registry", "include", "module", "name"})
+"""The options that say which code is sent, and to which job."""
+
+NAMED = 5
+"""How many of the differences an error names."""
+
+
+def replace_in_place(
+    jobs: Jobs, parcel: Parcel, given: argparse.Namespace, options: tuple[str, ...], screen: Screen
+) -> Document:
+    """Replaces the code of a running job by that of the parcel. Returns the changed job.
+
+    `options` are all options that describe a program.
+
+    Raises:
+        BadInputError: there is no such job, it cannot take new code in place, or more than the code would change.
+        ClusterError: the cluster cannot be reached, or does not fulfil a request.
+    """
+    name = parcel.document["metadata"]["name"]
+    found, job = unfinished(jobs, name)
+    if parcel.code is None:
+        raise BadInputError(
+            "--in-place replaces code that is sent in a ConfigMap: name a script, or a folder with --source, and no"
+            " registry"
+        )
+    _check_replaceable(job)
+    _check_only_code_changes(
+        found, parcel, [option for option in options if getattr(given, option) not in (None, [])]
+    )
+    data, wanted = base64.b64decode(parcel.code["binaryData"][CODE_KEY]), parcel.code["metadata"]["name"]
+    digest = parcel.code["metadata"]["annotations"][DIGEST].partition(":")[2]
+    question = {"kind": "ReplaceCode", "digest": digest}
+    with agreed(jobs, found, question, data, _check_replaceable) as (talk, _):
+        store = Code(jobs.cluster)
+        store.own(parcel.code, found)
+        changed = jobs.replace_code(found, wanted, parcel.document["metadata"]["annotations"])
+        again = f"{name} names the new code now, but its ranks may still run the old one; repeat this command"
+        try:
+            answer = talk.ask("Apply", revision=changed["spec"]["code"]["revision"])
+        except ClusterError as error:
+            raise ClusterError(f"{again}: {error}") from None
+    if answer["kind"] != "Begun":
+        raise ClusterError(f"{again}: {answer.get('why')}")
+    screen.print(f"{name}: attempt {answer['attempt']} runs the new code {digest[:12]}, in the same pods")
+    with suppress(ClusterError):  # If this fails, the next client cleans up.
+        store.release(changed)
+    return changed
+
+
+def _check_replaceable(job: DDPJob | None) -> None:
+    """Checks that supervisors run the code that was sent with a job.
+
+    Raises:
+        BadInputError: they do not, or the job has ended.
+    """
+    if job is None or job.status.finished:
+        raise BadInputError("the job has ended meanwhile, so its code was not replaced")
+    spec, trainer = job.spec, job.spec.trainer
+    words = [*(trainer.get("command") or ()), *(trainer.get("args") or ())]
+    mounted = any(mount["name"] == CODE_VOLUME for mount in trainer.get("volumeMounts", ()))
+    for fails, why in (
+        (spec.held, "it is held: run other code with ddpjob run --on"),
+        (spec.supervisor is None, "its command does not start ddpjob-supervise, which restarts ranks in place"),
+        (spec.suspend, "it is suspended, and has no pods"),
+        ("--preload" in words, "its command imports modules before the ranks start (--preload)"),
+        (
+            not mounted or trainer.get("workingDir") != CODE_DIRECTORY,
+            "its code is in its image, or was sent by an older release",
+        ),
+    ):
+        if fails:
+            raise BadInputError(
+                f"the code of {job.metadata.name} cannot be replaced in place: {why}. Leave out --in-place"
+            )
+
+
+def _check_only_code_changes(found: Document, parcel: Parcel, given: list[str]) -> None:
+    """Checks that the arguments describe the job as it is; options that are not given stay as they are.
+
+    Raises:
+        BadInputError: they describe another size, other arguments, another image, and so on.
+    """
+    before, after = (_without_code(as_job(job).spec.to_dict()) for job in (found, parcel.document))
+    different = [*_differences(before, after)]
+    if not {*given} - OF_THE_CODE:  # Then only the program is described, and not even all of its arguments.
+        different = [path for path in different if path.startswith(COMMAND)]
+    if different:
+        more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
+        raise BadInputError(
+            f"with --in-place only the code of {found['metadata']['name']} can change, but so would"
+            f" {', '.join(different[:NAMED])}{more}. Give the arguments and options that the job has, or none; or"
+            " leave out --in-place, and the job gets new pods"
+        )
+
+
+COMMAND = "template.spec.containers[0].command"
+
+
+def _without_code(spec: dict[str, Any]) -> dict[str, Any]:
+    copy = deepcopy(spec)
+    copy.pop("code", None)
+    pod = copy["template"]["spec"]
+    unpacking = (container for container in pod.get("initContainers", ()) if container["name"] == UNPACK_CONTAINER)
+    for container in unpacking:  # How pods unpack code may differ between releases.
+        container.pop("command")
+    for volume in pod.get("volumes", ()):
+        if volume["name"] == CODE_VOLUME:
+            volume["configMap"] = {}
+    return copy
+
+
+def _differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """The paths of the fields that differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in (*before, *(key for key in after if key not in before)):
+            yield from _differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, pair in enumerate(zip(before, after, strict=True)):
+            yield from _differences(*pair, f"{path}[{number}]")
+    elif before != after:
+        yield path

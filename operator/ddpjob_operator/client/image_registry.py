@@ -1,0 +1,297 @@
+"""Pushes code to a registry of container images, as an image with one file: the archive.
+
+Speaks the API of the OCI distribution specification, with the credentials that docker and podman use.
+"""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urljoin, urlsplit
+
+import urllib3
+
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.contract import CODE_KEY
+
+from .archive import Archive
+from .errors import ClusterError
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+
+PLACE = re.compile(
+    r"(?P<host>[a-zA-Z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?)/(?P<name>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
+)
+"""A registry and a repository in it, without a tag."""
+DOCKER_HUB, DOCKER_HUB_KEY = "docker.io", "https://index.docker.io/v1/"
+CHALLENGE = re.compile(r'([a-z]{1,20})="([^"]{0,1000})"')
+"""A parameter of a WWW-Authenticate header."""
+
+CONNECT_SECONDS, ANSWER_SECONDS, HELPER_SECONDS = 10.0, 120.0, 30.0
+QUOTED = 300
+TOKEN_USER = "<token>"  # noqa: S105  (a name)
+"""The user's name that a credential helper gives if the password is an identity token."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A user of a registry."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    """An identity token, in place of user and password."""
+
+    @property
+    def basic(self) -> str:
+        """The value of a header that logs the user in; empty without a password."""
+        return f"Basic {base64.b64encode(f'{self.user}:{self.password}'.encode()).decode()}" if self.password else ""
+
+
+@dataclass(frozen=True)
+class CodeImage:
+    """An image whose only file is an archive. The same archive gives the same image."""
+
+    tag: str
+    layer: bytes = field(repr=False)
+    config: bytes = field(repr=False)
+    manifest: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, archive: Archive) -> "CodeImage":
+        """The image of an archive."""
+        layer = _layer(archive)
+        rootfs = {"type": "layers", "diff_ids": [digest_of(layer)]}
+        config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": rootfs}).encode()
+        first, *others = (
+            {"mediaType": kind, "size": len(data), "digest": digest_of(data)}
+            for kind, data in ((CONFIG, config), (LAYER, layer))
+        )
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": first, "layers": others}
+        return cls(f"ddpjob-code-{archive.digest[:16]}", layer, config, json.dumps(manifest).encode())
+
+    @property
+    def digest(self) -> str:
+        """The digest by which pods name the image, so that no other one can take its place."""
+        return digest_of(self.manifest)
+
+
+@dataclass
+class Registry:
+    """A repository of images, such as `registry.example.com/team/code`."""
+
+    host: str
+    name: str
+    credentials: Credentials = Credentials()
+    _login: str = field(default="", repr=False)
+
+    @classmethod
+    def at(cls, place: str) -> "Registry":
+        """The repository of this name, with the user's credentials for it.
+
+        Raises:
+            BadInputError: this is not the name of a repository.
+        """
+        found = PLACE.fullmatch(place)
+        # As docker does: what comes first is a host only if it looks like one.
+        if found is None or not (found["host"] == "localhost" or {".", ":"} & {*found["host"]}):
+            raise BadInputError(
+                f"--source-registry {place}: must be a repository without a tag, such as"
+                " registry.example.com/team/code"
+            )
+        return cls(found["host"], found["name"], credentials_for(found["host"]))
+
+    def push(self, image: "CodeImage") -> None:
+        """Pushes an image; what the registry has already is not sent again.
+
+        Raises:
+            ClusterError: the registry cannot be reached, or refuses.
+        """
+        for data in (image.config, image.layer):
+            self._push_blob(data)
+        # A tag, because registries may collect what has none.
+        self._call("PUT", f"manifests/{image.tag}", image.manifest, {"Content-Type": MANIFEST})
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.name}"
+
+    def _push_blob(self, data: bytes) -> None:
+        digest = digest_of(data)
+        if self._call("HEAD", f"blobs/{digest}", missing=True).status == HTTPStatus.OK:
+            return
+        place = self._call("POST", "blobs/uploads/").headers.get("Location", "")
+        there = urljoin(self._url("blobs/uploads/"), place)
+        self._call("PUT", f"{there}{'&' if urlsplit(there).query else '?'}{urlencode({'digest': digest})}", data)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        data: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        missing: bool = False,
+    ) -> urllib3.BaseHTTPResponse:
+        """Sends a request, and logs in if the registry asks for it. `missing`: 404 is an answer too.
+
+        Raises:
+            ClusterError: the registry cannot be reached, or refuses.
+        """
+        url = self._url(path)
+        headers = {"Content-Type": "application/octet-stream", **(headers or {})}
+        answer = self._send(method, url, data, headers)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            self._log_in(answer.headers.get("WWW-Authenticate", ""))
+            answer = self._send(method, url, data, headers)
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES and not (missing and answer.status == HTTPStatus.NOT_FOUND):
+            raise ClusterError(self._refusal(answer))
+        return answer
+
+    def _send(self, method: str, url: str, data: bytes, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
+        # A registry may take uploads at another host, which must not get the login.
+        own = (
+            {"Authorization": self._login}
+            if self._login and urlsplit(url).netloc == urlsplit(self._url("")).netloc
+            else {}
+        )
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+        try:
+            return urllib3.request(
+                method, url, body=data, headers={**headers, **own}, timeout=timeout, redirect=False, retries=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ClusterError(f"cannot reach the registry {self.host}: {error}") from None
+
+    def _log_in(self, challenge: str) -> None:
+        """Gets the login that the registry asks for: a token for this repository, or user and password."""
+        scheme, _, rest = challenge.partition(" ")
+        asked = dict(CHALLENGE.findall(rest))
+        if scheme.lower() != "bearer" or "realm" not in asked:
+            self._login = self.credentials.basic
+            return
+        realm, scope = asked["realm"], f"repository:{self.name}:pull,push"
+        if urlsplit(realm).scheme != "https" and not self._is_local:
+            raise ClusterError(f"the registry {self.host} wants a login without TLS, which is refused")
+        known = {"service": asked["service"]} if "service" in asked else {}
+        headers = {"Authorization": self.credentials.basic} if self.credentials.basic else {}
+        if self.credentials.token:
+            form = {"grant_type": "refresh_token", "refresh_token": self.credentials.token, "scope": scope, **known}
+            kind = {"Content-Type": "application/x-www-form-urlencoded"}
+            answer = self._send("POST", realm, urlencode({**form, "client_id": "ddpjob"}).encode(), kind)
+        else:
+            query = f"{'&' if urlsplit(realm).query else '?'}{urlencode({**known, 'scope': scope})}"
+            answer = self._send("GET", realm + query, b"", headers)
+        if answer.status != HTTPStatus.OK:
+            raise ClusterError(self._refusal(answer))
+        said = _json(answer.data)
+        self._login = f"Bearer {said.get('token') or said.get('access_token') or ''}"
+
+    def _refusal(self, answer: urllib3.BaseHTTPResponse) -> str:
+        errors = _json(answer.data).get("errors")
+        first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
+        why = str(first.get("message") or first.get("code") or HTTPStatus(answer.status).phrase)[:QUOTED]
+        log_in = f". Log in with: docker login {self.host}" if answer.status in {401, 403} else ""
+        return f"the registry refuses to store {self}: {why} ({answer.status}){log_in}"
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether it is on this machine, where docker does without TLS too."""
+        name = urlsplit(f"//{self.host}").hostname or ""
+        return name in {"localhost", "::1"} or name.startswith("127.")
+
+    def _url(self, path: str) -> str:
+        if "://" in path:
+            return path
+        host = "registry-1.docker.io" if self.host == DOCKER_HUB else self.host
+        return f"{'http' if self._is_local else 'https'}://{host}/v2/{self.name}/{path}"
+
+
+def credentials_for(host: str) -> Credentials:
+    """The user's credentials for a registry, from the files and helpers of docker and podman; empty without any."""
+    keys = (DOCKER_HUB_KEY, DOCKER_HUB) if host == DOCKER_HUB else (host, f"https://{host}", f"https://{host}/v1/")
+    for config in _configs():
+        helpers = config.get("credHelpers") or {}
+        helper = helpers.get(host) or config.get("credsStore")
+        if isinstance(helper, str) and (found := _from_helper(helper, keys[0])):
+            return found
+        entries = config.get("auths") or {}
+        for entry in (entries.get(key) for key in keys):
+            if isinstance(entry, dict) and (found := _from_entry(entry)):
+                return found
+    return Credentials()
+
+
+def _configs() -> Iterator[dict[str, Any]]:
+    docker = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    podman = (
+        os.environ.get("REGISTRY_AUTH_FILE")
+        or Path(os.environ.get("XDG_RUNTIME_DIR", "/run")) / "containers/auth.json"
+    )
+    for file in (docker, Path(podman)):
+        try:
+            yield _json(file.read_bytes())
+        except OSError:
+            continue
+
+
+def _from_entry(entry: dict[str, Any]) -> Credentials | None:
+    if token := entry.get("identitytoken"):
+        return Credentials(token=str(token))
+    try:
+        user, _, password = base64.b64decode(str(entry.get("auth", ""))).decode().partition(":")
+    except ValueError:
+        return None
+    return Credentials(user, password.rstrip("\0")) if password else None
+
+
+def _from_helper(helper: str, key: str) -> Credentials | None:
+    """What a credential helper of docker says; None if it has nothing, or does not exist."""
+    try:
+        done = subprocess.run(
+            [f"docker-credential-{helper}", "get"],
+            input=key.encode(),
+            capture_output=True,
+            timeout=HELPER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    said = _json(done.stdout) if done.returncode == 0 else {}
+    user, secret = str(said.get("Username", "")), str(said.get("Secret", ""))
+    if not secret:
+        return None
+    return Credentials(token=secret) if user == TOKEN_USER else Credentials(user, secret)
+
+
+def _layer(archive: Archive) -> bytes:
+    """A layer with the archive as its only file. The same archive gives the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as layer:
+        entry = tarfile.TarInfo(CODE_KEY)
+        entry.size, entry.mode = len(archive.data), 0o644
+        layer.addfile(entry, io.BytesIO(archive.data))
+    return buffer.getvalue()
+
+
+def digest_of(data: bytes) -> str:
+    """The digest of a part of an image."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

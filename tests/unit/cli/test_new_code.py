@@ -1,0 +1,212 @@
+"""`ddpjob submit --replace --in-place`: what may change, in which order it is done, and what is said if it stops."""
+
+import base64
+import contextlib
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.client import Cluster, ClusterError, Document
+from ddpjob_operator.client.code import DIGEST, Code
+
+from tests.unit.client.api import A_POD, a_cluster, jobs_with
+
+submit = importlib.import_module("ddpjob_operator.cli.cluster.submit")
+talk = importlib.import_module("ddpjob_operator.cli.cluster.talk")
+in_place = importlib.import_module("ddpjob_operator.cli.cluster.new_code")
+
+COMMAND = ["train.py", "--nodes", "2", "--env", "A=b", "--", "--lr", "0.1"]
+
+
+class Supervisor:
+    """Rank 0's supervisor, as far as the command sees it."""
+
+    problem = ""
+
+    def __init__(self, asked: list[Any], *answers: dict[str, Any]) -> None:
+        self.asked, self.answers = asked, list(answers)
+        self.code = b""
+
+    def send(self, line: bytes) -> None:
+        said = json.loads(line)
+        if said["kind"] == "TheCode":
+            self.code += base64.b64decode(said["data"])
+        else:
+            self.asked.append(said["kind"])
+
+    def lines(self) -> Iterator[bytes]:
+        for answer in self.answers:
+            yield json.dumps(answer).encode()
+
+
+class World:
+    """A job that runs, and its cluster. `asked` is what is done to it, in order."""
+
+    def __init__(self, job: Document, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any]) -> None:
+        self.job, self.asked = job, list[Any]()
+        self.supervisor = Supervisor(self.asked, *answers)
+        self.jobs = jobs_with(
+            get=lambda _: self.job,
+            find=lambda _: self.job,
+            pods=lambda _: [A_POD],
+            replace_code=self.replace_code,
+            cluster=self,
+        )
+        monkeypatch.setattr(Code, "own", lambda _, code, __: self.asked.append(f"own {code['metadata']['name']}"))
+        monkeypatch.setattr(Code, "release", lambda *_: self.asked.append("release"))
+
+    def replace_code(self, job: Document, config_map: str, annotations: dict[str, str]) -> Document:
+        assert annotations[DIGEST].startswith("sha256:")
+        self.asked.append("change the job")
+        self.job = deepcopy(job)
+        self.job["spec"]["code"] = {"configMap": config_map, "revision": 1}
+        return self.job
+
+    @contextlib.contextmanager
+    def start_in_pod(self, name: str, container: str, command: Sequence[str]) -> Iterator[Supervisor]:
+        assert (name, container, command) == (A_POD.name, "trainer", talk.SPEAK)
+        yield self.supervisor
+
+
+ANSWERS = ({"kind": "SendCode"}, {"kind": "Ready"}, {"kind": "Begun", "attempt": 2})
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    script = Path("train.py")
+    script.write_text("print('old')")
+    return script
+
+
+def parcel_of(*words: str) -> tuple[Any, Any]:
+    given = parse(["submit", "--replace", "--in-place", *words])
+    cluster: Cluster = a_cluster()
+    return submit.parcel_of(cluster, given)[1], given
+
+
+def running(*words: str, **status: Any) -> Document:
+    """A job that was submitted with these words."""
+    job: Document = deepcopy(parcel_of(*words)[0].document)
+    job["metadata"] |= {"uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return job | {"status": {"attempt": 1, "bookkeeping": {"incarnations": {"default": 1}}, **status}}
+
+
+def replace(world: World, *words: str) -> str:
+    said = list[str]()
+    parcel, given = parcel_of(*words)
+    screen: Any = type("Said", (), {"print": said.append})
+    in_place.replace_in_place(world.jobs, parcel, given, ("program", *submit.OF_A_PROGRAM), screen)
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("words", [COMMAND, ["train.py"]], ids=["the same command", "only the script"])
+def test_the_supervisor_gets_the_code_before_the_job_names_it_and_the_ranks_restart_last(
+    script: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    world = World(running(*COMMAND), monkeypatch, *ANSWERS)
+    script.write_text("print('new')")
+    parcel, _ = parcel_of(*words)
+    said = replace(world, *words)
+    name = parcel.code["metadata"]["name"]
+    assert world.asked == ["ReplaceCode", f"own {name}", "change the job", "Apply", "release"]
+    assert base64.b64encode(world.supervisor.code).decode() == parcel.code["binaryData"]["code.zip"]
+    assert said == f"train: attempt 2 runs the new code {name.removeprefix('ddpjob-code-')[:12]}, in the same pods"
+
+
+@pytest.mark.parametrize(
+    ("words", "different"),
+    [
+        (["train.py", "--nodes", "4", "--env", "A=b", "--", "--lr", "0.1"], "nodes."),
+        (
+            ["train.py", "--nodes", "2", "--env", "A=c", "--", "--lr", "0.1"],
+            "template.spec.containers[0].env[0].value.",
+        ),
+        (
+            ["train.py", "--", "--lr", "0.2"],
+            "nodes, template.spec.containers[0].args[1], template.spec.containers[0].env.",
+        ),
+        ([*COMMAND[:5], "--image", "other:1", *COMMAND[5:]], "template.spec.containers[0].image."),
+        ([*COMMAND[:5], "--pip", "einops", *COMMAND[5:]], "template.spec.containers[0].env,"),
+        (["eval.py", "--name", "train"], "template.spec.containers[0].command[1]."),
+    ],
+)
+def test_more_than_the_code_is_refused_and_named(
+    script: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], different: str
+) -> None:
+    script.with_name("eval.py").write_text("print()")
+    world = World(running(*COMMAND), monkeypatch)
+    with pytest.raises(BadInputError) as refused:
+        replace(world, *words)
+    assert f"with --in-place only the code of train can change, but so would {different}" in str(refused.value)
+    assert world.asked == []
+
+
+def with_command(job: Document, *command: str) -> Document:
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = [*command]
+    return job
+
+
+def suspended(job: Document) -> Document:
+    job["spec"]["suspend"] = True
+    return job
+
+
+def older(job: Document) -> Document:
+    job["spec"]["template"]["spec"]["containers"][0]["volumeMounts"].pop()
+    return job
+
+
+REFUSED = {
+    "a hold": (lambda job: with_command(job, "ddpjob-supervise", "--hold", "60"), "it is held"),
+    "no supervisor": (lambda job: with_command(job, "torchrun", "train.py"), "its command does not start ddpjob-sup"),
+    "preloaded modules": (
+        lambda job: with_command(job, "ddpjob-supervise", "--preload", "mine", "train.py"),
+        "its command imports modules before",
+    ),
+    "no pods": (suspended, "it is suspended, and has no pods"),
+    "no archive in its pods": (older, "its code is in its image, or was sent by an older release"),
+}
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_job_that_cannot_take_code_in_place_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    change, why = REFUSED[what]
+    world = World(change(running(*COMMAND)), monkeypatch)
+    with pytest.raises(BadInputError, match=f"the code of train cannot be replaced in place: {why}"):
+        replace(world, *COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "done"),
+    [
+        (({"kind": "NotRun", "why": "no"},), "train: no", ["ReplaceCode"]),
+        (ANSWERS[:1], "lost rank 0's supervisor: the connection was closed", ["ReplaceCode"]),
+        (ANSWERS[:2], "train names the new code now, but its ranks may still run the old one; repeat", None),
+        ((*ANSWERS[:2], {"kind": "NotRun", "why": "no"}), "repeat this command: no", None),
+    ],
+)
+@pytest.mark.usefixtures("script")
+def test_what_stops_halfway_is_said(
+    monkeypatch: pytest.MonkeyPatch, answers: tuple[Any, ...], error: str, done: list[str] | None
+) -> None:
+    world = World(running(*COMMAND), monkeypatch, *answers)
+    with pytest.raises((BadInputError, ClusterError), match=error):
+        replace(world, *COMMAND)
+    assert world.asked[:1] if done is None else world.asked == done
+
+
+@pytest.mark.usefixtures("script")
+def test_it_belongs_to_replace() -> None:
+    for words in (["--in-place"], ["--replace", "--in-place", "--dry-run"]):
+        with pytest.raises(BadInputError, match="--in-place belongs to --replace"):
+            submit.submit(a_cluster(), parse(["submit", "train.py", *words]))

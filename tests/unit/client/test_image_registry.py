@@ -1,0 +1,194 @@
+"""Code that goes through a registry of images: what is pushed, how, and with whose login."""
+
+import base64
+import io
+import json
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.client import ClusterError
+from ddpjob_operator.client.archive import Archive, File, pack
+from ddpjob_operator.client.image_registry import (
+    MANIFEST,
+    CodeImage,
+    Credentials,
+    Registry,
+    credentials_for,
+    digest_of,
+)
+
+from tests.support.image_registry import answers, real_registry
+from tests.support.waiting import wait_for
+
+ALICE = base64.b64encode(b"alice:secret").decode()
+CODE: Archive = pack([File("train.py", b"print('here')")])
+
+
+@dataclass
+class Server:
+    """A registry. It wants a token, which it gives to alice."""
+
+    port: int = 0
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    manifests: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    full: bool = False
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def answer(self, method: str, path: str, login: str, data: bytes) -> tuple[int, dict[str, str], Any]:
+        self.asked.append(f"{method} {path.partition('?')[0]}")
+        _, _, name = path.partition("/v2/team/code/")
+        if path.startswith("/token"):
+            assert "scope=repository%3Ateam%2Fcode%3Apull%2Cpush" in path
+            return (200, {}, {"token": "t0ken"}) if login == f"Basic {ALICE}" else (401, {}, {})
+        if login != "Bearer t0ken":
+            realm = f'Bearer realm="http://{self.host}/token",service="registry"'
+            return 401, {"WWW-Authenticate": realm}, {"errors": [{"code": "UNAUTHORIZED", "message": "log in"}]}
+        if self.full and method == "PUT":
+            return 507, {}, {"errors": [{"code": "DENIED", "message": "quota exceeded"}]}
+        match method, name.partition("/")[0]:
+            case "HEAD", "blobs":
+                return 200 if name.removeprefix("blobs/") in self.blobs else 404, {}, None
+            case "POST", "blobs":
+                return 202, {"Location": "/v2/team/code/blobs/uploads/7?state=x"}, None
+            case "PUT", "blobs":
+                assert "state=x&digest=" in name
+                assert digest_of(data) in name.replace("%3A", ":")
+                self.blobs[digest_of(data)] = data
+            case "PUT", "manifests":
+                self.manifests[name.removeprefix("manifests/")] = data
+        return 201, {}, None
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    server = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def reply(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, headers, said = server.answer(
+                self.command, self.path, self.headers.get("Authorization", ""), data
+            )
+            body = b"" if said is None else json.dumps(said).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body)
+
+        do_GET = do_HEAD = do_POST = do_PUT = reply  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.port = http.server_port
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "none"))
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {server.host: {"auth": ALICE}}}))
+    yield server
+    http.shutdown()
+    http.server_close()
+
+
+def test_the_image_has_the_archive_as_its_only_file_and_is_the_same_each_time() -> None:
+    image = CodeImage.of(CODE)
+    assert image == CodeImage.of(pack([File("train.py", b"print('here')")]))
+    with tarfile.open(fileobj=io.BytesIO(image.layer)) as layer:
+        (entry,) = layer.getmembers()
+        content = layer.extractfile(entry)
+        assert content is not None
+        assert (entry.name, entry.mode, content.read()) == ("code.zip", 0o644, CODE.data)
+    manifest = json.loads(image.manifest)
+    assert [part["digest"] for part in manifest["layers"]] == [digest_of(image.layer)]
+    assert json.loads(image.config)["rootfs"]["diff_ids"] == [digest_of(image.layer)]
+
+
+def test_it_is_pushed_with_the_users_login_and_what_is_there_is_not_sent_again(server: Server) -> None:
+    image = CodeImage.of(CODE)
+    Registry.at(f"{server.host}/team/code").push(image)
+    assert server.manifests == {image.tag: image.manifest}
+    assert set(server.blobs.values()) == {image.config, image.layer}
+    server.asked.clear()
+    Registry.at(f"{server.host}/team/code").push(image)
+    assert not [asked for asked in server.asked if asked.startswith("POST")]
+
+
+def test_a_registry_that_refuses_is_quoted_with_what_to_do(server: Server, tmp_path: Path) -> None:
+    place, image = f"{server.host}/team/code", CodeImage.of(CODE)
+    server.full = True
+    with pytest.raises(ClusterError, match=r"the registry refuses to store .*/team/code: quota exceeded \(507\)$"):
+        Registry.at(place).push(image)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ClusterError, match=rf"\(401\)\. Log in with: docker login {server.host}$"):
+        Registry.at(place).push(image)
+    with pytest.raises(ClusterError, match="cannot reach the registry"):
+        Registry("127.0.0.1:1", "team/code").push(image)
+
+
+@pytest.mark.parametrize("place", ["team/code", "registry.example.com", "registry.example.com/code:3", "a.b/C", ""])
+def test_what_is_no_repository_is_refused_with_an_example(place: str) -> None:
+    with pytest.raises(BadInputError, match="must be a repository without a tag, such as"):
+        Registry.at(place)
+
+
+def test_a_login_is_sent_to_no_other_host_and_not_without_tls() -> None:
+    registry = Registry("registry.example.com", "team/code", Credentials("alice", "secret"))
+    with pytest.raises(ClusterError, match="wants a login without TLS, which is refused"):
+        registry._log_in('Bearer realm="http://registry.example.com/token"')
+    assert "secret" not in repr(registry)
+
+
+CONFIGS: dict[str, tuple[dict[str, Any], Credentials]] = {
+    "a password": ({"auths": {"a.example.com": {"auth": ALICE}}}, Credentials("alice", "secret")),
+    "with a scheme": ({"auths": {"https://a.example.com": {"auth": ALICE}}}, Credentials("alice", "secret")),
+    "an identity token": ({"auths": {"a.example.com": {"identitytoken": "long"}}}, Credentials(token="long")),
+    "a helper": ({"credsStore": "fake"}, Credentials("helped", "by it")),
+    "a helper for it": ({"credHelpers": {"a.example.com": "fake"}}, Credentials("helped", "by it")),
+    "a helper that is missing": ({"credsStore": "missing", "auths": {}}, Credentials()),
+    "another registry": ({"auths": {"b.example.com": {"auth": ALICE}}}, Credentials()),
+    "nonsense": ({"auths": {"a.example.com": {"auth": "%"}}}, Credentials()),
+}
+
+
+@pytest.mark.parametrize("what", CONFIGS)
+def test_the_credentials_are_those_of_docker(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, expected = CONFIGS[what]
+    helper = tmp_path / "docker-credential-fake"
+    helper.write_text(
+        '#!/bin/sh\nread host; test "$host" = a.example.com && echo \'{"Username": "helped", "Secret": "by it"}\'\n'
+    )
+    helper.chmod(0o755)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "none"))
+    assert credentials_for("a.example.com") == expected
+
+
+@pytest.mark.skipif(shutil.which("docker-registry") is None, reason="left out: docker-registry is not on PATH")
+def test_a_real_registry_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    image = CodeImage.of(CODE)
+    with real_registry(tmp_path) as address:
+        wait_for("the registry", lambda: answers(address), 30)
+        Registry.at(f"{address}/team/code").push(image)
+        url = f"http://{address}/v2/team/code"
+        found = urllib3.request("GET", f"{url}/manifests/{image.digest}", headers={"Accept": MANIFEST})
+        assert (found.status, found.data) == (200, image.manifest)
+        layer = json.loads(found.data)["layers"][0]["digest"]
+        assert urllib3.request("GET", f"{url}/blobs/{layer}").data == image.layer

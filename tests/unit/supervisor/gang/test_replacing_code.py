@@ -1,0 +1,126 @@
+"""New code in a running gang: a planned restart in place, after which nobody runs the former code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from ddpjob_supervisor.gang.coordinator import Coordinator
+from ddpjob_supervisor.gang.messages import CodeRevision, Hello, Leave, Past, Start
+from ddpjob_supervisor.gang.states import Phase
+
+from .gangs import RAISED, STOPPED, WELL, Gang
+
+OLD, NEW = CodeRevision(0, "0" * 64), CodeRevision(1, "1" * 64, "alice")
+
+
+@dataclass
+class Job(Gang):
+    """A gang whose pods were made with OLD."""
+
+    def __post_init__(self) -> None:
+        self.coordinator = Coordinator(self.nodes, self.limits, self.now, check_first=self.check, code=OLD)
+
+    def replaced(self, code: CodeRevision = NEW) -> Job:
+        self.coordinator.prepare(code)
+        self.coordinator.replace_code(code, self.now)
+        self._hear()
+        return self
+
+    def joins_with(self, node: int, code: CodeRevision, attempt: int = 1) -> Job:
+        said = Hello("uid", node, 2, attempt, 29502, "0.1.0", revision=code.revision, code=code.digest)
+        self.coordinator.joined(node, said, f"10.0.0.{node}:29502", self.now)
+        self._hear()
+        return self
+
+    @property
+    def runs(self) -> str:
+        """The last Start: the attempt, and the first digit of its code's digest."""
+        starts = [message for _, message in self.said if isinstance(message, Start)]
+        return f"{starts[-1].attempt}: {starts[-1].past.code.digest[:1]}" if starts else ""
+
+
+def started() -> Job:
+    job = Job()
+    job.starts()
+    return job
+
+
+def test_ranks_are_restarted_with_the_new_code_and_it_costs_nothing() -> None:
+    job = started()
+    assert job.runs == "1: 0"
+    assert job.replaced().words == "Stop(1) to 0 1"
+    job.idle(0, STOPPED).idle(1, STOPPED)
+    assert job.runs == "2: 1"
+    past = job.coordinator.past
+    assert (past.restarts, past.failures, past.fruitless, job.incidents) == (0, 0, 0, [])
+    assert (past.code.by, past.code.attempt, past.code.time) == ("alice", 2, job.now)
+
+
+@pytest.mark.parametrize("end", [RAISED, WELL], ids=["fails", "is done"])
+def test_what_the_former_code_did_at_that_moment_does_not_count(end: object) -> None:
+    job = started()
+    job.replaced()
+    job.idle(0, STOPPED).idle(1, end)  # type: ignore[arg-type]
+    assert (job.runs, job.incidents) == ("2: 1", [])
+
+
+def test_a_stalled_gang_gets_new_code_too() -> None:
+    job = started()
+    job.stalls()
+    job.replaced().idle(0, STOPPED).idle(1, STOPPED)
+    assert (job.runs, job.incidents) == ("2: 1", [])
+
+
+def test_a_node_that_is_lost_meanwhile_is_waited_for() -> None:
+    job = started()
+    job.replaced().lost(1).idle(0, STOPPED)
+    assert (job.coordinator.phase, job.runs) == (Phase.GATHERING, "")
+    job.joins_with(1, OLD, attempt=2)
+    assert job.runs == "2: 1", "its pod was made with the former code, and runs the new one"
+
+
+def test_a_later_failure_is_an_incident_as_always() -> None:
+    job = started()
+    job.replaced().idle(0, STOPPED).idle(1, STOPPED)
+    job.steps(0).idle(0, STOPPED).idle(1, RAISED)
+    assert (job.runs, len(job.incidents)) == ("3: 1", 1)
+
+
+def test_a_new_rank_0_with_new_code_gives_it_to_the_others() -> None:
+    job = Job()
+    job.coordinator = Coordinator(2, job.limits, job.now, code=NEW)
+    job.coordinator.remember(3, Past(code=OLD))
+    job.joins_with(0, NEW, attempt=4).joins_with(1, OLD, attempt=3)
+    assert job.runs == "4: 1"
+
+
+def test_a_new_pod_with_code_that_waits_here_brings_it_into_force() -> None:
+    """The command has died after it wrote the code into the job, and before it said so."""
+    job = started()
+    job.coordinator.prepare(CodeRevision(digest=NEW.digest, by="alice"))
+    job.lost(1).idle(0, STOPPED)
+    job.joins_with(1, NEW, attempt=2)
+    assert (job.runs, job.coordinator.past.code.revision) == ("2: 1", 1)
+
+
+@pytest.mark.parametrize("who", ["a new pod", "the others"])
+def test_if_rank_0_lacks_the_newest_code_all_pods_are_made_anew(who: str) -> None:
+    if who == "a new pod":
+        job = started()
+        job.lost(1).idle(0, STOPPED)
+    else:
+        job = Job()
+        job.coordinator.remember(1, Past(code=NEW))
+        job.joins_with(0, OLD, attempt=2)
+    job.joins_with(1, NEW, attempt=2)
+    (_, leave), *_ = job.said
+    assert isinstance(leave, Leave)
+    assert leave.incident.end.message == "another node's pod has newer code, so all pods are replaced"
+
+
+def test_the_former_code_can_be_put_back() -> None:
+    job = started()
+    job.replaced().idle(0, STOPPED).idle(1, STOPPED)
+    job.replaced(CodeRevision(2, OLD.digest, "bob")).idle(0, STOPPED).idle(1, STOPPED)
+    assert (job.runs, job.coordinator.past.code.attempt) == ("3: 0", 3)
