@@ -155,7 +155,7 @@ def test_a_page_has_the_later_of_both_attempts_and_what_holds_up_those_that_run(
             phase=phase,
             state=SimpleNamespace(since=5.0),
             missing=[1],
-            past=SimpleNamespace(restarts=4, incidents=()),
+            past=SimpleNamespace(restarts=4, incidents=(), code=None),
             succeeded=False,
         ),
         beats=dict,
