@@ -15,8 +15,8 @@ from ddpjob_operator.text import visible
 from ddpjob_operator.view_model import STOPPED_ON_REQUEST, Interruption, Records, interruptions_of
 
 from . import figures
-from .masking import Mask
 from .run_data import RunData
+from .run_mask import masked
 
 CHECKPOINTS = 10
 """Only this many of the latest checkpoints are listed."""
@@ -43,9 +43,7 @@ def render(found: RunData, now: datetime) -> str:
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """The variables of the template."""
-    mask = Mask()
-    mask.run(found)  # The first call recognizes all secrets, so that the second can mask them everywhere.
-    found = mask.run(found)
+    found = masked(found)
     recorded = found.recorded
     interruptions = interruptions_of(_known_incidents(found), recorded)
     zero = _began(found)

@@ -11,12 +11,14 @@ from .job_detail import JobDetail, TimeAxis, job_detail
 from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first, unreadable_row
 from .logged_progress import LoggedProgress, Report, parse, printed_loss
 from .losses import last_loss, last_loss_alone, loss_in
+from .masking import MASK, Mask
 from .pods_seen import PodSeen
 from .rank_rows import RankRow, rank_rows, slowest
 from .records import Record, Records, Start, collected
 from .start_tree import Branch, StartMoments, StartStep, start_moments, start_tree
 
 __all__ = [
+    "MASK",
     "STOPPED_ON_REQUEST",
     "Around",
     "Branch",
@@ -26,6 +28,7 @@ __all__ = [
     "JobKey",
     "JobRow",
     "LoggedProgress",
+    "Mask",
     "Origin",
     "PodSeen",
     "RankRow",

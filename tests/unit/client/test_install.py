@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from ddpjob_operator.client import install
-from ddpjob_operator.report import masking
+from ddpjob_operator.view_model import masking
 
 CARRIED, FETCHED = (
     ["python", "-Im", "ensurepip"],

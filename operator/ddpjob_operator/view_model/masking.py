@@ -1,4 +1,4 @@
-"""Masks secrets in a report. A value whose name or form looks secret is masked wherever it appears."""
+"""Masks secrets in what is shown. A value whose name or form looks secret is masked wherever it appears."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,9 +7,8 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.api.secrecy import NAMES, SECRET_NAME, SHAPED
-from ddpjob_operator.view_model import Record, Records, Start
 
-from .run_data import Kept, RunData
+from .records import Record, Records, Start
 
 IN_A_URL = re.compile(r"(?<=://)[^/\s]+(?=@)")
 NAME = rf"(?=[-\w.]*(?:{NAMES})) [-\w.]++"
@@ -51,21 +50,6 @@ class Mask:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def run(self, found: RunData) -> RunData:
-        """Masks the secrets of a run. A second call also masks texts that came before a secret was recognized."""
-        return replace(
-            found,
-            job=found.job and self._job(found.job),
-            recorded=self._records(found.recorded),
-            stacks=[replace(one, story=self.script(one.story)) for one in found.stacks],
-            printed=self._records(found.printed),
-            kept=found.kept and self._kept(found.kept),
-        )
-
-    def _kept(self, kept: Kept) -> Kept:
-        masked = [one.model_copy(update={"message": self.script(one.message)}) for one in kept.incidents]
-        return replace(kept, incidents=masked)
-
     def value(self, name: str, text: str) -> str:
         """The value `text` of a variable or option `name`, masked if the name looks secret."""
         return self._secret(text) if SECRET_NAME.search(name) else self.script(text)
@@ -91,13 +75,8 @@ class Mask:
         text = SHAPED.sub(lambda found: self._secret(found[0]), text)
         return IN_A_SCRIPT.sub(lambda found: found[1] + self._secret(found[0][len(found[1]) :]), text)
 
-    def _secret(self, text: str) -> str:
-        value = re.sub(r"^[$a-z]{0,2}(?=\\?[\"'])", "", text).strip("\\\"' ,;)}]")
-        if len(value) >= SHORTEST and not PLAIN.fullmatch(value) and MASK not in value:
-            self._known.add(value)
-        return MASK
-
-    def _job(self, job: DDPJob) -> DDPJob:
+    def job(self, job: DDPJob) -> DDPJob:
+        """A job without the secrets in its containers' commands and variables, its message and its incidents."""
         document: Any = job.to_document()
         for container in document["spec"]["template"]["spec"]["containers"]:
             for part in ("command", "args"):
@@ -112,10 +91,17 @@ class Mask:
         changes = {"message": self.script(status.message), "incidents": incidents}
         return masked.model_copy(update={"status": status.model_copy(update=changes)})
 
-    def _records(self, records: Records) -> Records:
+    def records(self, records: Records) -> Records:
+        """Records without secrets."""
         return Records(
             [Start(self._record(one.began), [self._record(entry) for entry in one.entries]) for one in records.starts]
         )
+
+    def _secret(self, text: str) -> str:
+        value = re.sub(r"^[$a-z]{0,2}(?=\\?[\"'])", "", text).strip("\\\"' ,;)}]")
+        if len(value) >= SHORTEST and not PLAIN.fullmatch(value) and MASK not in value:
+            self._known.add(value)
+        return MASK
 
     def _record(self, record: Record) -> Record:
         return replace(record, values={key: self._field(key, value) for key, value in record.values.items()})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import pytest
-from ddpjob_operator.report.masking import Mask
+from ddpjob_operator.view_model import Mask
 
 
 def value(name: str, text: str) -> str:
