@@ -19,6 +19,7 @@ from .durations import seconds_of
 from .help import EXAMPLES, Formatter, Overview, examples, overview
 from .invocation import called_by_kubectl
 
+HIGHEST_PORT = 65535
 IDLE_SECONDS = 1800
 """How long a job is held without a program, by default."""
 
@@ -506,6 +507,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is not a port, such as 8000")
+    return int(text)
+
+
 def _report(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name",
@@ -556,6 +563,21 @@ def _top(command: argparse.ArgumentParser) -> None:
     command.add_argument("--local", action="store_true", help="show only the runs on this machine")
     command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
     _history(command, "show the jobs of which something is kept in this directory, or at this URL, instead")
+    _machine(command)
+    _cluster(command)
+
+
+def _dashboard(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Show all jobs in a browser: the runs on this machine and, if a kubeconfig names one, the jobs on a cluster;"
+        " or those of a history. Only this user's browser on this machine can see the page, with the printed address."
+    )
+    command.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: any)")
+    command.add_argument("--no-open", dest="open", action="store_false", help="print the address, open no browser")
+    command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
+    command.add_argument("--local", action="store_true", help="show only the runs on this machine")
+    command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
+    _history(command, "show what is kept of jobs in this directory, or at this URL; no cluster is needed")
     _machine(command)
     _cluster(command)
 
@@ -708,6 +730,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "export": ("write the weights of a checkpoint into a safetensors file", _export),
     "ls": ("list the runs on this machine", _ls),
     "top": ("show all jobs on one screen", _top),
+    "dashboard": ("show all jobs in a browser", _dashboard),
     "prune": ("remove what is kept of old jobs whose pods are gone", _prune),
     "stop": ("stop runs on this machine once they have saved, and keep them", _stop),
     "rm": ("remove runs on this machine, with their logs and checkpoints", _rm),

@@ -20,6 +20,10 @@ FAILED = 1
 """Exit code if a command failed for one or more of its names. As in kubectl, the other names are still processed."""
 
 
+SHOW_ALL = frozenset({"top", "dashboard"})
+"""Commands for jobs here, on a cluster and in a history at once."""
+
+
 def call(arguments: argparse.Namespace) -> int:
     """Runs the command that the arguments name, and returns its exit code."""
     try:
@@ -90,10 +94,14 @@ def load(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], int | 
         from .cluster import call as on_held_nodes  # noqa: PLC0415  Each tenth of a second of imports is waited for.
 
         return on_held_nodes
-    if arguments.command == "top" and (arguments.history is not None or arguments.reader_image is None):
-        from .top import top  # noqa: PLC0415
+    if arguments.command in SHOW_ALL and (arguments.history is not None or arguments.reader_image is None):
+        if arguments.command == "top":
+            from .top import top  # noqa: PLC0415
 
-        return top
+            return top
+        from .dashboard import dashboard  # noqa: PLC0415
+
+        return dashboard
     from .here import here_or_there  # noqa: PLC0415
 
     return here_or_there

@@ -21,13 +21,14 @@ from ddpjob_operator.api.words import age, listed, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import (
+    Curve,
     JobDetail,
-    JobKey,
+    JobRow,
     TimeAxis,
+    clock_of,
     collected,
     curves_of,
     interruptions_of,
-    kept_row,
 )
 
 from .kept_jobs import list_jobs
@@ -456,8 +457,8 @@ def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "
     return RunData(history.identity.name, job, recorded, printed=said, kept=known)
 
 
-def kept_detail(history: JobHistory, key: JobKey, now: datetime) -> JobDetail:
-    """What a screen of one job shows of its history.
+def kept_detail(history: JobHistory, row: JobRow, now: datetime) -> JobDetail:
+    """What a screen of one job shows of its history; `row` is its line in a table.
 
     Raises:
         PlaceError: It cannot be read.
@@ -468,10 +469,11 @@ def kept_detail(history: JobHistory, key: JobKey, now: datetime) -> JobDetail:
     told = _described(history, nodes, history.attempts(nodes[:FEW]), seen)
     axis = TimeAxis.of(began, ended or now, interruptions_of([*_incidents(seen)], recorded)) if began else None
     return JobDetail(
-        kept_row(key, seen.result.capitalize(), began.timestamp() if began else 0.0),
+        row,
         {label: one_line(text[:LONGEST]) for label, text in told},
         axis=axis,
         curves=curves_of(recorded),
+        clock=clock_of(recorded, began) if began else Curve(),
     )
 
 

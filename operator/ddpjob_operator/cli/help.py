@@ -6,7 +6,7 @@ from collections.abc import Mapping
 PLACES = {
     "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm", "prune"),
     "on a cluster": ("submit", "hold", "suspend", "resume", "scale", "debug", "cancel"),
-    "on this machine and on a cluster": ("top", "status", "logs", "checkpoint", "delete"),
+    "on this machine and on a cluster": ("top", "dashboard", "status", "logs", "checkpoint", "delete"),
     "of this command": ("completion", "version"),
 }
 
@@ -26,6 +26,7 @@ EXAMPLES = {
     ),
     "ls": ("", "--state Running -o wide"),
     "top": ("", "--once --all-namespaces"),
+    "dashboard": ("", "--history history --port 8000 --no-open"),
     "prune": ("--history s3://bucket/history --keep 10", "team/train --history history --older-than 30d --dry-run"),
     "stop": ("train", "train train-2"),
     "rm": ("train", "train train-2"),

@@ -4,7 +4,7 @@ Each command, page and notebook takes them from here, so that a job is described
 no clock, and does no input or output. Imports api, engine and text.
 """
 
-from .curves import Curve, curves_of, metrics_of
+from .curves import Curve, clock_of, curves_of, metrics_of
 from .description import Around, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
@@ -41,6 +41,7 @@ __all__ = [
     "TimeAxis",
     "awaited",
     "between_steps",
+    "clock_of",
     "collected",
     "curves_of",
     "goodput",

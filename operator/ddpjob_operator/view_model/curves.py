@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from ddpjob_operator.text import one_line
 
@@ -72,3 +73,8 @@ def _curve(points: Iterable[tuple[float, float | None]]) -> Curve:
         if value is not None:
             curve.add(step, value)
     return curve
+
+
+def clock_of(recorded: Records, began: datetime) -> Curve:
+    """By step, in how many seconds after `began` it was finished, so that curves can be drawn by time."""
+    return _curve((entry.step, (entry.time - began).total_seconds()) for entry in recorded.of("progress"))

@@ -9,7 +9,7 @@ from ddpjob_operator.api import DDPJob
 from ddpjob_operator.engine import text_of
 from ddpjob_operator.text import one_line
 
-from .curves import Curve, curves_of
+from .curves import Curve, clock_of, curves_of
 from .description import Around, lines_of
 from .interruptions import Interruption, interruptions_of
 from .job_row import JobKey, JobRow, job_row
@@ -61,6 +61,8 @@ class JobDetail:
     """None if it is unknown when the job began."""
     curves: Mapping[str, Curve] = field(default_factory=dict)
     """By name; the loss is first, if there is one."""
+    clock: Curve = field(default_factory=Curve)
+    """By step, in how many seconds after the axis' beginning it was finished."""
 
 
 def job_detail(
@@ -95,6 +97,7 @@ def job_detail(
         start=() if status.finished or not status.attempt else start_tree(times, now),
         axis=axis,
         curves=curves_of(records),
+        clock=Curve() if began is None else clock_of(records, began),
     )
 
 

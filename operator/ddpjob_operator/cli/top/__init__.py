@@ -1,7 +1,8 @@
 """`ddpjob top`: all jobs on one screen, those on this machine and those on a cluster."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from ddpjob_operator.api import BadInputError
@@ -15,7 +16,7 @@ from ddpjob_operator.view_model import newest_first
 from .drawing import cells, columns_for, summary
 from .feeds import Feed, JobsHere, JobsThere, KeptJobs, all_rows
 
-__all__ = ["top"]
+__all__ = ["feeds_of", "top"]
 
 UNREACHED = 1
 
@@ -26,11 +27,8 @@ def top(arguments: argparse.Namespace) -> int:
     Raises:
         BadInputError: flags contradict each other; or the screen needs a library that is not installed.
     """
-    if arguments.history is None:
-        return _shown(arguments, _feeds(arguments))
-    check_flags(arguments)
-    with opened(arguments, arguments.namespace, None) as place:
-        return _shown(arguments, [KeptJobs(place, arguments.namespace)])
+    with feeds_of(arguments) as feeds:
+        return _shown(arguments, feeds)
 
 
 def _shown(arguments: argparse.Namespace, feeds: Sequence[Feed]) -> int:
@@ -48,7 +46,22 @@ def _shown(arguments: argparse.Namespace, feeds: Sequence[Feed]) -> int:
     return 0
 
 
-def _feeds(arguments: argparse.Namespace) -> list[Feed]:
+@contextmanager
+def feeds_of(arguments: argparse.Namespace) -> Iterator[list[Feed]]:
+    """The sources of jobs that the flags choose: a history alone, or this machine and a cluster.
+
+    Raises:
+        BadInputError: flags contradict each other, or the history cannot be read.
+    """
+    if arguments.history is None:
+        yield _live_feeds(arguments)
+        return
+    check_flags(arguments)
+    with opened(arguments, arguments.namespace, None) as place:
+        yield [KeptJobs(place, arguments.namespace)]
+
+
+def _live_feeds(arguments: argparse.Namespace) -> list[Feed]:
     """The sources of jobs that the flags choose: without any flag, this machine and, if there is one, a cluster."""
     local, cluster = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     feeds: list[Feed] = [JobsHere(runs_of(arguments))] if local or not arguments.cluster else []

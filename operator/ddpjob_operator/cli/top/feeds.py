@@ -1,4 +1,4 @@
-"""Where `ddpjob top` gets its jobs from: this machine, a cluster, and histories."""
+"""Where `ddpjob top` and `ddpjob dashboard` get their jobs from: this machine, a cluster, and histories."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -38,6 +38,9 @@ from ddpjob_operator.view_model import (
 RETRY_SECONDS = 10.0
 """How long to wait before a cluster is asked again that did not answer, or refused a request."""
 
+LIST_AGAIN_SECONDS = 30.0
+"""How often a place of histories is listed: each time takes requests, and new jobs are rare."""
+
 Mark = tuple[int, int, int]
 
 
@@ -73,6 +76,14 @@ class Feed(Protocol):
 
     def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
         """A job in full; None if it is gone. May take seconds."""
+        ...
+
+    def job(self, key: JobKey) -> DDPJob | None:
+        """The job itself; None if it is gone."""
+        ...
+
+    def events(self, key: JobKey) -> list[Document]:
+        """Kubernetes' events about a job, the oldest first. May take seconds."""
         ...
 
     def stop(self) -> None:
@@ -114,6 +125,14 @@ class JobsHere:
             records = read(run.metrics / SEEN_NAME)
         around = Around(run.made, {"Directory": str(run.root)}, logged=logged_last(run))
         return job_detail(job, key, now, around, page=page_of(run, job), recorded=records)
+
+    def job(self, key: JobKey) -> DDPJob | None:
+        """The job of a run."""
+        return RunDirectory(Path(key.uid)).load()
+
+    def events(self, key: JobKey) -> list[Document]:  # noqa: ARG002  As others have it.
+        """None: Kubernetes knows nothing of a run on this machine."""
+        return []
 
     def stop(self) -> None:
         """Does nothing."""
@@ -198,7 +217,7 @@ class JobsThere:
 
     def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
         """A job in full, with its pods and its status page if the user may see them."""
-        document = next((one for one in self._documents if one["metadata"]["uid"] == key.uid), None)
+        document = self._document(key)
         if document is None:
             return None
         job, jobs = as_job(document), self._jobs.of_namespace(key.namespace)
@@ -214,6 +233,27 @@ class JobsThere:
                 where["Not shown"] = f"what single ranks do: {error}"
         around = Around(_made(document), where, logged=LoggedProgress())
         return job_detail(job, key, now, around, page=page, pods=map(_seen, pods))
+
+    def job(self, key: JobKey) -> DDPJob | None:
+        """The job as it is known by the watch.
+
+        Raises:
+            ClusterError: it cannot be understood.
+        """
+        document = self._document(key)
+        return None if document is None else as_job(document)
+
+    def events(self, key: JobKey) -> list[Document]:
+        """Kubernetes' events about a job.
+
+        Raises:
+            ClusterError: the cluster does not answer, or the user may not list events.
+        """
+        document = self._document(key)
+        return [] if document is None else self._jobs.of_namespace(key.namespace).events(document)
+
+    def _document(self, key: JobKey) -> Document | None:
+        return next((one for one in self._documents if one["metadata"]["uid"] == key.uid), None)
 
     def stop(self) -> None:
         """Ends the watches."""
@@ -301,25 +341,28 @@ def _seen(pod: JobPod) -> PodSeen:
 
 
 class KeptJobs:
-    """The jobs of which a history is left. It is read once."""
+    """The jobs of which a history is left."""
 
     origin = Origin.HISTORY
 
     def __init__(self, place: HistoryPlace, namespace: str | None) -> None:
         self._place, self._namespace = place, namespace
-        self._rows: list[JobRow] = []
+        self._rows: dict[JobKey, JobRow] = {}
+        self._stopped = threading.Event()
         self.problem = ""
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Reads the jobs in a thread, because an object store may take seconds."""
+        """Reads the jobs again and again, in a thread, because an object store may take seconds."""
         threading.Thread(target=self._follow, args=(changed,), daemon=True).start()
 
     def _follow(self, changed: Callable[[], None]) -> None:
-        try:
-            self.fetch()
-        except BadInputError as error:
-            self.problem = one_line(str(error))
-        changed()
+        while not self._stopped.is_set():
+            try:
+                self.fetch()
+            except BadInputError as error:  # The jobs that are known stay.
+                self.problem = one_line(str(error))
+            changed()
+            self._stopped.wait(LIST_AGAIN_SECONDS)
 
     def fetch(self) -> None:
         """Reads the names of the jobs.
@@ -330,21 +373,31 @@ class KeptJobs:
         unreadable: Unreadable = {}
         namespaces = [self._namespace] if self._namespace else namespaces_of(self._place)
         found = islice(kept_jobs(self._place, namespaces, unreadable), MOST_JOBS)
-        self._rows = [
-            kept_row(JobKey(Origin.HISTORY, job.namespace, job.name, job.uid), job.result, job.began) for job in found
-        ]
+        keys = ((JobKey(Origin.HISTORY, job.namespace, job.name, job.uid), job) for job in found)
+        self._rows = {key: kept_row(key, job.result, job.began) for key, job in keys}
         self.problem = one_line("; ".join(unreadable.values()))
 
     def rows(self, now: datetime) -> list[JobRow]:  # noqa: ARG002  Nothing of them changes with time.
         """The jobs that were read."""
-        return self._rows
+        return [*self._rows.values()]
 
     def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
         """What is kept of a job."""
-        return kept_detail(find_history(self._place, key.namespace, key.name, key.uid), key, now)
+        if (row := self._rows.get(key)) is None:
+            return None
+        return kept_detail(find_history(self._place, key.namespace, key.name, key.uid), row, now)
+
+    def job(self, key: JobKey) -> DDPJob | None:  # noqa: ARG002  As others have it.
+        """None: it is not kept."""
+        return None
+
+    def events(self, key: JobKey) -> list[Document]:  # noqa: ARG002  As above.
+        """None: they are not kept."""
+        return []
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Ends the reading."""
+        self._stopped.set()
 
 
 def all_rows(feeds: Iterable[Feed], now: datetime) -> list[JobRow]:

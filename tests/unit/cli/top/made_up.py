@@ -48,6 +48,20 @@ class MadeUp:
         around = Around(NOW - timedelta(seconds=100))
         return None if job is None else job_detail(job, key, min(now, NOW), around, page=self.page)
 
+    def job(self, key: JobKey) -> DDPJob | None:
+        return self.jobs.get(key.name)
+
+    def events(self, key: JobKey) -> list[Any]:
+        return [
+            {
+                "type": "Normal",
+                "reason": "Created",
+                "message": f"created pods of {key.name}",
+                "lastTimestamp": moment(-60),
+                "count": 2,
+            }
+        ]
+
     def stop(self) -> None:
         self.stopped = True
 

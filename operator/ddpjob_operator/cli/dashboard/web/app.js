@@ -1,0 +1,43 @@
+// Which page is shown, by what is behind # in the address.
+
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Comparison, Job } from "./job.js";
+import { Jobs } from "./jobs.js";
+import { html } from "./pieces.js";
+import { takeToken } from "./server.js";
+
+function parts() {
+  try {
+    return location.hash.replace(/^#\/?/, "").split("/").map((part) => part.split(",").map(decodeURIComponent));
+  } catch {
+    return [[""]];
+  }
+}
+
+function App() {
+  const [[[page], ids = [""], [tab] = [""]], setParts] = useState(parts);
+  useEffect(() => {
+    const change = () => {
+      takeToken();
+      setParts(parts());
+    };
+    addEventListener("hashchange", change);
+    return () => removeEventListener("hashchange", change);
+  }, []);
+  useEffect(() => {
+    document.title = page === "job" ? `${ids[0].split(/[/:]/).at(-1)} – DDPJob` : "DDPJob";
+  }, [page, ids]);
+  const shown = page === "job" ? html`<${Job} key=${ids[0]} id=${ids[0]} tab=${tab} />`
+    : page === "compare" ? html`<${Comparison} key=${ids.join()} ids=${ids} />` : html`<${Jobs} />`;
+  return html`<header><a href="#/">DDPJob</a></header><main>${shown}</main>`;
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+  document.querySelector("input[type=search]")?.focus();
+  event.preventDefault();
+});
+
+takeToken();
+render(html`<${App} />`, document.getElementById("app"));
