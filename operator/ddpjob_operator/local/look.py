@@ -55,9 +55,9 @@ def _answer(place: tuple[str, int], path: str) -> Any:
 
 
 def status_page(run: RunDirectory, job: DDPJob) -> str | None:
-    """The URL of the status page of rank 0's supervisor; None if no supervisor is running."""
+    """The URL of the page, for people, of rank 0's supervisor; None if no supervisor is running."""
     first = _rank_0(run, job) if job.status.bookkeeping.supervised else None
-    return f"http://{first[0]}:{first[1]}/status" if first else None
+    return f"http://{first[0]}:{first[1]}/" if first else None
 
 
 def _rank_0(run: RunDirectory, job: DDPJob) -> tuple[str, int] | None:

@@ -465,7 +465,9 @@ def test_on_a_cluster_an_event_does_not_repeat_the_message(wide: bool, capsys: p
     assert re.search(r"^ +\d+d +Wordless$", said, re.MULTILINE), "Kubernetes leaves out texts that are empty"
     assert "Logs:         ddpjob logs digits -n team\n" in said
     assert "History:      none: it has neither a history.path nor a checkpoint\n" in said
-    assert re.search(r"Status page:  kubectl port-forward -n team pod/digits-0-\w{5} 29501\n", said)
+    assert re.search(
+        r"Status page:  kubectl port-forward -n team pod/digits-0-\w{5} 29501  # http://127\.0\.0\.1:29501/\n", said
+    )
 
 
 @pytest.mark.parametrize("name", [None, "digits"])

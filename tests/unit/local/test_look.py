@@ -79,7 +79,7 @@ def runs(pod: LocalPod) -> Iterator[None]:
 def test_the_present_pod_of_rank_0_is_asked_and_no_former_one(run: RunDirectory, port: int) -> None:
     with runs(pod_of(run, 1, INCARNATION - 1)), runs(pod_of(run, port)), runs(pod_of(run, 1, INCARNATION + 1)):
         assert look(run) == port
-        assert status_page(run, JOB) == f"http://127.0.0.1:{port}/status"
+        assert status_page(run, JOB) == f"http://127.0.0.1:{port}/"
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -6,6 +6,7 @@ Anyone who can reach the port may send requests, so everything is bounded and re
 import asyncio
 import contextlib
 import json
+import platform
 import re
 import socket
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from ddpjob_supervisor.gang.addresses import is_loopback
 from ddpjob_supervisor.web import FairServer
 
+from . import first_page
 from .document import Document
 from .metrics import Metrics
 
@@ -32,7 +34,7 @@ LINE_BYTES = 2048
 """The maximum length of the request line, and of each header."""
 
 METHODS = ("GET", "HEAD")
-PATHS = ("/status", "/metrics", "/healthz", "/stacks")
+PATHS = ("/", "/status", "/metrics", "/healthz", "/stacks")
 LOOK_SECONDS = 1.0
 """The shortest time between two interruptions of the ranks, however many clients request their stacks."""
 
@@ -90,15 +92,24 @@ class Answers:
             allow = ", ".join(METHODS)
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} accepts only {allow}", Allow=allow)
         match request.path:
+            case "/":
+                answer = self._first_page(request)
             case "/status":
-                return await self._status(request)
+                answer = await self._status(request)
             case "/metrics":
                 content = self._metrics.exposition(self._document())
-                return web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+                answer = web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
             case "/stacks":
-                return await self._answer_stacks(request)
+                answer = await self._answer_stacks(request)
             case _:
-                return web.Response(text="ok\n")
+                answer = web.Response(text="ok\n")
+        return answer
+
+    def _first_page(self, request: web.BaseRequest) -> web.Response:
+        live = request.query_string == first_page.LIVE
+        text = first_page.as_html(self._document(), platform.node(), live=live)
+        again = {"Refresh": str(first_page.AGAIN_SECONDS)} if live else {}
+        return web.Response(text=text, content_type="text/html", charset="utf-8", headers=first_page.HEADERS | again)
 
     async def _status(self, request: web.BaseRequest) -> web.Response:
         document, seconds = self._document(), _wait_seconds(request)

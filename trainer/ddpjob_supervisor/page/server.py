@@ -1,4 +1,4 @@
-"""A supervisor's status port, which serves only GET /status, /metrics, /healthz and /stacks.
+"""A supervisor's status port, which serves only GET /, /status, /metrics, /healthz and /stacks.
 
 Training does not depend on it: if the port is taken, training continues without the page. The HTTP server is imported
 when the page starts, and in a thread, so that neither the zygote nor the gang waits for the import.

@@ -134,9 +134,11 @@ def row_there(document: Document, job: DDPJob, now: datetime) -> JobRow:
 def _links(job: DDPJob) -> dict[str, str | None]:
     """The commands that print a job's logs and forward the port of its status page, and where its history is."""
     status, flags = job.status, f"-n {job.metadata.namespace}"
+    port = status.network.status_port
     pod = pod_name(job, 0, status.bookkeeping.incarnations.of(0))
-    served = status.is_true(ConditionType.RUNNING) and status.bookkeeping.supervised and status.network.status_port
-    forward = f"kubectl port-forward {flags} pod/{pod} {status.network.status_port}" if served else None
+    served = status.is_true(ConditionType.RUNNING) and status.bookkeeping.supervised and port
+    # A shell takes the address as a comment, so the line can be copied as a whole.
+    forward = f"kubectl port-forward {flags} pod/{pod} {port}  # http://127.0.0.1:{port}/" if served else None
     logs = f"{itself()} logs {job.metadata.name} {flags}" if status.attempt else None
     return {"Logs": logs, "History": where_history_is(job) if status.attempt else None, "Status page": forward}
 

@@ -231,14 +231,14 @@ def test_there_are_only_reads(method: str, path: str) -> None:
     serve(asking)
 
 
-@pytest.mark.parametrize("path", ["/", "/status/", "/status/x", "/debug", "/metrics/../status/..", "//status"])
+@pytest.mark.parametrize("path", ["/x", "/status/", "/status/x", "/debug", "/metrics/../x", "//status"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_there_is_nothing_else(method: str, path: str) -> None:
     async def asking(served: Served, client: aiohttp.ClientSession) -> None:
         async with client.request(method, served.url(path)) as answer:
             assert (answer.status, await answer.text()) == (
                 404,
-                "not found: the paths are /status, /metrics, /healthz, /stacks\n",
+                "not found: the paths are /, /status, /metrics, /healthz, /stacks\n",
             )
 
     serve(asking)
