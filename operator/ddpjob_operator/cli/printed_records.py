@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddpjob_operator.view_model import Record, Records, Report, Start, parse
+from ddpjob_operator.view_model import PrintedStep, Record, Records, Report, Start, parse, printed_step
 from ddpjob_operator.view_model.logged_progress import NUMBERS
 
 from .run_logs import RunLogs
@@ -28,6 +29,8 @@ class PrintedLine(Protocol):
 
 EVENTS = frozenset({"progress", "evaluated", "saved"})
 OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
+MOST_ENTRIES = 20_000
+"""If an attempt has more losses in its log, some are left out: nobody could see them."""
 
 
 def printed(logs: Path, moment: datetime) -> Records:
@@ -36,11 +39,16 @@ def printed(logs: Path, moment: datetime) -> Records:
 
 
 def records_of(lines: Iterable[PrintedLine], moment: datetime) -> Records:
-    """The progress in rank 0's lines. Every record gets the time `moment`."""
-    starts: list[Start] = []
+    """The progress in rank 0's lines. Every record gets the time `moment`.
+
+    Losses in lines of any other form, such as `iter 10: loss 4.54`, count only if no line reports a loss.
+    """
+    starts, losses = list[Start](), _PrintedLosses(moment)
     for line in lines:
         report = parse(line.text)
         step = report.number("step") if report else None
+        if report is None and (said := printed_step(line.text)):
+            losses.take(line.attempt, said)
         if report is None or report.event not in EVENTS or step is None or report.number("rank"):
             continue
         entry = Record(moment, report.event, line.attempt, int(step), _values(report))
@@ -48,7 +56,40 @@ def records_of(lines: Iterable[PrintedLine], moment: datetime) -> Records:
             before = max(0, entry.step - 1) if starts else 0
             starts.append(Start(Record(moment, "started", line.attempt, before, {"seen": True})))
         starts[-1].entries.append(entry)
-    return Records(starts)
+    reported = Records(starts)
+    return reported if reported.has("loss") or not losses.starts else Records(losses.starts)
+
+
+@dataclass
+class _PrintedLosses:
+    """Losses with their steps, in lines that are not reports.
+
+    Many programs count the steps of each epoch anew. Then they are counted on, and the first epoch's end is the last
+    step that was printed, or the total number of steps if the lines have it.
+    """
+
+    moment: datetime
+    starts: list[Start] = field(default_factory=list)
+    _before: int = 0
+    """The steps of the epochs before."""
+    _last: PrintedStep | None = None
+
+    def take(self, attempt: int, said: PrintedStep) -> None:
+        """Takes a loss that was printed in an attempt."""
+        if not self.starts or attempt != self.starts[-1].began.attempt:
+            self._before, self._last = 0, None
+            step = max(0, said.step - 1) if self.starts else 0
+            self.starts.append(Start(Record(self.moment, "started", attempt, step, {"seen": True})))
+        # Lines of several ranks of a node may be in another order, but not by that much.
+        if self._last and said.step <= self._last.step // 2:
+            self._before += self._last.total or self._last.step
+        self._last = said
+        entries = self.starts[-1].entries
+        if len(entries) >= MOST_ENTRIES:
+            del entries[::2]
+        word = "evaluated" if said.evaluated else "progress"
+        values = {"loss": float(said.loss)}
+        entries.append(Record(self.moment, word, attempt, self._before + said.step, values))
 
 
 def _last(start: Start) -> int:

@@ -118,8 +118,9 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Starts", str(len(recorded.starts))
     if job and (lost := job.status.message_while_true(ConditionType.LOSS_NOT_FINITE)):
         yield "Loss not finite", lost
-    if recorded.repeated_steps:
-        yield "Trained again", f"{counted(recorded.repeated_steps, 'step')} after interruptions"
+    if repeated := _repeated(found):
+        least = "at least " if recorded.seen else ""  # The first step of a start may be missing.
+        yield "Trained again", f"{least}{counted(repeated, 'step')} after interruptions"
     if started_over := _started_over(found):
         yield "Started over", started_over
     if code := _code(found):
@@ -131,6 +132,12 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
             "Command",
             " ".join([*job.spec.trainer.get("command", ()), *job.spec.trainer.get("args", ())]),
         )
+
+
+def _repeated(found: RunData) -> int:
+    """How many steps were trained again after interruptions."""
+    ends = {one.attempt: one.step for one in _known_incidents(found) if one.step is not None}
+    return found.recorded.repeated_steps(ends)
 
 
 def _lasted(job: DDPJob | None, zero: datetime, until: datetime) -> str:
@@ -163,7 +170,7 @@ def _started_over(found: RunData) -> str:
     first, *later = (start.began for start in found.recorded.starts) if found.recorded.starts else (None,)
     # If there is a job, only its condition counts, which was checked above. The steps that a supervisor recorded do
     # not count, because the first step of a start may be missing.
-    if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps:
+    if first is None or found.job or found.recorded.seen or not found.recorded.repeated_steps():
         return ""
     return ", ".join(f"attempt {began.attempt} at step {began.step}" for began in later if began.step <= first.step)
 

@@ -9,7 +9,7 @@ from .description import Around, between_steps, how_far, last_step, lines_of, pa
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
 from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first, unreadable_row
-from .logged_progress import LoggedProgress, Report, parse, printed_loss
+from .logged_progress import LoggedProgress, PrintedStep, Report, parse, printed_loss, printed_step
 from .losses import last_loss, last_loss_alone, loss_in
 from .masking import MASK, Mask
 from .pods_seen import PodSeen
@@ -31,6 +31,7 @@ __all__ = [
     "Mask",
     "Origin",
     "PodSeen",
+    "PrintedStep",
     "RankRow",
     "Record",
     "Records",
@@ -60,6 +61,7 @@ __all__ = [
     "pace",
     "parse",
     "printed_loss",
+    "printed_step",
     "rank_rows",
     "slowest",
     "start_moments",

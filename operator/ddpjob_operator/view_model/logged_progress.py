@@ -22,6 +22,14 @@ LOSS = re.compile(
 )
 """A loss as programs print it: `loss 0.12`, `Train Loss: 0.12`, `'loss': 0.12`, `loss=tensor(0.12)`. It matches a
 complete number or nothing: not the `1` of `1,234.5` or of `1.2K`."""
+STEP = re.compile(
+    r"""(?<![a-z])(?:global[_ ])?(?:step|iter|iteration)["']?\s{0,3}[:=#]?\s{0,3}[\["']?\s{0,9}"""
+    r"([0-9]{1,15})(?:\s{0,3}/\s{0,9}([0-9]{1,15}))?(?![\w.])",
+    re.IGNORECASE,
+)
+"""A step as programs print it beside a loss: `iter 10:`, `step 250:`, `Step [100/600]`, `'step': 7`."""
+EVALUATED = re.compile(r"(?<![a-z])(?:val|valid|validation|eval|test)[_ ]loss", re.IGNORECASE)
+"""The name of a loss in evaluation."""
 LOOKED_AT = 1000
 """Number of characters at the beginning of a line that are searched for a loss."""
 QUOTED = 80
@@ -85,6 +93,34 @@ def printed_loss(text: str) -> PrintedLoss | None:
     # Most lines contain no loss, and for these the test for "oss" is fifty times as fast as the pattern.
     found = LOSS.search(text, 0, LOOKED_AT) if "oss" in text or "OSS" in text else None
     return PrintedLoss(found[1], text[:LOOKED_AT]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedStep:
+    """A loss of a known step, in a line that is not a report."""
+
+    step: int
+    total: int | None
+    """The total number of steps, perhaps of an epoch; None if the line has none."""
+    loss: str
+    evaluated: bool
+    """Whether it is a loss in evaluation."""
+
+
+def printed_step(text: str) -> PrintedStep | None:
+    """The loss of a step in a line such as nanoGPT's; None if the line does not have both.
+
+    Example:
+        `iter 10: loss 4.54, time 30ms` is the loss 4.54 of step 10 in training, and `step 250: train loss 2.5,
+        val loss 2.6` the loss 2.6 of step 250 in evaluation.
+    """
+    if "oss" not in text and "OSS" not in text:
+        return None
+    at, evaluated = STEP.search(text, 0, LOOKED_AT), EVALUATED.search(text, 0, LOOKED_AT)
+    loss = LOSS.search(text, max(0, evaluated.end() - len("loss")) if evaluated else 0, LOOKED_AT)
+    if at is None or loss is None:
+        return None
+    return PrintedStep(int(at[1]), int(at[2]) if at[2] else None, loss[1], evaluated is not None)
 
 
 @dataclass

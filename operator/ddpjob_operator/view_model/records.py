@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 LONGEST_TEXT = 4096
@@ -96,10 +97,16 @@ class Records:
         entries = (entry for start in self.starts for entry in (start.began, *start.entries))
         return max(entries, key=lambda entry: entry.time, default=None)
 
-    @property
-    def repeated_steps(self) -> int:
-        """How many steps were lost in interruptions and trained again."""
-        reached = (max((entry.step for entry in start.entries), default=0) for start in self.starts)
+    def repeated_steps(self, reached_by: Mapping[int, int] = MappingProxyType({})) -> int:
+        """How many steps were lost in interruptions and trained again.
+
+        `reached_by` are the last steps that attempts are known to have finished, by attempt. The last steps before a
+        failure may not have been recorded.
+        """
+        reached = (
+            max((reached_by.get(start.began.attempt, 0) * start.trained, *(entry.step for entry in start.entries)))
+            for start in self.starts
+        )
         return sum(max(0, step - int(min(step, limit))) for step, limit in zip(reached, self._limits(), strict=True))
 
     @property

@@ -186,6 +186,20 @@ def test_how_many_steps_were_trained_again_is_told(resumed: int, said: str, tmp_
     assert not said or f"<dt>Trained again</dt><dd>{said} after interruptions</dd>" in page
 
 
+def test_steps_that_an_attempt_finished_before_it_failed_count_even_if_they_were_not_recorded(tmp_path: Path) -> None:
+    seen = {"seen": True, "counted": False}
+    write(
+        tmp_path / "metrics" / "progress.jsonl",
+        *(line("started", 1, 0, **seen), line("progress", 1, 86, at=10)),
+        *(line("started", 2, 80, at=20, **seen), line("progress", 2, 200, at=30)),
+    )
+    incident = {"time": "2026-01-01T12:00:12Z", "attempt": 1, "node": 1, "rank": 1, "pod": "own-1"}
+    incident |= {"cause": "Application", "message": "no", "step": 116}
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": {"incidents": [incident]}}))
+    page = render(find(tmp_path), ZERO)
+    assert "<dt>Trained again</dt><dd>at least 36 steps after interruptions</dd>" in page
+
+
 STARTED_OVER = {"type": "StartedOver", "status": "True", "reason": "NoCheckpoint", "message": "attempt 3 at step 0"}
 STARTED_OVER |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
 

@@ -31,7 +31,7 @@ def test_of_steps_that_were_trained_again_the_later_start_counts(file: Path) -> 
     )
     recorded = read(file)
     assert losses(recorded) == [(10, 1.0), (20, 1.0), (30, 2.0), (50, 2.0)]
-    assert recorded.repeated_steps == 20
+    assert recorded.repeated_steps() == 20
 
 
 def test_a_start_that_finished_no_step_has_repeated_none(file: Path) -> None:
@@ -39,8 +39,14 @@ def test_a_start_that_finished_no_step_has_repeated_none(file: Path) -> None:
     write(file, *trained, line("started", 2, 0, 30), line("ended", 2, 0, 31, error="no"))
     recorded = read(file)
     assert [entry.step for entry in recorded.of("progress")] == [10, 20]
-    assert recorded.repeated_steps == 0
+    assert recorded.repeated_steps() == 0
     assert recorded.last_trained is recorded.starts[0]
+
+
+def test_what_an_attempt_finished_counts_only_if_it_was_trained_in_it(file: Path) -> None:
+    trained = [line("started", 1, 0), line("progress", 1, 20)]
+    write(file, *trained, line("started", 2, 10, 30), line("started", 3, 10, 40), line("progress", 3, 50))
+    assert read(file).repeated_steps({1: 25, 2: 25}) == 15
 
 
 def test_a_start_from_further_back_takes_back_also_what_came_before_the_last_one(file: Path) -> None:

@@ -1,7 +1,7 @@
 """Which lines of a program's output are its progress."""
 
 import pytest
-from ddpjob_operator.view_model import LoggedProgress, parse, printed_loss
+from ddpjob_operator.view_model import LoggedProgress, PrintedStep, parse, printed_loss, printed_step
 from ddpjob_operator.view_model.logged_progress import PrintedLoss
 
 PROGRESS = [
@@ -119,3 +119,27 @@ def test_a_report_has_so_many_fields(fields: int, *, known: bool) -> None:
 @pytest.mark.parametrize(("length", "shown"), [(80, "x" * 80), (81, f"{'x' * 80}…")])
 def test_of_the_line_with_a_loss_the_beginning_is_quoted(length: int, shown: str) -> None:
     assert str(PrintedLoss("0.5", f" {'x' * length}\n")) == f"0.5 (from its log: {shown})"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("iter 10: loss 4.54, time 123.45ms, mfu 1.20%", PrintedStep(10, None, "4.54", evaluated=False)),
+        ("step 250: train loss 2.51, val loss 2.63", PrintedStep(250, None, "2.63", evaluated=True)),
+        ("Epoch [1/5], Step [100/600], Loss: 0.1234", PrintedStep(100, 600, "0.1234", evaluated=False)),
+        ("{'step': 7, 'loss': 1e-3}", PrintedStep(7, None, "1e-3", evaluated=False)),
+        ("global_step=12 val_loss=nan", PrintedStep(12, None, "nan", evaluated=True)),
+        ("Iteration #5 | Train Loss 2", PrintedStep(5, None, "2", evaluated=False)),
+        ("iter   30/ 500 | lm loss: 6.1E+00 | grad norm: 1.2", PrintedStep(30, 500, "6.1E+00", evaluated=False)),
+        ("loss 4.54", None),
+        ("step 10 of the ladder", None),
+        ("footstep 10: loss 4.54", None),
+        ("step 1.5: loss 4.54", None),
+        ("step 10: loss 1,234.5", None),
+        ("step 10: lossless 3", None),
+        (f"{'x' * 1000} step 10: loss 4.54", None),
+        ("step " + "9" * 30 + ": loss 1", None),
+    ],
+)
+def test_a_line_with_a_step_and_a_loss_tells_both(line: str, said: PrintedStep | None) -> None:
+    assert printed_step(line) == said
