@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean, median, quantiles
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from ddpjob_operator.view_model import Interruption, Record, Records, Start, metrics_of
+
+T = TypeVar("T")
 
 INK, RULE, MARK = "#010101", "#020202", "#030303"
 SERIES = ("#040404", "#050505", "#060606", "#070707", "#080808")
@@ -41,6 +43,13 @@ METRICS = 32
 """The maximum number of metrics that are drawn."""
 NAMED = 5
 """Up to this many incidents are labelled with their causes. If there are more, they are only numbered."""
+LONGEST_CAUSE = 32
+"""A cause is cut off after this many characters, because it would not fit into the figure's height."""
+APART = 0.06
+"""Labels that are closer together than this share of the figure's width would be written over each other."""
+FLAT, WIDE = 0.03, 30.0
+"""The axis is logarithmic if half of the values would be within this share of a linear axis, at its lower end, and if
+the largest value is at least WIDE times the smallest."""
 PARTS = ("data", "forward", "backward", "communication", "optimizer")
 
 STYLE: Any = {
@@ -74,6 +83,7 @@ def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
             _curve(axes, trained, SERIES[0], "training")
         if evaluated:
             _curve(axes, evaluated, SERIES[1], "evaluation")
+        _scale(axes)
         _mark(axes, [(incident.resumed, incident.number) for incident in incidents if incident.resumed is not None])
         axes.legend()
         return _svg(axes, "loss by step")
@@ -87,6 +97,7 @@ def metrics(recorded: Records) -> Iterator[tuple[str, str]]:
     for name, points in [*metrics_of(recorded).items()][:METRICS]:
         with _axes("step", "") as axes:
             _curve(axes, points, SERIES[0], name)
+            _scale(axes)
             yield name, _svg(axes, f"{name} by step")
 
 
@@ -109,14 +120,15 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
                 continue
             axes.plot(*_columns(raw), color=SERIES[0], alpha=0.35, linewidth=1, clip_on=False)
             _curve(axes, smooth, SERIES[0], f"{what}, smoothed")
-        marks = [((one.time - zero).total_seconds() / scale, one) for one in incidents]
-        _mark(axes, [(x, one.number) for x, one in marks])
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
-        for x, one in marks if len(marks) <= NAMED else ():
+        marks = [((one.time - zero).total_seconds() / scale, one) for one in incidents]
+        _mark(axes, [(x, one.number) for x, one in marks])
+        labels = _apart(axes, [(x, _cut(one.cause)) for x, one in marks]) if len(marks) <= NAMED else []
+        for x, (cause, *_) in labels:
             place = axes.get_xaxis_transform()
             axes.annotate(
-                one.cause,
+                cause,
                 (x, 0.0),
                 xycoords=place,
                 annotation_clip=True,
@@ -323,15 +335,55 @@ def _dots(points: Sequence[object]) -> dict[str, Any]:
     return {"marker": "o", "markersize": 4} if len(points) <= DOTS else {}
 
 
+def _scale(axes: Axes) -> None:
+    """Makes the y axis logarithmic if a few large values would flatten all others, as the first losses may."""
+    values = [y for line in axes.lines for _, y in _values(line)]
+    least, largest = min(values), max(values)
+    if least <= 0 or largest < WIDE * least or (median(values) - least) / (largest - least) > FLAT:
+        return
+    axes.set_yscale("log")
+    axes.set_ylabel(f"{axes.get_ylabel()}, logarithmic".removeprefix(", "))
+    axes.yaxis.set_major_locator(LogLocator(numticks=6))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def _mark(axes: Axes, marks: Sequence[tuple[float, int]]) -> None:
-    """Draws a vertical line for each mark, with the incident's number above it."""
-    for x, number in marks:
+    """Draws a vertical line for each mark, with the incident's number above it.
+
+    Incidents that are close together share a label: `1-3`.
+    """
+    for x, _ in marks:
         axes.axvline(x, color=MARK, linewidth=1, linestyle="--")
+    for x, numbers in _apart(axes, marks):
         # Without annotation_clip, the layout would shrink the axes to make room for a label outside them.
         place = axes.get_xaxis_transform()
         axes.annotate(
-            str(number), (x, 1.0), xycoords=place, annotation_clip=True, color=MARK, ha="center", va="bottom"
+            _numbers(numbers), (x, 1.0), xycoords=place, annotation_clip=True, color=MARK, ha="center", va="bottom"
         )
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Numbers in a few characters: `2`, `1-3`, `1, 3`."""
+    ordered = sorted(numbers)
+    without_a_gap = len(ordered) > 1 and ordered == [*range(ordered[0], ordered[-1] + 1)]
+    return f"{ordered[0]}-{ordered[-1]}" if without_a_gap else ", ".join(map(str, ordered))
+
+
+def _apart(axes: Axes, labels: Sequence[tuple[float, T]]) -> list[tuple[float, list[T]]]:
+    """The labels with their places on the x axis; those too close to the first of them are joined with it."""
+    left, right = axes.get_xlim()
+    joined: list[tuple[float, list[T]]] = []
+    for x, label in sorted(labels, key=lambda one: one[0]):
+        if joined and x - joined[-1][0] < APART * (right - left):
+            joined[-1][1].append(label)
+        else:
+            joined.append((x, [label]))
+    return joined
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_CAUSE else f"{text[: LONGEST_CAUSE - 1]}…"
 
 
 def _most(values: Sequence[float]) -> tuple[float, float]:

@@ -83,6 +83,54 @@ def test_the_loss_is_marked_where_training_went_on_also_at_its_very_beginning(ru
     assert words(axes) == ["1", "3"], "the second did not go on"
 
 
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [
+        ([1000.0, 900.0, *(4 / step for step in range(1, 100))], "log"),
+        ([2.3 - step / 50 for step in range(100)], "linear"),
+        ([4 / step for step in range(1, 20)], "linear"),
+        ([1000.0, *[0.0] * 20], "linear"),
+        ([1000.0, *[-1.0] * 20], "linear"),
+        ([0.5], "linear"),
+    ],
+    ids=["two values flatten the rest", "even", "a little uneven", "zero", "negative", "one value"],
+)
+def test_the_axis_is_logarithmic_where_single_values_would_flatten_the_rest(
+    losses: list[float], scale: str, run: Run
+) -> None:
+    recorded = run(*(line("progress", 1, step, loss=loss) for step, loss in enumerate(losses)))
+    axes: Any = figures.loss(recorded, [])
+    assert axes.get_yscale() == scale
+    assert axes.get_ylabel() == ("loss, logarithmic" if scale == "log" else "loss")
+
+
+def test_the_numbers_of_a_logarithmic_axis_are_no_formulas(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    recorded = run(*(line("progress", 1, step, loss=1000 if step < 2 else 0.1) for step in range(50)))
+    svg = str(figures.loss(recorded, []))
+    assert ">100</text>" in svg
+    assert "mathdefault" not in svg
+
+
+def test_incidents_that_are_close_together_share_a_label(run: Run) -> None:
+    resumed = (100, 101, 102, 500, 501, 900, 110)
+    incidents = [incident(number, resumed=step) for number, step in enumerate(resumed, 1)]
+    axes: Any = figures.loss(run(*(line("progress", 1, step, loss=2.0) for step in range(1000))), incidents)
+    assert words(axes) == ["1, 2, 3, 7", "4-5", "6"]
+    assert len(vertical(axes)) == 7
+
+
+def test_causes_that_are_close_together_are_not_written_over_each_other(run: Run) -> None:
+    recorded = run(line("progress", 1, 10, at=6000, samples_per_second=100))
+    close = [
+        incident(1, minutes=10),
+        incident(2, minutes=11, cause="x" * 99),
+        incident(3, minutes=50, cause="y" * 99),
+    ]
+    axes: Any = figures.throughput(recorded, close, ZERO)
+    assert words(axes) == ["1-2", "3", "rank 1: OOM", "y" * 31 + "…"]
+
+
 def test_each_metric_of_the_task_has_a_curve_and_what_all_tasks_have_has_none(run: Run) -> None:
     recorded = run(
         line("evaluated", 1, 5, loss=1.0, epoch=1, samples=64, accuracy=0.5),
