@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ddpjob_operator.cli.from_history import _end, _incidents, _listed, _moment
+from ddpjob_operator.cli.from_history import _end, _incidents, _moment
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.cli.top.feeds import KeptJobs
 from ddpjob_operator.history import PlaceError, open_place
@@ -443,11 +443,6 @@ def test_a_time_that_cannot_be_read_is_none(time: Any) -> None:
     assert _moment(time) is None
     seen: Any = SimpleNamespace(incidents={1: INCIDENT | {"time": time}})
     assert [*_incidents(seen)] == []
-
-
-@pytest.mark.parametrize(("count", "shown"), [(8, "0, 1, 2, 3, 4, 5, 6 and 7"), (9, "0, 1, 2, 3, 4, 5, 6 and 7, …")])
-def test_of_many_numbers_the_first_are_listed(count: int, shown: str) -> None:
-    assert _listed([*range(count)]) == shown
 
 
 @pytest.mark.parametrize(
