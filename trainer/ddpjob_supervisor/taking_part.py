@@ -119,7 +119,8 @@ async def take_part(
         code = stack.enter_context(SentCode(_mounted(settings, env)))
         node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy, code)
         follower = Follower(node, history)
-        history.note("facts", settings.attempt, **facts(env), nodes=settings.nodes, processes=settings.processes)
+        known = facts(env)
+        history.note("facts", settings.attempt, **known, nodes=settings.nodes, processes=settings.processes)
         service = None
         if settings.leads:
             service = CoordinatorService(settings, _kind_of_start(settings, program, starter), code)
@@ -131,7 +132,7 @@ async def take_part(
             service.on_run, service.on_run_end = partial(_keep_run, history), partial(_keep_end, history, status)
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
-            status.curve = stack.enter_context(recording(directory_of(env), history.add))
+            status.curve = stack.enter_context(recording(directory_of(env), history.add, known))
         port = 0
         if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))

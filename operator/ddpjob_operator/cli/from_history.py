@@ -32,6 +32,7 @@ from ddpjob_operator.view_model import (
 )
 
 from .kept_jobs import list_jobs
+from .last_lines import MOST_LINES, last_lines
 from .logs import which_of
 from .phrases import span_of_attempts, writer
 from .printed_records import records_of
@@ -40,7 +41,7 @@ from .run_logs import Line, Which
 from .screen import Screen
 
 if TYPE_CHECKING:
-    from ddpjob_operator.report import ProgramRun, RunData
+    from ddpjob_operator.report import LastLines, ProgramRun, RunData
 
 CLAIM = "pvc://"
 """How the address of a directory on a volume claim begins."""
@@ -454,7 +455,16 @@ def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "
         git=seen.git,
         programs=[*_programs(seen)],
     )
-    return RunData(history.identity.name, job, recorded, printed=said, kept=known)
+    found = RunData(history.identity.name, job, recorded, printed=said, kept=known)
+    return replace(found, last_lines=_last_lines(history, found.last_incident))
+
+
+def _last_lines(history: JobHistory, incident: Incident | None) -> "LastLines | None":
+    """What the rank that failed first in the last incident printed last; None if that is not known."""
+    if incident is None or incident.node not in history.nodes():
+        return None
+    segments = [one for one in history.segments(incident.node, "log") if one.attempt == incident.attempt]
+    return last_lines(history.log(segments, tail=MOST_LINES), incident, writer(history.ranks))
 
 
 def kept_detail(history: JobHistory, row: JobRow, now: datetime) -> JobDetail:

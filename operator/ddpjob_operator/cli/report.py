@@ -10,10 +10,11 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.local import RunDirectory, Runs, find_run, find_runs
 from ddpjob_operator.local.files import write_whole
 
-from .phrases import file_path
+from .phrases import file_path, writer
+from .run_logs import RunLogs
 
 if TYPE_CHECKING:
-    from ddpjob_operator.report import RunData
+    from ddpjob_operator.report import LastLines, RunData
 
 PAGE = "report.html"
 NEEDED = ("jinja2", "matplotlib")
@@ -32,9 +33,20 @@ def report(runs: Runs, run: str | None, output: Path | None) -> int:
 
         from .printed_records import printed  # noqa: PLC0415
 
-        return replace(find(directory), printed=printed(RunDirectory(directory).logs, now))
+        logs, known = RunDirectory(directory).logs, find(directory)
+        return replace(known, printed=printed(logs, now), last_lines=_last_lines(known, logs))
 
     return write_page(output or directory / PAGE, found, whole=output is None)
+
+
+def _last_lines(found: "RunData", logs: Path) -> "LastLines | None":
+    """What the rank that failed first in the last incident printed last, from the logs of a run."""
+    from .last_lines import last_lines  # noqa: PLC0415
+
+    if found.job is None or (incident := found.last_incident) is None:
+        return None
+    read = RunLogs(logs, nodes=frozenset({incident.node}), to_attempt=incident.attempt, last=found.job.status.attempt)
+    return last_lines(read.lines(last=True), incident, writer(found.job.status.procs_per_node or 1))
 
 
 def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool) -> int:

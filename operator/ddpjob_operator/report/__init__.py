@@ -4,6 +4,6 @@ Needs the extra `report`. Imports api and local.
 """
 
 from .page import render
-from .run_data import Kept, ProgramRun, RunData, find
+from .run_data import Kept, LastLines, ProgramRun, RunData, find
 
-__all__ = ["Kept", "ProgramRun", "RunData", "find", "render"]
+__all__ = ["Kept", "LastLines", "ProgramRun", "RunData", "find", "render"]

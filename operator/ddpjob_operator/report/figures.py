@@ -121,8 +121,9 @@ def throughput(recorded: Records, incidents: Sequence[Interruption], zero: datet
             axes.plot(*_columns(raw), color=SERIES[0], alpha=0.35, linewidth=1, clip_on=False)
             _curve(axes, smooth, SERIES[0], f"{what}, smoothed")
         axes.set_ylim(bottom=0)
-        axes.set_xlim(left=0)
         marks = [((one.time - zero).total_seconds() / scale, one) for one in incidents]
+        # The last incident may be after the last record.
+        axes.set_xlim(0, max([axes.get_xlim()[1], *(1.02 * x for x, _ in marks)]))
         _mark(axes, [(x, one.number) for x, one in marks])
         labels = _apart(axes, [(x, _cut(one.cause)) for x, one in marks]) if len(marks) <= NAMED else []
         for x, (cause, *_) in labels:

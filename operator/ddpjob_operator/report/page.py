@@ -1,18 +1,18 @@
 """Renders the page of a run: its facts, curves, incidents, checkpoints and settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from ddpjob_operator.api import ConditionType, DDPJob, Incident, State
+from ddpjob_operator.api import ConditionType, DDPJob, State
 from ddpjob_operator.api.contract import TRAIN
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.words import counted, lasted, restarts, world
 from ddpjob_operator.text import visible
-from ddpjob_operator.view_model import STOPPED_ON_REQUEST, Interruption, Records, interruptions_of
+from ddpjob_operator.view_model import STOPPED_ON_REQUEST, Interruption, Records, advice_on, interruptions_of
 
 from . import figures
 from .run_data import RunData
@@ -45,7 +45,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """The variables of the template."""
     found = masked(found)
     recorded = found.recorded
-    interruptions = interruptions_of(_known_incidents(found), recorded)
+    interruptions = interruptions_of(found.incidents, recorded)
     zero = _began(found)
     told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
@@ -56,13 +56,15 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "message": found.job.status.message if found.job else "",
         "facts": list(_facts(found, now)),
         "figures": list(_figures(recorded, told, interruptions, zero)),
-        "advice": _advice(found.job),
+        "about_steps": _about_steps(found.job),
+        "advice": advice_on(found.job) if found.job else "",
+        "last_lines": found.last_lines,
         "incidents": interruptions,
         "programs": found.kept.programs[::-1] if found.kept else (),
         "stacks": found.stacks,
         "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
-        "settings": list(_settings(found)),
+        "settings": [(group, pairs) for group, pairs in _settings(found) if pairs],
     }
 
 
@@ -78,10 +80,6 @@ def _state(found: RunData) -> str:
     if last and (ended := last.of("ended")):
         return "Stopped" if ended[-1].values.get("error") == STOPPED_ON_REQUEST else "Failed"
     return "Unknown"
-
-
-def _known_incidents(found: RunData) -> Sequence[Incident]:
-    return found.job.status.incidents if found.job else found.kept.incidents if found.kept else ()
 
 
 def _began(found: RunData) -> datetime | None:
@@ -136,7 +134,7 @@ def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
 
 def _repeated(found: RunData) -> int:
     """How many steps were trained again after interruptions."""
-    ends = {one.attempt: one.step for one in _known_incidents(found) if one.step is not None}
+    ends = {one.attempt: one.step for one in found.incidents if one.step is not None}
     return found.recorded.repeated_steps(ends)
 
 
@@ -227,7 +225,7 @@ def _figures(
             yield heading, caption, Markup(svg)  # noqa: S704  Drawn here; matplotlib escapes its text.
 
 
-def _advice(job: DDPJob | None) -> str:
+def _about_steps(job: DDPJob | None) -> str:
     """Advice on how the program can report its steps, to show if there are no curves."""
     if job is None:
         return ""
@@ -247,8 +245,8 @@ def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         facts = dict(found.recorded.starts[-1].began.values)
         groups = ("versions", "options", "environment")
         inner = {name: facts[name] for name in groups if isinstance(facts.get(name), Mapping)}
-        known = ("host", "platform", "device", "threads", "world_size", "local_world_size")
-        yield "Machine", [(name, str(facts[name])) for name in known if name in facts]
+        known = ("host", "image", "platform", "device", "threads", "world_size", "local_world_size")
+        yield "Machine", [(name, str(facts[name])) for name in known if facts.get(name)]
         for group, values in inner.items():
             yield group.capitalize(), list(_flat(values))
     if found.job:

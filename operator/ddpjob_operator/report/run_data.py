@@ -60,6 +60,16 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class LastLines:
+    """What the rank that failed first in the last incident had printed last."""
+
+    attempt: int
+    who: str
+    """The rank, or the node if several ranks share its log, in words: `rank 1`."""
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RunData:
     """The known data of a run."""
 
@@ -77,6 +87,18 @@ class RunData:
     """Records made from the progress lines that the program printed."""
     kept: Kept | None = None
     """What its history tells; None if there is none."""
+    last_lines: LastLines | None = None
+    """None if nothing has failed, or if there is no log."""
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """The known incidents: those of the job, or else those in its history."""
+        return self.job.status.incidents if self.job else self.kept.incidents if self.kept else ()
+
+    @property
+    def last_incident(self) -> Incident | None:
+        """The incident that ended the latest attempt."""
+        return max(self.incidents, key=lambda incident: incident.attempt, default=None)
 
 
 def find(directory: Path) -> RunData:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ddpjob_operator.view_model import Mask
 
-from .run_data import Kept, RunData
+from .run_data import Kept, LastLines, RunData
 
 
 def masked(found: RunData) -> RunData:
@@ -22,7 +22,13 @@ def _masked(mask: Mask, found: RunData) -> RunData:
         stacks=[replace(one, story=mask.script(one.story)) for one in found.stacks],
         printed=mask.records(found.printed),
         kept=found.kept and _kept(mask, found.kept),
+        last_lines=found.last_lines and _last_lines(mask, found.last_lines),
     )
+
+
+def _last_lines(mask: Mask, said: LastLines) -> LastLines:
+    # As one text: a secret may go on in the next line.
+    return replace(said, lines=mask.script("\n".join(said.lines)).split("\n"))
 
 
 def _kept(mask: Mask, kept: Kept) -> Kept:

@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,8 @@ from ddpjob_operator.cli.cluster.shown_job import ShownJob
 from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
 from ddpjob_operator.cli.durations import seconds_of
 from ddpjob_operator.cli.from_history import kept_lines, run_data
-from ddpjob_operator.cli.phrases import nothing_ran
+from ddpjob_operator.cli.last_lines import MOST_LINES, last_lines
+from ddpjob_operator.cli.phrases import nothing_ran, writer
 from ddpjob_operator.cli.printed_records import records_of
 from ddpjob_operator.cli.report import written_page
 from ddpjob_operator.cli.run_logs import Line, Which
@@ -418,7 +419,12 @@ class Job:
             printed = records_of(self.logs(node=0), now)
         except (BadInputError, ClusterError):
             printed = Records()  # The logs are gone with the pods.
-        return RunData(self.name, job, Records(), printed=printed)
+        said = None
+        if incident := job.status.last_incident:
+            with suppress(BadInputError, ClusterError):
+                lines = self.logs(node=incident.node, attempt=incident.attempt, tail=MOST_LINES)
+                said = last_lines(lines, incident, writer(job.status.procs_per_node))
+        return RunData(self.name, job, Records(), printed=printed, last_lines=said)
 
     @contextmanager
     def _opened_history(self, job: DDPJob) -> Iterator[JobHistory]:

@@ -5,7 +5,7 @@ no clock, and does no input or output. Imports api, engine and text.
 """
 
 from .curves import Curve, clock_of, curves_of, metrics_of
-from .description import Around, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
+from .description import Around, advice_on, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
 from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first, unreadable_row
@@ -40,6 +40,7 @@ __all__ = [
     "StartMoments",
     "StartStep",
     "TimeAxis",
+    "advice_on",
     "awaited",
     "between_steps",
     "clock_of",

@@ -70,7 +70,7 @@ def lines_of(job: DDPJob, now: datetime, around: Around, *, wide: bool = False) 
         **_left(job, now),
         "Age": age(around.made or job.status.start_time, now),
         **_last_incident(job, wide=wide),
-        **({"Advice": advice} if (advice := _advice(job)) else {}),
+        **({"Advice": advice} if (advice := advice_on(job)) else {}),
     }
     return {label: str(value) for label, value in lines.items()}
 
@@ -297,7 +297,7 @@ def _last_incident(job: DDPJob, *, wide: bool) -> dict[str, object]:
     }
 
 
-def _advice(job: DDPJob) -> str:
+def advice_on(job: DDPJob) -> str:
     """Advice on what keeps the job from running, or on its last incident; empty if the advice adds nothing."""
     status, incident = job.status, job.status.last_incident
     ends = (ConditionType.BLOCKED, ConditionType.FAILED, ConditionType.COMPLETE)

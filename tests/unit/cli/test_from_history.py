@@ -402,6 +402,16 @@ def test_how_it_ended_is_what_was_recorded_last(incidents: list[Any], reached: i
     assert _end(cast("Any", seen)) == end
 
 
+def test_a_report_has_the_last_lines_of_the_node_that_failed_first(says: Says, kept: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    incident = INCIDENT | {"time": "2026-01-01T12:00:00Z"}
+    keep(kept, 0, event("incident", 1, 12, incident=incident), incarnation=2, attempt=2)
+    says("report", "digits", "--output", str(page))
+    text = page.read_text()
+    assert ">Last lines of node 1, attempt 1</h2>" in text
+    assert r'<pre class="scroll" tabindex="0">boom\x1b[2J</pre>' in text
+
+
 def test_a_program_that_reports_nothing_has_ended_all_the_same(says: Says, tmp_path: Path, kept: Path) -> None:
     incident = INCIDENT | {"exception": "MemoryError", "message": "no more", "time": "2026-01-01T12:00:00Z"}
     job = ("quiet", "q-uid")

@@ -198,6 +198,12 @@ def test_throughput_is_shown_of_each_start_also_of_steps_that_were_lost(run: Run
     assert (axes.get_xlim()[0], axes.get_ylim()[0]) == (0, 0)
 
 
+def test_an_incident_after_the_last_record_is_shown(run: Run) -> None:
+    recorded = run(line("progress", 1, 10, at=60, samples_per_second=100))
+    axes: Any = figures.throughput(recorded, [incident(1, minutes=3)], ZERO)
+    assert axes.get_xlim()[1] > 180
+
+
 def test_a_start_that_told_no_throughput_hides_none_of_the_others(run: Run) -> None:
     recorded = run(
         line("started", 1, 0, at=10),

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
-from ddpjob_operator.report import find, render
+from ddpjob_operator.report import LastLines, find, render
 from ddpjob_operator.report.page import _began, _lasted, _settings
+from ddpjob_operator.view_model import advice_on
+from markupsafe import escape
 
 from tests.unit.report.lines import ZERO, line, write
 
@@ -198,6 +200,26 @@ def test_steps_that_an_attempt_finished_before_it_failed_count_even_if_they_were
     (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": {"incidents": [incident]}}))
     page = render(find(tmp_path), ZERO)
     assert "<dt>Trained again</dt><dd>at least 36 steps after interruptions</dd>" in page
+
+
+def test_a_run_that_failed_has_advice_and_its_last_lines(tmp_path: Path) -> None:
+    incident = {"time": "2026-01-01T12:00:12Z", "attempt": 1, "node": 1, "rank": 1, "pod": "own-1"}
+    incident |= {"cause": "OutOfMemory", "message": "killed", "exitCode": 137}
+    failed = {"type": "Failed", "status": "True", "reason": "MaxRestartsExceeded", "message": "no restart is left"}
+    failed |= {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}
+    status = {"state": "Failed", "incidents": [incident], "conditions": [failed]}
+    (tmp_path / "job.json").write_text(json.dumps(DOCUMENT | {"status": status}))
+    found = find(tmp_path)
+    page = render(replace(found, last_lines=LastLines(1, "rank 1", ["a", "<b>"])), ZERO)
+    assert found.job is not None
+    assert advice_on(found.job)
+    assert f"<strong>Advice</strong> {escape(advice_on(found.job))}</p>" in page
+    assert '>Last lines of rank 1, attempt 1</h2>\n<pre class="scroll" tabindex="0">a\n&lt;b&gt;</pre>' in page
+
+
+def test_what_there_is_nothing_of_has_no_heading(tmp_path: Path) -> None:
+    page = a_page(tmp_path, ["python"])
+    assert re.findall("<h2.*?</h2>", page) == []
 
 
 STARTED_OVER = {"type": "StartedOver", "status": "True", "reason": "NoCheckpoint", "message": "attempt 3 at step 0"}

@@ -43,6 +43,14 @@ def test_a_step_whose_time_is_unknown_has_the_time_at_which_it_was_heard(curve: 
     assert kept[-1].time == 100
 
 
+def test_each_start_has_what_the_program_runs_with(kept: list[Event]) -> None:
+    curve = Curve(kept.append, {"versions": {"torch": "2.9"}})
+    see(curve, 1, 1, 0.0)
+    see(curve, 2, 1, 5.0)
+    started = [event.values for event in kept if event.word == "started"]
+    assert started == [{"versions": {"torch": "2.9"}, "seen": True, "counted": False}] * 2
+
+
 def test_there_is_a_point_in_a_second_and_the_last_one_of_each_attempt(curve: Curve, kept: list[Event]) -> None:
     for step, at in ((1, 0.0), (2, 0.5), (3, 1.0), (4, 1.9)):
         see(curve, 1, step, at)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from ddpjob_rank.environment import Env
 from ddpjob_rank.machine import storage
@@ -34,8 +36,10 @@ class Curve:
     Pure: passes each event that is to be recorded to `write`.
     """
 
-    def __init__(self, write: Callable[[Event], None]) -> None:
+    def __init__(self, write: Callable[[Event], None], facts: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """`facts` are recorded at each start: with what the program runs."""
         self._write = write
+        self._facts = facts
         self._attempt: int | None = None
         self._seen: Event | None = None
         self._written: Event | None = None
@@ -77,7 +81,7 @@ class Curve:
         self.flush()
         self._attempt, self._seen, self._written = attempt, None, None
         before = max(0, step - 1) if attempt > 1 else 0
-        self._write(Event("started", now, attempt, before, {"seen": True, "counted": progress.anew}))
+        self._write(Event("started", now, attempt, before, {**self._facts, "seen": True, "counted": progress.anew}))
 
     def _is_due(self, seen: Event) -> bool:
         last = self._written
@@ -87,13 +91,18 @@ class Curve:
 
 
 @contextmanager
-def recording(directory: Path | None, add: Callable[[Event], None] = lambda _: None) -> Iterator[Curve]:
+def recording(
+    directory: Path | None,
+    add: Callable[[Event], None] = lambda _: None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[Curve]:
     """Yields a curve, and writes its points, including the last, to a file in `directory`, unless that is None.
 
     The directory may be on a file server that hangs, so the gang never waits for a write. `add` gets the points, too.
+    For `facts` see `Curve`.
     """
     if directory is None:
-        curve = Curve(add)
+        curve = Curve(add, facts)
         yield curve
         curve.flush()
         return
@@ -105,7 +114,7 @@ def recording(directory: Path | None, add: Callable[[Event], None] = lambda _: N
         file.add(event)
         add(event)
 
-    curve = Curve(write)
+    curve = Curve(write, facts)
     yield curve
     curve.flush()
     file.close()
