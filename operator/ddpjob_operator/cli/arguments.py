@@ -520,8 +520,13 @@ def _report(command: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a run on this machine, or a directory with a run's files, checkpoints or metrics",
     )
+    command.add_argument("others", nargs="*", type=_given, metavar="OTHER", help="runs to compare with it, at most 4")
     command.add_argument(
-        "--output", type=_path, metavar="FILE", help="the file to write (default: report.html in the run's directory)"
+        "--output",
+        type=_path,
+        metavar="FILE",
+        help="the file to write (default: report.html in the run's directory;"
+        " for several runs, comparison.html in the current directory)",
     )
     _history(command)
     _machine(command)

@@ -36,7 +36,7 @@ from .last_lines import MOST_LINES, last_lines
 from .logs import which_of
 from .phrases import span_of_attempts, writer
 from .printed_records import records_of
-from .report import write_page
+from .report import COMPARISON, write_page
 from .run_logs import Line, Which
 from .screen import Screen
 
@@ -434,9 +434,22 @@ def _ago(moment: str, now: datetime) -> str:
 
 
 def _report(history: JobHistory, arguments: argparse.Namespace) -> int:
-    name = history.identity.name
-    output = arguments.output or Path(f"{name}-report.html")
-    return write_page(output, lambda now: run_data(history, now), whole=arguments.output is None)
+    whole, name = arguments.output is None, history.identity.name
+    if not arguments.others:
+        output = arguments.output or Path(f"{name}-report.html")
+        return write_page(output, lambda now: run_data(history, now), whole=whole)
+    jobs = [history, *(_other(history, arguments, other) for other in arguments.others)]
+    return write_page(arguments.output or COMPARISON, lambda now: [run_data(one, now) for one in jobs], whole=whole)
+
+
+def _other(history: JobHistory, arguments: argparse.Namespace, name: str) -> JobHistory:
+    """The history of another job in the place of this one.
+
+    Raises:
+        BadInputError: There is no such job, or there are several.
+    """
+    space, _, alone = name.rpartition("/")
+    return find_history(history.place, getattr(arguments, "namespace", None) or space or None, alone, None, {})
 
 
 def run_data(history: JobHistory, now: datetime, job: DDPJob | None = None) -> "RunData":

@@ -92,7 +92,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "logs": _logs,
     "debug": _debug,
     "checkpoint": lambda arguments, runs: checkpoint(runs, arguments.name, wait=arguments.wait == "true"),
-    "report": lambda arguments, runs: report(runs, arguments.name, arguments.output),
+    "report": lambda arguments, runs: report(runs, arguments.name, arguments.output, arguments.others),
 }
 """The functions that carry out commands on this machine; other commands are refused."""
 

@@ -1,6 +1,6 @@
-"""`ddpjob report RUN`: writes a report of a run as one HTML page."""
+"""`ddpjob report RUN …`: writes a report of a run, or a comparison of several, as one HTML page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,27 +16,36 @@ from .run_logs import RunLogs
 if TYPE_CHECKING:
     from ddpjob_operator.report import LastLines, RunData
 
+    Found = RunData | Sequence[RunData]
+
 PAGE = "report.html"
+COMPARISON = Path("comparison.html")
+"""Where a comparison is written by default: it belongs to no single run."""
 NEEDED = ("jinja2", "matplotlib")
 
 
-def report(runs: Runs, run: str | None, output: Path | None) -> int:
-    """Writes the page, and prints its path.
+def report(runs: Runs, run: str | None, output: Path | None, others: Sequence[str] = ()) -> int:
+    """Writes the page, and prints its path. With other runs, compares them with the first.
 
     Raises:
         BadInputError: there is no such run, the page cannot be written, or its libraries are missing.
     """
     directory = _directory(runs, run)
+    if others:
+        directories = dict.fromkeys([directory, *(_directory(runs, other) for other in others)])
+        return write_page(
+            output or COMPARISON, lambda now: [_found(one, now) for one in directories], whole=output is None
+        )
+    return write_page(output or directory / PAGE, lambda now: _found(directory, now), whole=output is None)
 
-    def found(now: datetime) -> "RunData":
-        from ddpjob_operator.report import find  # noqa: PLC0415  Its libraries may be missing.
 
-        from .printed_records import printed  # noqa: PLC0415
+def _found(directory: Path, now: datetime) -> "RunData":
+    from ddpjob_operator.report import find  # noqa: PLC0415  Its libraries may be missing.
 
-        logs, known = RunDirectory(directory).logs, find(directory)
-        return replace(known, printed=printed(logs, now), last_lines=_last_lines(known, logs))
+    from .printed_records import printed  # noqa: PLC0415
 
-    return write_page(output or directory / PAGE, found, whole=output is None)
+    logs, known = RunDirectory(directory).logs, find(directory)
+    return replace(known, printed=printed(logs, now), last_lines=_last_lines(known, logs))
 
 
 def _last_lines(found: "RunData", logs: Path) -> "LastLines | None":
@@ -49,8 +58,8 @@ def _last_lines(found: "RunData", logs: Path) -> "LastLines | None":
     return last_lines(read.lines(last=True), incident, writer(found.job.status.procs_per_node or 1))
 
 
-def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool) -> int:
-    """Writes the page about the run that `found` reads, and prints its path.
+def write_page(output: Path, found: Callable[[datetime], "Found"], *, whole: bool) -> int:
+    """Writes the page about what `found` reads, and prints its path.
 
     Raises:
         BadInputError: As `written_page` does.
@@ -60,19 +69,17 @@ def write_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: b
     return 0
 
 
-def written_page(output: Path, found: Callable[[datetime], "RunData"], *, whole: bool, instead: str) -> Path:
-    """Writes the page about the run that `found` reads, and returns its path. `instead` is advice after an error.
+def written_page(output: Path, found: Callable[[datetime], "Found"], *, whole: bool, instead: str) -> Path:
+    """Writes the page about what `found` reads, and returns its path. `instead` is advice after an error.
 
     With `whole`, the file is replaced atomically. Without it, the file may also be a device or a link.
 
     Raises:
-        BadInputError: the page cannot be written, or its libraries are missing.
+        BadInputError: the page cannot be written, its libraries are missing, or there are too many runs.
     """
     now = datetime.now(UTC)
     try:
-        from ddpjob_operator.report import render  # noqa: PLC0415
-
-        page = render(found(now), now)
+        page = _page(found(now), now)
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
@@ -88,6 +95,16 @@ def written_page(output: Path, found: Callable[[datetime], "RunData"], *, whole:
     except OSError as error:
         raise BadInputError(f"cannot write {file}: {error.strerror}; {instead}") from None
     return file
+
+
+def _page(found: "Found", now: datetime) -> str:
+    from ddpjob_operator.report import MOST_RUNS, RunData, compare, render  # noqa: PLC0415  As above.
+
+    if isinstance(found, RunData):
+        return render(found, now)
+    if len(found) > MOST_RUNS:
+        raise BadInputError(f"{len(found)} runs: at most {MOST_RUNS} can be compared")
+    return compare(found, now) if len(found) > 1 else render(found[0], now)
 
 
 def _directory(runs: Runs, run: str | None) -> Path:

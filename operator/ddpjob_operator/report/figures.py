@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -87,6 +87,20 @@ def loss(recorded: Records, incidents: Sequence[Interruption]) -> str | None:
         _mark(axes, [(incident.resumed, incident.number) for incident in incidents if incident.resumed is not None])
         axes.legend()
         return _svg(axes, "loss by step")
+
+
+def overlaid(name: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Draws curves of the same kind, such as the losses of several runs, over each other, by their labels.
+
+    A label without points takes up a colour, so that each run has the same one in all figures.
+    """
+    with _axes("step", "") as axes:
+        for (label, points), colour in zip(curves.items(), SERIES, strict=False):
+            if points:  # matplotlib leaves labels that begin with an underscore out of legends.
+                _curve(axes, points, colour, f" {label}" if label.startswith("_") else label)
+        _scale(axes)
+        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), fontsize=9)  # Names may be long.
+        return _svg(axes, f"{name} by step")
 
 
 def metrics(recorded: Records) -> Iterator[tuple[str, str]]:

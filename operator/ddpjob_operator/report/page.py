@@ -29,6 +29,11 @@ REACHED = ("progress", "evaluated", "saved", "finished", "ended")
 
 def render(found: RunData, now: datetime) -> str:
     """Renders a run as one self-contained HTML document."""
+    return html_of("page.html", _model(found, now))
+
+
+def html_of(template: str, model: Mapping[str, Any]) -> str:
+    """Renders one of the templates with these variables."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddpjob_operator.report"),
         autoescape=True,
@@ -38,7 +43,7 @@ def render(found: RunData, now: datetime) -> str:
     )
     environment.filters |= {"moment": _moment, "number": _number}
     # Tables and figures contain text from other programs, so characters that change its direction are escaped.
-    return visible(environment.get_template("page.html").render(_model(found, now)))
+    return visible(environment.get_template(template).render(model))
 
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
@@ -52,9 +57,9 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "name": found.name,
         "now": now,
         "zero": zero,
-        "state": _state(found),
+        "state": state_of(found),
         "message": found.job.status.message if found.job else "",
-        "facts": list(_facts(found, now)),
+        "facts": list(facts_of(found, now)),
         "figures": list(_figures(recorded, told, interruptions, zero)),
         "about_steps": _about_steps(found.job),
         "advice": advice_on(found.job) if found.job else "",
@@ -64,11 +69,11 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "stacks": found.stacks,
         "seen": recorded.seen,
         "checkpoints": recorded.of("saved")[-CHECKPOINTS:][::-1],
-        "settings": [(group, pairs) for group, pairs in _settings(found) if pairs],
+        "settings": [(group, pairs) for group, pairs in settings_of(found) if pairs],
     }
 
 
-def _state(found: RunData) -> str:
+def state_of(found: RunData) -> str:
     """The job's state. If there is no job, how it ended according to its history or its records, or Unknown."""
     if found.job:
         return str(found.job.status.state)
@@ -92,7 +97,7 @@ def _began(found: RunData) -> datetime | None:
     return min(known, default=None)
 
 
-def _facts(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
+def facts_of(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     """Names and values of the facts at the top of the page."""
     recorded, job, zero = found.recorded, found.job, _began(found)
     last = recorded.last
@@ -239,7 +244,7 @@ def _about_steps(job: DDPJob | None) -> str:
     return "Steps are seen under ddpjob-supervise, or where the program prints: progress step=1 loss=0.5"
 
 
-def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def settings_of(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Environment and configuration, as groups of names and values."""
     if found.recorded.starts:
         facts = dict(found.recorded.starts[-1].began.values)
@@ -252,8 +257,7 @@ def _settings(found: RunData) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     if found.job:
         variables = found.job.spec.trainer.get("env", ())
         shown = [(variable["name"], _variable(variable)) for variable in variables]
-        if shown:
-            yield "Variables of the template", shown
+        yield "Variables of the template", shown
 
 
 def _variable(variable: Mapping[str, Any]) -> str:

@@ -402,6 +402,15 @@ def test_how_it_ended_is_what_was_recorded_last(incidents: list[Any], reached: i
     assert _end(cast("Any", seen)) == end
 
 
+def test_jobs_of_a_history_are_compared(says: Says, kept: Path, tmp_path: Path) -> None:
+    keep(kept, 0, event("started", 1, 0, seen=True), event("progress", 1, 12, loss=0.5), job=("second", "s-uid"))
+    assert says("report", "digits", "team/second") == "written: comparison.html\n"
+    text = (tmp_path / "comparison.html").read_text()
+    assert text.count(">loss <span>by step</span>") == 1
+    assert '<span class="run-1">second</span>' in text
+    assert "no history of a job named third" in says("report", "digits", "third", code=2)
+
+
 def test_a_report_has_the_last_lines_of_the_node_that_failed_first(says: Says, kept: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     incident = INCIDENT | {"time": "2026-01-01T12:00:00Z"}

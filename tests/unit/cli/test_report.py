@@ -66,3 +66,34 @@ def test_what_a_page_needs_is_named_if_it_is_missing(
     known = missing == "matplotlib"
     with pytest.raises(BadInputError if known else ModuleNotFoundError, match=missing):
         report(Runs(digits.root.parent), "digits", None)
+
+
+def another(run: RunDirectory, name: str) -> RunDirectory:
+    """Another run beside a run."""
+    other = RunDirectory(run.root.parent / name)
+    other.create()
+    other.save(a_job(nodes=1).snapshot.job)
+    return other
+
+
+def test_several_runs_are_compared_on_a_page_in_the_current_directory(
+    digits: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    another(digits, "second")
+    assert report(Runs(digits.root.parent), "digits", None, ["second", str(digits.root)]) == 0
+    assert capsys.readouterr().out == "written: comparison.html\n"
+    text = Path("comparison.html").read_text()
+    assert text.count("</th></tr></thead>") == text.count('<span class="run-1">'), "the same run does not count twice"
+    assert 'class="run-2"' not in text
+
+
+def test_more_runs_than_there_are_colours_are_refused(digits: RunDirectory) -> None:
+    others = [another(digits, f"run{number}").root.name for number in range(5)]
+    with pytest.raises(BadInputError, match="6 runs: at most 5 can be compared"):
+        report(Runs(digits.root.parent), "digits", None, others)
+    assert not Path("comparison.html").exists()
+
+
+def test_a_run_that_is_not_there_is_named(digits: RunDirectory) -> None:
+    with pytest.raises(BadInputError, match="no run named nothing"):
+        report(Runs(digits.root.parent), "digits", None, ["nothing"])

@@ -12,7 +12,7 @@ import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.printed_records import printed
 from ddpjob_operator.report import LastLines, find, render
-from ddpjob_operator.report.page import _began, _lasted, _settings
+from ddpjob_operator.report.page import _began, _lasted, settings_of
 from ddpjob_operator.view_model import advice_on
 from markupsafe import escape
 
@@ -266,7 +266,7 @@ def test_with_what_a_program_ran_is_shown_of_its_last_start(tmp_path: Path) -> N
     trainer = {"name": "trainer", "image": "any", "command": ["python"], "env": env}
     document = DOCUMENT | {"spec": {"template": {"spec": {"containers": [trainer]}}}}
     write(tmp_path / "job.json", json.dumps(document))
-    assert [*_settings(find(tmp_path))] == [
+    assert [*settings_of(find(tmp_path))] == [
         ("Machine", [("host", "second"), ("world_size", "4")]),
         ("Versions", [("torch", "2.9")]),
         ("Options", [("lr", "0.1"), ("model.depth", "3"), ("model.act.name", "relu")]),
