@@ -407,6 +407,14 @@ def _status(command: argparse.ArgumentParser) -> None:
     _either(command)
 
 
+def _describe(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Show all that is known of a job: what status -o wide shows, its spec, what is by default, and its ranks."
+    )
+    _named(command, "the job")
+    _either(command)
+
+
 def _logs(command: argparse.ArgumentParser) -> None:
     _named(command, "the job (default: the only one)", nargs="?")
     command.add_argument("--node", type=_whole, metavar="N", help="print only the log of this node")
@@ -728,6 +736,7 @@ MEANINGS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "submit": ("run a DDPJob on a cluster", _submit),
     "hold": ("hold nodes of a cluster for programs of run --on", _hold),
     "status": ("show what a job is doing and why", _status),
+    "describe": ("show all that is known of a job", _describe),
     "logs": ("print the ranks' output", _logs),
     "debug": ("open a shell in the container of a job's rank", _debug),
     "checkpoint": ("let jobs save a checkpoint now, and go on", _checkpoint),

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 PLACES = {
     "on this machine": ("run", "init", "validate", "ls", "report", "export", "stop", "rm", "prune"),
     "on a cluster": ("submit", "hold", "suspend", "resume", "scale", "debug", "cancel"),
-    "on this machine and on a cluster": ("top", "dashboard", "status", "logs", "checkpoint", "delete"),
+    "on this machine and on a cluster": (
+        *("top", "dashboard", "status", "describe", "logs", "checkpoint", "delete"),
+    ),
     "of this command": ("completion", "version"),
 }
 
@@ -17,6 +19,7 @@ EXAMPLES = {
     "submit": ("train.py --nodes 2 --gpus-per-node 8 -- --lr 0.1", "job.yaml --wait"),
     "hold": ("dev --nodes 2 --gpus-per-node 8", "dev --nodes 2 --idle-timeout 2h --queue team-a"),
     "status": ("train", "--namespace team --watch"),
+    "describe": ("train", "train --namespace team"),
     "logs": ("train --tail 20", "train --namespace team --follow"),
     "checkpoint": ("train", "train train-2 --namespace team --wait=false"),
     "report": ("train", "checkpoints --output train.html"),

@@ -9,6 +9,7 @@ from ddpjob_operator.local import NoRunError, Runs
 from .checkpoint import checkpoint
 from .completion import script
 from .counterparts import refuse
+from .describe import FULL
 from .export import export
 from .from_history import COMMANDS
 from .from_history import call as from_history
@@ -83,6 +84,7 @@ HERE: dict[str, Callable[[argparse.Namespace, Runs], int]] = {
     "completion": lambda arguments, _: script(arguments.shell),
     "validate": lambda arguments, _: validate(arguments.files),
     "status": _status,
+    "describe": lambda arguments, runs: status(runs, arguments.name, FULL),
     "export": lambda arguments, _: export(arguments),
     "ls": lambda arguments, runs: ls(runs, arguments.output, arguments.state),
     "prune": lambda arguments, _: prune(arguments),

@@ -10,7 +10,7 @@ from .invocation import itself
 
 OF_OTHERS = {
     **dict.fromkeys(("apply", "create"), "submit"),
-    **dict.fromkeys(("get", "describe", "top"), "status"),
+    **dict.fromkeys(("get", "show"), "status"),
     "remove": "delete",
     "kill": "stop",
     **dict.fromkeys(("launch", "start", "train"), "run"),

@@ -16,13 +16,14 @@ from ddpjob_operator.local import (
     find_run,
     known_runs,
     look,
+    page_of,
     spec_for_this_machine,
     status_page,
 )
 from ddpjob_operator.text import visible
-from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row
+from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row, rank_rows
 
-from .describe import describe
+from .describe import FULL, describe, describe_ranks, describe_spec
 from .invocation import itself
 from .last_loss import logged_last
 from .phrases import about_a_file, file_path
@@ -54,7 +55,11 @@ def status(runs: Runs, name: str | None, output: str | None = None) -> int:
     here = job.model_copy(update={"spec": spec_for_this_machine(job.spec)})
     links = {"Logs": file_path(run.logs) if run.gangs() else None, "Status page": status_page(run, job)}
     around = Around(run.made, links=links, logged=logged_last(run), results=RESULTS)
-    describe(Screen(), here, datetime.now(UTC), around, wide=output == "wide")
+    screen, full = Screen(), output == FULL
+    describe(screen, here, datetime.now(UTC), around, wide=full or output == "wide")
+    if full:
+        describe_spec(screen, job)
+        describe_ranks(screen, () if job.status.finished else rank_rows(job, page_of(run, job)))
     at_rest = job.status.finished or job.status.state is State.SUSPENDED
     if not at_rest and run.lock.holder() is None:
         doubt = "so this may be out of date" if run.left_behind else "and none of its processes is left"

@@ -9,9 +9,9 @@ from markupsafe import Markup
 from ddpjob_operator.view_model import Curve, curves_of
 
 from . import figures
-from .masking import Mask
 from .page import facts_of, html_of, settings_of, state_of
 from .run_data import RunData
+from .run_mask import masked
 
 MOST_RUNS = len(figures.SERIES)
 """How many runs can be compared: as many as there are colours that can be told apart."""
@@ -35,22 +35,19 @@ class Compared:
 
 def compare(runs: Sequence[RunData], now: datetime) -> str:
     """Renders two to MOST_RUNS runs as one self-contained HTML document."""
-    mask = Mask()
-    for found in runs:
-        mask.run(found)  # The first pass recognizes all secrets, so that the second can mask them everywhere.
-    masked = [mask.run(found) for found in runs]
-    labels = _labels(masked)
-    facts = [dict(facts_of(found, now)) for found in masked]
+    shown = masked(runs)
+    labels = _labels(shown)
+    facts = [dict(facts_of(found, now)) for found in shown]
     results = [{"": {name: said for name, said in known.items() if name not in GIVEN}} for known in facts]
-    rows = _rows([_given(found, known) for found, known in zip(masked, facts, strict=True)])
+    rows = _rows([_given(found, known) for found, known in zip(shown, facts, strict=True)])
     model = {
         "labels": labels,
-        "states": [state_of(found) for found in masked],
+        "states": [state_of(found) for found in shown],
         "now": now,
         "results": _rows(results),
         "differences": [row for row in rows if row.differs],
         "same": [row for row in rows if not row.differs],
-        "figures": [*_figures(labels, masked)],
+        "figures": [*_figures(labels, shown)],
     }
     return html_of("comparison.html", model)
 

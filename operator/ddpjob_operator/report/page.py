@@ -48,7 +48,7 @@ def html_of(template: str, model: Mapping[str, Any]) -> str:
 
 def _model(found: RunData, now: datetime) -> dict[str, Any]:
     """The variables of the template."""
-    found = masked(found)
+    (found,) = masked([found])
     recorded = found.recorded
     interruptions = interruptions_of(found.incidents, recorded)
     zero = _began(found)

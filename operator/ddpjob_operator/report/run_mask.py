@@ -1,5 +1,6 @@
-"""Masks secrets in the data of a run."""
+"""Masks secrets in the data of runs."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ddpjob_operator.view_model import Mask
@@ -7,11 +8,12 @@ from ddpjob_operator.view_model import Mask
 from .run_data import Kept, LastLines, RunData
 
 
-def masked(found: RunData) -> RunData:
-    """The data of a run without secrets."""
-    mask = Mask()
-    _masked(mask, found)  # The first call recognizes all secrets, so that the second can mask them everywhere.
-    return _masked(mask, found)
+def masked(runs: Iterable[RunData]) -> list[RunData]:
+    """The data of runs without secrets. What is a secret in one of them is masked in all."""
+    mask, found = Mask(), [*runs]
+    for run in found:
+        _masked(mask, run)  # The first pass recognizes all secrets, so that the second can mask them everywhere.
+    return [_masked(mask, run) for run in found]
 
 
 def _masked(mask: Mask, found: RunData) -> RunData:

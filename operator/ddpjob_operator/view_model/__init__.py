@@ -15,6 +15,7 @@ from .masking import MASK, Mask
 from .pods_seen import PodSeen
 from .rank_rows import RankRow, rank_rows, slowest
 from .records import Record, Records, Start, collected
+from .spec_lines import SpecLine, spec_lines
 from .start_tree import Branch, StartMoments, StartStep, start_moments, start_tree
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Record",
     "Records",
     "Report",
+    "SpecLine",
     "Start",
     "StartMoments",
     "StartStep",
@@ -65,6 +67,7 @@ __all__ = [
     "printed_step",
     "rank_rows",
     "slowest",
+    "spec_lines",
     "start_moments",
     "start_tree",
     "tables_of",

@@ -39,7 +39,7 @@ def test_a_command_says_what_it_lacks(command: list[str], lacks: str, capsys: py
     ("words", "said"),
     [
         (["sumbit", "train.py"], "there is no command sumbit; did you mean submit?"),
-        (["describe", "digits"], "there is no command describe; did you mean status?"),
+        (["get", "digits"], "there is no command get; did you mean status?"),
         (["frobnicate"], "there is no command frobnicate; see: ddpjob help"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate; see: ddpjob help"),
     ],

@@ -1,4 +1,4 @@
-"""What `ddpjob status NAME` tells of a job, here and on a cluster."""
+"""What `ddpjob status NAME` and `ddpjob describe NAME` tell of a job, here and on a cluster."""
 
 import io
 import re
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.cluster.job_status import status as status_there
-from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.describe import FULL, describe
 from ddpjob_operator.cli.screen import Screen
+from ddpjob_operator.cli.status import status as status_here
+from ddpjob_operator.local import RunDirectory, Runs
 from ddpjob_operator.view_model import Around, LoggedProgress, pace
 
 from tests.unit.client.api import a_list, jobs_of
@@ -502,3 +504,49 @@ def test_the_first_step_is_not_said_to_be_awaited_of_a_job_that(status: dict[str
 @pytest.mark.parametrize(("length", "shown"), [(200, "x" * 200), (201, f"{'x' * 200}…")])
 def test_of_a_long_result_the_beginning_is_shown(length: int, shown: str) -> None:
     assert any(line.endswith(shown) for line in told({}, {"result": "x" * length}))
+
+
+RANK = {"rank": 0, "node": 0, "step": 12, "activity": "training", "stepSeconds": 0.02, "seconds": {}}
+HOSTILE = "[bold]no[/bold]\x1b[2J"
+
+
+def test_on_a_cluster_describe_shows_the_spec_the_ranks_and_the_events(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "creationTimestamp": moment(-60)}
+    trainer = {"name": "trainer", "image": HOSTILE, "env": [{"name": "TOKEN", "value": "not-to-be-seen"}]}
+    spec = {"nodes": 1, "restart": {"maxRestarts": 2}, "template": {"spec": {"containers": [trainer]}}}
+    status = {"state": "Running", "message": "1 node running", "attempt": 1, "nodes": 1, "procsPerNode": 1}
+    status |= {"bookkeeping": {"supervised": True}, "conditions": [condition("Running", "AllNodesRunning")]}
+    page = {"ranks": [RANK | {"transport": HOSTILE}]}
+    monkeypatch.setattr("ddpjob_operator.cli.cluster.job_status.pods_and_page", lambda *_: ([], page, ""))
+    event = {"type": "Normal", "reason": "Created", "message": "1 node created", "lastTimestamp": moment(-30)}
+    jobs, _ = jobs_of({"metadata": metadata, "spec": spec, "status": status}, a_list(event))
+    assert status_there(jobs, "digits", FULL, everywhere=False) == 0
+    said = capsys.readouterr().out
+    parts = ("State:", "Conditions:", "Spec:", "restart.maxRestarts  2", "Defaults:", "Ranks:", "Events:", "Created")
+    assert sorted(parts, key=said.index) == list(parts)
+    assert re.search(r"^0 +0 +12 +20 ms", said, re.MULTILINE)
+    assert re.search(r"^  trainer\.image +\[bold\]no\[/bold\]\\x1b\[2J$", said, re.MULTILINE)
+    assert re.search(r"^  trainer\.env +TOKEN$", said, re.MULTILINE)
+    assert "not-to-be-seen" not in said
+    assert "\x1b" not in said
+
+
+def test_on_a_cluster_describe_says_why_ranks_are_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "creationTimestamp": moment(-60)}
+    spec = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    monkeypatch.setattr("ddpjob_operator.cli.cluster.job_status.pods_and_page", lambda *_: ([], None, "you may not"))
+    status = {"state": "Running", "message": "1 node running", "attempt": 1, "nodes": 1, "procsPerNode": 1}
+    jobs, _ = jobs_of({"metadata": metadata, "spec": spec, "status": status}, a_list())
+    assert status_there(jobs, "digits", FULL, everywhere=False) == 0
+    assert "What single ranks do is not shown: you may not\n" in capsys.readouterr().out
+
+
+def test_describe_of_a_run_shows_its_spec(digits: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_here(Runs(digits.root.parent), "digits", FULL) == 0
+    said = capsys.readouterr().out
+    parts = ("Name:         digits", "Spec:", "trainer.image", "Defaults:     nodes 1")
+    assert sorted(parts, key=said.index) == list(parts)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
 from ddpjob_operator.api.words import age
-from ddpjob_operator.cli.describe import describe
+from ddpjob_operator.cli.describe import FULL, describe, describe_ranks, describe_spec
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.rank_stacks import print_stacks
 from ddpjob_operator.cli.screen import Screen
@@ -16,10 +16,11 @@ from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row
+from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row, rank_rows
 
 from .claim_place import where_history_is
 from .life import unnoticed
+from .pod_view import pod_seen, pods_and_page
 
 EVENTS = 10
 """Only this many of the latest events are shown."""
@@ -32,7 +33,8 @@ def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywher
         BadInputError: there is no such job, or `output` is `wide` without a name.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
-    as_json, wide = output == "json", output == "wide"
+    as_json, full = output == "json", output == FULL
+    wide = full or output == "wide"
     if name is None:
         if wide:
             raise BadInputError(WIDE)
@@ -47,8 +49,18 @@ def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywher
     describe(screen, job, datetime.now(UTC), Around(_made(document), where, _links(job)), wide=wide)
     if not job.status.message:
         screen.print(f"\n{unnoticed(job)}")
+    if full:
+        describe_spec(screen, job)
+        _describe_ranks(screen, jobs, document, job)
     _tell_events(screen, jobs, document, "" if wide else job.status.message)
     return 0
+
+
+def _describe_ranks(screen: Screen, jobs: Jobs, document: Document, job: DDPJob) -> None:
+    pods, page, problem = pods_and_page(jobs, document, job)
+    if problem:
+        screen.print(f"What single ranks do is not shown: {problem}")
+    describe_ranks(screen, () if job.status.finished else rank_rows(job, page, map(pod_seen, pods)))
 
 
 def stacks(jobs: Jobs, name: str | None) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli.describe import FULL
 from ddpjob_operator.cli.logs import which_of
 from ddpjob_operator.cli.mistakes import A_NUMBER
 from ddpjob_operator.cli.phrases import Rest
@@ -62,6 +63,7 @@ COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
     "submit": _submit,
     "hold": hold,
     "status": _status,
+    "describe": lambda cluster, given: status(Jobs(cluster), given.name, FULL, everywhere=False),
     "logs": _logs,
     "debug": _debug,
     "version": lambda cluster, _: version(cluster),

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.cli.cluster.pod_view import pod_seen
 from ddpjob_operator.cli.from_history import kept_detail
 from ddpjob_operator.cli.last_loss import logged_last
 from ddpjob_operator.cli.phrases import about_a_file
@@ -25,7 +26,6 @@ from ddpjob_operator.view_model import (
     JobRow,
     LoggedProgress,
     Origin,
-    PodSeen,
     Records,
     job_detail,
     job_row,
@@ -232,7 +232,7 @@ class JobsThere:
                 self._close()
                 where["Not shown"] = f"what single ranks do: {error}"
         around = Around(_made(document), where, logged=LoggedProgress())
-        return job_detail(job, key, now, around, page=page, pods=map(_seen, pods))
+        return job_detail(job, key, now, around, page=page, pods=map(pod_seen, pods))
 
     def job(self, key: JobKey) -> DDPJob | None:
         """The job as it is known by the watch.
@@ -331,13 +331,6 @@ def _parsed(document: Document, before: dict[str, tuple[str, DDPJob | str]]) -> 
 
 def _made(document: Document) -> datetime:
     return datetime.fromisoformat(document["metadata"]["creationTimestamp"])
-
-
-def _seen(pod: JobPod) -> PodSeen:
-    times = (
-        datetime.fromisoformat(at).astimezone(UTC) if at else None for at in (pod.created, pod.scheduled, pod.begun)
-    )
-    return PodSeen(pod.node, pod.name, pod.node_name, pod.does, *times)
 
 
 class KeptJobs:

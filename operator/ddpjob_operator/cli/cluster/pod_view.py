@@ -1,0 +1,31 @@
+"""What a screen shows of a job's pods and ranks on a cluster."""
+
+from datetime import UTC, datetime
+
+from ddpjob_operator.api import DDPJob
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, present
+from ddpjob_operator.view_model import PodSeen
+
+
+def pod_seen(pod: JobPod) -> PodSeen:
+    """A pod as screens know it."""
+    times = (
+        datetime.fromisoformat(at).astimezone(UTC) if at else None for at in (pod.created, pod.scheduled, pod.begun)
+    )
+    return PodSeen(pod.node, pod.name, pod.node_name, pod.does, *times)
+
+
+def pods_and_page(jobs: Jobs, document: Document, job: DDPJob) -> tuple[list[JobPod], Document | None, str]:
+    """The present pods of a job that has not ended, its status page, and why one of these cannot be had.
+
+    The page is None, and the reason empty, if no supervisor serves one.
+    """
+    pods: list[JobPod] = []
+    page: Document | None = None
+    if not job.status.finished:
+        try:
+            pods = present(jobs.pods(document), job.status)
+            page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
+        except ClusterError as error:
+            return pods, None, str(error)
+    return pods, page, ""
