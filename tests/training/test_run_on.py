@@ -154,6 +154,31 @@ def test_a_folder_is_sent_with_its_modules_and_arguments_reach_the_script(
     assert "[rank 0] beside []\n" in printed
 
 
+def test_a_run_has_variables_of_its_own_beside_those_of_the_hold(
+    nodes: Nodes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    more = nodes.gang.directory / "more"
+    more.mkdir()
+    (more / "beside.py").write_text("WORD = 'found'")
+    Path("train.py").write_text(
+        "import os, sys\nprint(*(os.environ.get(name) for name in ('A', 'B', 'RANK', 'TORCH_LOGS')), flush=True)\n"
+        "if 'A' in os.environ:\n    import beside\n    print(beside.WORD, flush=True)"
+    )
+    given = ("--env", "A=$(B) x", "--env", "B=", "--env", f"PYTHONPATH={more}", "--env", "TORCH_LOGS=+ddp")
+    assert run(nodes, *given, "train.py") == 0
+    printed = capfd.readouterr().out
+    assert sorted(line for line in printed.splitlines() if "warning" not in line) == [
+        "[rank 0] $(B) x  0 +ddp",
+        "[rank 0] found",
+        "[rank 1] $(B) x  1 +ddp",
+        "[rank 1] found",
+    ]
+    warning = "TORCH_LOGS comes too late: PyTorch read it when it was imported. Give it to ddpjob hold --env"
+    assert [line for line in printed.splitlines() if "warning" in line] == [f"[rank 0] warning: {warning}"]
+    assert run(nodes, "train.py") == 0
+    assert "[rank 1] None None 1 None\n" in capfd.readouterr().out
+
+
 def test_the_exit_code_is_that_of_the_rank_that_failed_first(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(
         "import os, time\nif os.environ['RANK'] == '1': raise SystemExit(3)\ntime.sleep(1000)"
@@ -203,8 +228,8 @@ def train(lr):
     assert failed.value.remote_traceback.splitlines()[-1] == "ValueError: it diverges"
     assert 'raise ValueError("it diverges")' in failed.value.remote_traceback
     assert capfd.readouterr().out == ""
-    Path("train.py").write_text("import ddpjob; ddpjob.set_result(3)")
-    assert ddpjob.run("train.py", on="dev") == 3
+    Path("train.py").write_text("import ddpjob, os; ddpjob.set_result(os.environ['A'])")
+    assert ddpjob.run("train.py", env={"A": 3}, on="dev") == "3"
 
 
 DEAF = """

@@ -232,6 +232,8 @@ class Env:
 
 
 CONTRACT_VARIABLES = frozenset(value for name, value in vars(Env).items() if name.isupper())
+SET_BY_US = "{it} is set by DDPJob itself; remove it"
+"""What is said of such a variable wherever a user sets it."""
 
 PACKED_VARIABLES = frozenset(
     {

@@ -10,7 +10,16 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from .contract import API_VERSION, KIND, MAX_NAME_LENGTH, SUPERVISE, TRAIN, TRAINER_CONTAINER
+from .contract import (
+    API_VERSION,
+    CONTRACT_VARIABLES,
+    KIND,
+    MAX_NAME_LENGTH,
+    SET_BY_US,
+    SUPERVISE,
+    TRAIN,
+    TRAINER_CONTAINER,
+)
 from .expansion import literal
 from .launchers import Size, launcher_of
 from .option_names import option
@@ -155,11 +164,29 @@ def _history(wanted: str | None) -> dict[str, str] | None:
     return None if wanted is None else {"path": wanted}
 
 
+def variables(texts: Sequence[str]) -> dict[str, str]:
+    """Environment variables by name, for ranks that are started without a document. Each text is `NAME=VALUE`.
+
+    Raises:
+        BadInputError: a text is not, or DDPJob itself sets its variable.
+    """
+    found = dict(map(_divided, texts))
+    for name in found:
+        if name in CONTRACT_VARIABLES:
+            raise BadInputError(f"{option('env')}: {SET_BY_US.format(it=name)}")
+    return found
+
+
 def _variable(text: str) -> dict[str, str]:
+    name, value = _divided(text)
+    return {"name": name, "value": literal(value)}
+
+
+def _divided(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise BadInputError(f"{option('env', text)}: must be NAME=VALUE")
-    return {"name": name, "value": literal(value)}
+    return name, value
 
 
 def _as_typed(problem: Problem) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ddpjob_operator.api import Cause, DDPJob, Incident
-from ddpjob_operator.cli.cluster.held_run import Ran, started
+from ddpjob_operator.api.entrypoint import variables
+from ddpjob_operator.cli.cluster.held_run import Ran, SentProgram, started
 from ddpjob_operator.cli.cluster.parcel import of_packed, packed_files
 from ddpjob_operator.cli.cluster.run_on import follow, refuse_options, sent_program
 from ddpjob_operator.cli.packed import PackedProgram
@@ -53,7 +54,8 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
 
     for told in (*packed_files(source, whole=False), *(packed.told if packed else ())):
         screen.print(told)
-    with started(jobs, document, words, pack(source.files, BY_EXEC), screen.print) as run:
+    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env))
+    with started(jobs, document, sent, screen.print) as run:
         ran, interrupted = follow(run, given.on, show)
     if interrupted:
         raise KeyboardInterrupt(f"{ran.message or 'it was done'}; {given.on} is held")

@@ -77,14 +77,14 @@ def run(
         nodes: How many nodes to simulate on this machine; 1 if it is left out.
         procs_per_node: Processes per node; one per GPU, else 1, if it is left out.
         name: The run's name. If it is left out, it is made from the name of the function or script.
-        env: Variables for the ranks.
+        env: Variables for the ranks. With `on`, they are added to those of the hold.
         checkpoint: A directory or URL where checkpoints are saved.
         history: A directory or URL where logs, incidents and progress are kept.
         max_restarts: Restarts before the run fails; 6 if it is left out.
         start_method: `warm` or `cold`, as for the command.
         run_dir: Where runs are kept; `ddpjob-runs` if it is left out.
         on: The job whose nodes `ddpjob hold` holds, to run there instead of on this machine. The options above, from
-            `nodes` on, are those of the hold then.
+            `nodes` on, are those of the hold then, except `env`.
         source: With `on`: a folder to send, except for what its .gitignore excludes.
         include: With `on`: files of the folder to send, whatever their names and contents look like.
         namespace: With `on`: the job's namespace, if it is not the context's.

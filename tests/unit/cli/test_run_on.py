@@ -130,13 +130,14 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
         )
 
     supervisor = Supervisor([{"kind": "SendCode"}], [], [BEGUN, {"kind": "Word"}, over(7, "rank 1 failed")])
-    assert run([supervisor], "train.py -- --lr 1", log=log) == 7
+    assert run([supervisor], "--env A=b=$c --env A=$d --env E= train.py -- --lr 1", log=log) == 7
     archive = pack(read_file(folder / "train.py").files)
     run_program = {
         "kind": "RunProgram",
         "words": ["train.py", "--lr", "1"],
         "digest": archive.digest,
         "by": f"{getpass.getuser()}@{socket.gethostname()}",
+        "env": {"A": "$d", "E": ""},
         "version": 2,
     }
     pieces = [{"kind": "TheCode", "data": data} for data in (base64.b64encode(archive.data).decode(), "")]
@@ -166,13 +167,16 @@ def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[st
     ("words", "message"),
     [
         *((f"{option} train.py", f"{option.split()[0]} cannot be given with --on: dev was held") for option in (
-            "--nodes 2", "--procs-per-node 2", "--name a", "--env A=b", "--max-restarts 3", "--start-method warm",
+            "--nodes 2", "--procs-per-node 2", "--name a", "--max-restarts 3", "--start-method warm",
             "--checkpoint a", "--history a", "--attach 0", "--run-dir a", "--fresh", "--detach", "--dry-run",
         )),
         ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
         ("-- nvidia-smi", "held nodes run scripts and modules"),
         ("--include train.py -- nvidia-smi", "--include is for files of the --source folder"),
         ("gone.py", "gone.py"),
+        ("--env A train.py", "--env A: must be NAME=VALUE"),
+        ("--env =A train.py", "--env =A: must be NAME=VALUE"),
+        ("--env RANK=3 train.py", "--env: RANK is set by DDPJob itself; remove it"),
     ],
 )  # fmt: skip
 def test_what_cannot_run_there_is_refused_before_anything_is_asked(

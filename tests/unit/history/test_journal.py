@@ -114,6 +114,14 @@ def test_values_of_secret_variables_are_masked(begin: Begin, read: Read) -> None
     assert [event["of"] for event in history.events(0)] == [[{"it": "x•••"}]]
 
 
+def test_secret_variables_that_come_later_are_masked_from_then_on_beside_the_first(begin: Begin, read: Read) -> None:
+    journal = begin(HF_TOKEN="the-first-token")
+    journal.hide({"API_TOKEN": "a-later-token", "LR": "0.1"})
+    say(journal, "the-first-token a-later-token 0.1")
+    journal.close(LONG_SECONDS)
+    assert texts(read()) == ["••• ••• 0.1"]
+
+
 PASSWORD = f"pa55-{random.randint(10**6, 10**9)}"
 
 

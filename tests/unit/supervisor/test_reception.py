@@ -62,13 +62,30 @@ answers: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
 def test_a_program_that_would_not_fit_into_a_line_between_supervisors_is_refused(
     words: tuple[str, ...], digest: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"the command line is longer than {COMMAND_BYTES} bytes"):
+    with pytest.raises(
+        ConfigError, match=f"the command line and its variables are longer than {COMMAND_BYTES} bytes"
+    ):
         _program(RunProgram(words, digest, "alice"))
 
 
-def test_a_long_command_line_is_taken() -> None:
-    words = ("train.py", *["--lr"] * 8000)
-    assert _program(RunProgram(words, DIGEST, "alice\x1b")) == HeldProgram(words, DIGEST, r"alice\x1b")
+def test_a_long_command_line_is_taken_and_its_variables() -> None:
+    words, env = ("train.py", *["--lr"] * 8000), {"LR": "0.1=", "EMPTY": ""}
+    assert _program(RunProgram(words, DIGEST, "alice\x1b", env)) == HeldProgram(words, DIGEST, r"alice\x1b", env)
+
+
+def test_variables_count_as_the_command_line_does() -> None:
+    with pytest.raises(ConfigError, match="are longer than"):
+        _program(RunProgram(("train.py",), DIGEST, "alice", {"A": "x" * COMMAND_BYTES}))
+
+
+@pytest.mark.parametrize(
+    ("word", "env"),
+    [("a\0", {}), ("a", {"": "b"}), ("a", {"A=B": "c"}), ("a", {"A\0": "b"}), ("a", {"A": "\0"})],
+    ids=["a word", "no name", "an equals sign", "a name", "a value"],
+)
+def test_what_no_process_can_be_started_with_is_refused(word: str, env: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="a word or a variable has no name, or a character that none may have"):
+        _program(RunProgram(("train.py", word), DIGEST, "alice", env))
 
 
 @dataclass

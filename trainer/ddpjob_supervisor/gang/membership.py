@@ -328,6 +328,8 @@ class Follower:
 
     def _start(self, start: Start) -> None:
         self._history.begin(start.attempt)
+        if start.program is not None:
+            self._history.hide(start.program.env)
         self._log_attempt(start)
         self._node.rendezvous.members = start.members
         former = self._running

@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 10
+PROTOCOL = 11
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -253,6 +253,8 @@ class HeldProgram(_Strict, frozen=True):
     """The SHA-256 of the archive with its files, in hexadecimal."""
     by: str
     """Who runs it, according to the command that sent it."""
+    env: dict[str, str] = {}
+    """Variables for its ranks, in addition to those of the hold."""
 
 
 class Bring(_Message, frozen=True):

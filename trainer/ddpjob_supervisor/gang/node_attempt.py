@@ -19,12 +19,13 @@ from ddpjob_rank.machine.network import address_towards
 from ddpjob_rank.reporting.result import held_mark
 from ddpjob_rank.reporting.teller import STARTING
 from ddpjob_rank.running.program import Program, program_of
+from ddpjob_rank.running.script.read_at_import import reader_of
 from msgspec import structs
 
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import StartError
 from ddpjob_supervisor.node.sent_code import SentCode
-from ddpjob_supervisor.node.starters import Starter
+from ddpjob_supervisor.node.starters import Starter, Warm
 from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.preflight.running import COLLECTIVE
 from ddpjob_supervisor.watch.beat import Beat, BeatFields
@@ -46,6 +47,9 @@ from .settings import Settings
 STORE_SECONDS, STORE_LOOK_SECONDS = 0.25, 0.01
 """How long to wait for rank 0's store, and how long between two checks. Rank 0 is forked with its imports done, so it
 usually listens within a tenth of a second."""
+
+THREADS = "OMP_NUM_THREADS"
+"""A variable that PyTorch reads when it is imported, but that each rank is given all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ class NodeAttempt:
         """How each rank has ended; None while some have not ended."""
         self._node = node
         self._fetch = fetch
-        self._specs = rank_specs(node.env, self.ring.first_rank(settings.node), settings.processes, node.directory)
+        self._env = {**node.env, **(start.program.env if start.program else {})}
+        self._specs = rank_specs(self._env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
         self._asking = asyncio.Lock()
         """Held while ranks report what they are doing, because each rank has only one place for its report."""
@@ -149,6 +154,7 @@ class NodeAttempt:
         specs = [self._with_attempt(local, spec, extra) for local, spec in enumerate(self._specs)]
         try:
             program, directory = await self._program()
+            self._warn_of_late_variables()
             # ddpjob-train does its own waiting for rank 0, after it has loaded its data.
             if not self._node.settings.leads and not program.is_trainer:
                 await self._await_store()
@@ -192,6 +198,15 @@ class NodeAttempt:
         await in_thread(self._node.code.place, digest, directory)
         return directory
 
+    def _warn_of_late_variables(self) -> None:
+        """Warns of variables of a run on a hold that PyTorch read when it was imported, before the run."""
+        node, held = self._node, self.start.program
+        if held is None or node.settings.node != 0 or not isinstance(node.starter, Warm):
+            return
+        for name, value in held.env.items():
+            if reader_of(name) is not None and name != THREADS and node.env.get(name) != value:
+                warn(f"{name} comes too late: PyTorch read it when it was imported. Give it to ddpjob hold --env")
+
     async def _await_store(self) -> None:
         """Waits until rank 0's store listens: a rank whose first try is refused waits long before its second."""
         with contextlib.suppress(TimeoutError):
@@ -205,7 +220,7 @@ class NodeAttempt:
         Without a supervisor, ddpjob-train chooses the interface in the same way.
         """
         node, members = self._node, self.start.members
-        if interface.VARIABLE in node.env or node.settings.nodes == 1 or not node.settings.master_addr:
+        if interface.VARIABLE in self._env or node.settings.nodes == 1 or not node.settings.master_addr:
             return {}
         # In the address of rank 0's own node, the host is an empty string.
         hosts = [address.rpartition(":")[0].strip("[]") for address in members.values()]

@@ -59,6 +59,11 @@ class NodeHistory:
             self._journal.attempt = attempt
             self.note("begun", attempt)
 
+    def hide(self, env: Mapping[str, str]) -> None:
+        """The ranks have these variables, too: their secrets are masked from now on."""
+        if self._journal is not None:
+            self._journal.hide(env)
+
     def note(self, word: str, attempt: int, step: int | None = None, *, hurry: bool = False, **values: Any) -> None:
         """Something has happened. With `hurry`, it is saved as soon as possible."""
         self.add(Event(word, time.time(), attempt, step or 0, values), hurry=hurry)

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ddpjob_rank.console import warn
@@ -92,6 +92,10 @@ class Journal:
             self._waiting += _size(self._queue[-1])
             if len(self._queue) == 1:  # Otherwise the thread knows, and would wake up at each line.
                 self._changed.notify()
+
+    def hide(self, env: Mapping[str, str]) -> None:
+        """Masks the secrets of these variables in what is printed and noted from now on."""
+        self._secret.learn(env)
 
     def note(self, event: Event, *, hurry: bool = False) -> None:
         """Takes an event. With `hurry`, it is saved as soon as possible: the pod may be deleted."""

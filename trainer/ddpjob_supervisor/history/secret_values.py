@@ -1,4 +1,4 @@
-"""Masks the values of secret variables: more people may read a job's history than its log. Pure."""
+"""Masks the values of secret variables: more people may read a job's history than its log."""
 
 import re
 from collections.abc import Mapping
@@ -31,12 +31,18 @@ class SecretValues:
     """The values of an environment's secret variables, passwords in its addresses, and those in any other address."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        self._hidden: frozenset[str] = frozenset()
+        self.learn(env)
+
+    def learn(self, env: Mapping[str, str]) -> None:
+        """Masks the secrets of these variables, too. Another thread may mask a text meanwhile."""
         secret = re.compile(NAMES, re.IGNORECASE)
         values = {
             line.strip() for name, value in env.items() if secret.search(name) for line in value.splitlines() if line
         }
         values |= {password for value in env.values() for password in _PASSWORD.findall(value)}
-        hidden = [value for value in values if len(value) >= SHORTEST and not PLAIN.fullmatch(value)]
+        new = {value for value in values if len(value) >= SHORTEST and not PLAIN.fullmatch(value)}
+        hidden = self._hidden = self._hidden | new
         # The longest first: a value may begin like another one.
         longest_first = sorted(hidden, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if hidden else None

@@ -178,10 +178,14 @@ def _program(question: RunProgram) -> HeldProgram:
         ConfigError: The request is not valid.
     """
     _check_version(question.version)
-    program_of(question.words)
-    program = HeldProgram(question.words, question.digest, shown(question.by))
+    words, env = question.words, question.env
+    program_of(words)
+    # A process cannot be started with any of these.
+    if "" in env or any("=" in name for name in env) or "\0" in "".join((*words, *env, *env.values())):
+        raise ConfigError("a word or a variable has no name, or a character that none may have")
+    program = HeldProgram(words, question.digest, shown(question.by), env)
     if len(msgspec.json.encode(program)) > COMMAND_BYTES:
-        raise ConfigError(f"the command line is longer than {COMMAND_BYTES} bytes of JSON")
+        raise ConfigError(f"the command line and its variables are longer than {COMMAND_BYTES} bytes of JSON")
     return program
 
 

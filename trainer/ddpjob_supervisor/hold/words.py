@@ -3,7 +3,7 @@
 To run a program in a held gang:
 
     command                         supervisor
-    RunProgram(words, digest)  -->
+    RunProgram(words, …)       -->
                                <--  NotRun(why), or SendCode if rank 0's supervisor lacks the code
     TheCode(data), repeatedly  -->
                                <--  Begun(attempt), and then Going at regular intervals
@@ -49,6 +49,8 @@ class RunProgram(_Said, frozen=True):
     digest: str
     """The SHA-256 of the archive with the program's files, in hexadecimal."""
     by: str
+    env: dict[str, str] = {}
+    """Variables for the program's ranks, in addition to those of the hold."""
     version: int = VERSION
 
 

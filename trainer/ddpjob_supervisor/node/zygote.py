@@ -42,7 +42,7 @@ CUDA = "/dev/nvidia-uvm"
 OURS = frozenset({"torch", "ddpjob_trainer"})
 """Packages with modules that are imported even without --preload."""
 
-THREADS = "OMP_NUM_THREADS"
+THREADS, PATH = "OMP_NUM_THREADS", "PYTHONPATH"
 
 TRIAL_SECONDS, LOOK_SECONDS = 10.0, 0.01
 """How long a trial child may run (normally only a moment), and how often to check whether it has ended."""
@@ -77,6 +77,8 @@ def main() -> None:
     _settle(request, seen, set_by_program)
     if request["directory"] is not None:
         os.chdir(request["directory"])
+    if (path := os.environ.get(PATH, "")) != seen.get(PATH, ""):  # Python has read it when this process started.
+        sys.path[1:1] = [str(Path(entry).absolute()) for entry in path.split(os.pathsep) if entry]
     program = program_of(request["program"])
     if "torch" in sys.modules and not program.is_trainer:
         watch(program, seen)

@@ -12,6 +12,7 @@ from ddpjob_operator.api.contract import (
     MAX_NAME_LENGTH,
     MAX_PROCS_PER_NODE,
     RESERVED_VOLUME_PREFIX,
+    SET_BY_US,
     TRAINER_CONTAINER,
 )
 from ddpjob_operator.api.restart import RestartAction
@@ -98,7 +99,7 @@ RULES: tuple[Rule, ...] = (
         Rule(
             f"{POD}.{kind}[].env[].name",
             "variables of the contract",
-            "{it} is set by DDPJob itself; remove it",
+            SET_BY_US,
             checks.contract_variables(kind),
             f"!(self in {_NAMES})",
             f"{POD}.{kind}[].env[].name",

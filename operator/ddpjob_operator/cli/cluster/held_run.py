@@ -40,22 +40,31 @@ class Ran:
     """What rank 0 has set as its result."""
 
 
+@dataclass(frozen=True)
+class SentProgram:
+    """A program, as it is sent to held nodes."""
+
+    words: Sequence[str]
+    """Its command line, in the folder of the archive."""
+    archive: Archive
+    env: Mapping[str, str]
+    """Variables for its ranks, beside those of the hold."""
+
+
 @contextmanager
-def started(
-    jobs: Jobs, document: Document, words: Sequence[str], archive: Archive, say: Callable[[str], None]
-) -> Iterator["HeldRun"]:
+def started(jobs: Jobs, document: Document, program: SentProgram, say: Callable[[str], None]) -> Iterator["HeldRun"]:
     """Runs a program on held nodes as soon as these are ready. At the end of the block its ranks are ended.
 
-    `words` is its command line, in the folder of the archive. `say` is called with what is waited for.
+    `say` is called with what is waited for.
 
     Raises:
         BadInputError: the job has ended, is not held, or runs another program.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
-    run = {"kind": "RunProgram", "words": words, "digest": archive.digest}
+    run = {"kind": "RunProgram", "words": program.words, "digest": program.archive.digest, "env": {**program.env}}
     check = partial(check_held, document["metadata"]["name"], document["metadata"]["namespace"])
     asked = time.monotonic()
-    with agreed(jobs, document, run, archive.data, check, tell=say) as (talk, begun):
+    with agreed(jobs, document, run, program.archive.data, check, tell=say) as (talk, begun):
         held_run = HeldRun(jobs, document, talk, begun["attempt"], asked)
         try:
             yield held_run

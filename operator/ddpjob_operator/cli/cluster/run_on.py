@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.entrypoint import variables
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.run_logs import Line
@@ -19,14 +20,14 @@ from ddpjob_operator.client.archive import BY_EXEC, pack
 from ddpjob_operator.client.source import Source, Stamps, read_file, read_folder, stamp, stamps
 from ddpjob_operator.text import visible
 
-from .held_run import HeldRun, Ran, started
+from .held_run import HeldRun, Ran, SentProgram, started
 from .packages import within
 from .parcel import beside, packed_files
 from .saves import Saves
 from .talk import say
 
 OF_THE_HOLD = (
-    *("nodes", "procs_per_node", "name", "env", "max_restarts", "start_method", "checkpoint", "history"),
+    *("nodes", "procs_per_node", "name", "max_restarts", "start_method", "checkpoint", "history"),
     *("resume", "attach", "output", "run_dir"),
 )
 """Options of `run` that a held job already has an answer to, or that concern runs on this machine."""
@@ -66,7 +67,8 @@ def _run(
     words, source = wanted
     for line in (*packed_files(source, whole=False), *beside(given)):
         say(line)
-    with started(jobs, document, words, pack(source.files, BY_EXEC), say) as run, _terminated_as_interrupted():
+    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env))
+    with started(jobs, document, sent, say) as run, _terminated_as_interrupted():
         ran, interrupted = follow(run, given.on, _show, saves=saves)
         took = duration(round(run.seconds))
     say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
@@ -152,14 +154,15 @@ def _stamps(given: argparse.Namespace) -> Stamps:
 
 
 def refuse_options(given: argparse.Namespace) -> None:
-    """Checks that no option is given that the hold has an answer to.
+    """Checks that no option is given that the hold has an answer to, and the variables that are.
 
     Raises:
-        BadInputError: one is given.
+        BadInputError: one is given, or a variable is wrong.
     """
     why = f"cannot be given with --on: {given.on} was held with it, or without it"
     program.refuse_options(given, OF_THE_HOLD, why)
     program.refuse_options(given, [flag for flag in ("fresh", "detach", "dry_run") if getattr(given, flag)], why)
+    variables(given.env)
     if given.include and given.source is None and given.target is None:
         raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
 

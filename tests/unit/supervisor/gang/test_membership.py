@@ -46,6 +46,7 @@ from ddpjob_supervisor.gang.node_attempt import NodeSetup
 from ddpjob_supervisor.gang.rendezvous import Rendezvous
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gpu.nvml import Nvml
+from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import Launch, Rank, StartError, exit_code
 from ddpjob_supervisor.node.sent_code import SentCode
@@ -269,6 +270,20 @@ def test_ranks_learn_whether_their_gang_is_held(follow: Follow, *, held: bool) -
         coordinators_end(follower)
         follower._handle(Start(1, 0, {}, program=HeldProgram(("train.py",), "ab12", "alice") if held else None))
         assert held_mark(follower._node.heartbeats.path(0)).exists() is held
+
+    follow(scene)
+
+
+def test_the_secrets_of_a_run_on_a_hold_are_hidden_before_its_ranks_start(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden: list[object] = []
+    monkeypatch.setattr(NodeHistory, "hide", lambda _, env: hidden.append(env))
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(1, 0, {}, program=HeldProgram(("train.py",), "ab12", "alice", {"TOKEN": "x"})))
+        assert (hidden, sleepers.launches) == ([{"TOKEN": "x"}], [])
 
     follow(scene)
 

@@ -74,7 +74,7 @@ MESSAGES: list[Message] = [
     Start(4, 29500, {"0": "10.0.0.1:29502"}, PAST, check=True),
     Start(1, 29500, {}),
     Start(2, 29500, {}, order=(0, 2, 1)),
-    Start(2, 29500, {}, program=HeldProgram(("train.py", "--lr", "0.1"), "ab12", "alice")),
+    Start(2, 29500, {}, program=HeldProgram(("train.py", "--lr", "0.1"), "ab12", "alice", {"A": "b"})),
     Bring("ab12", 524_288),
     Code("ab12", 524_288, bytes(range(256))),
     Code("ab12", 0, None),
