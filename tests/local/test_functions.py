@@ -69,6 +69,7 @@ def test_a_function_gives_its_result_and_its_error(here: Here) -> None:
     assert "KeyError: 'the key'" in lines
     assert "failed 0 ConfigError" in output
     assert "train returned no result: result is of type object, which is not JSON" in output
+    assert "function_call.py" not in output, "a traceback of ours would say nothing more"
     assert "large 500000" in lines
     assert "without a history 500000" in lines
     assert "script ['--lr', '0.1']" in lines

@@ -35,6 +35,7 @@ from ddpjob_operator.view_model import Records
 from .failures import JobFailed, failure
 from .notebook import JobInNotebook, publisher
 from .results import result_of
+from .tracebacks import at_callers_line
 
 if TYPE_CHECKING:
     from ddpjob_operator.report import RunData
@@ -479,7 +480,7 @@ class Job:
                 life.stop()
         if not life.over:
             goes_on = "" if self._in_with else ", and goes on"
-            raise TimeoutError(f"{self.name} has not ended yet{goes_on}: {life.job.status.message}")
+            raise at_callers_line(TimeoutError(f"{self.name} has not ended yet{goes_on}: {life.job.status.message}"))
         return life.job
 
     def _failure(self, job: DDPJob) -> JobFailed:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from itertools import takewhile
 from types import TracebackType
+from typing import TypeVar
 
 BEGIN = re.compile(r"(\[rank\d{1,6}\]: ?|)Traceback \(most recent call last\):")
 """The first line of a traceback, with what torch.distributed puts before each of its lines."""
@@ -13,6 +15,8 @@ CELL = re.compile(r'  File "(?:[^"]*/)?ddpjob_cells/([^"/]{1,64})\.py", line ')
 OURS = "/ddpjob_operator/sdk/"
 MOST_LINES = 40
 """How many lines of an exception's message are taken."""
+
+Raised = TypeVar("Raised", bound=Exception)
 
 
 def last_traceback(lines: Sequence[str]) -> str:
@@ -43,6 +47,12 @@ def as_in_notebook(error: BaseException) -> list[str]:
     text = "\n".join(shown)
     # Older versions of IPython do not show notes.
     return [*shown, *(note for note in getattr(error, "__notes__", ()) if note.strip() not in text)]
+
+
+def at_callers_line(error: Raised) -> Raised:
+    """An error of Python's own, whose traceback ends in a notebook with the caller's line, as those of our errors."""
+    error._render_traceback_ = partial(as_in_notebook, error)  # type: ignore[attr-defined]
+    return error
 
 
 def _of_callers(trace: TracebackType | None) -> TracebackType | None:

@@ -117,7 +117,7 @@ def _training(job: DDPJob, now: datetime, around: Around) -> dict[str, object]:
     saved = status.checkpoint
     when = f", {age(saved.time, now)} ago" if saved and saved.time else ""
     lines = {
-        "Progress": ", ".join([*how_far(status), *_resumed(status), *between_steps(status), *_awaited(status, now)]),
+        "Progress": ", ".join([*how_far(status), *_resumed(status), *between_steps(status), *_awaited(job, now)]),
         "Loss": (last_loss(status, logged) or "") if logged and not loss_in(status) else "",
         "Speed": ", ".join(_how_fast(job, now)),
         "Checkpoint": f"step {saved.step}{when}" if saved else "",
@@ -186,14 +186,20 @@ def between_steps(status: DDPJobStatus) -> Iterator[str]:
         yield status.progress.activity.lower()
 
 
-def _awaited(status: DDPJobStatus, now: datetime) -> Iterator[str]:
+def _awaited(job: DDPJob, now: datetime) -> Iterator[str]:
     """A notice that the present attempt has not finished a step yet, if a supervisor can tell."""
-    if is_before_first_step(status):
-        yield waiting(status, now)
+    if is_before_first_step(job):
+        yield waiting(job.status, now)
 
 
-def is_before_first_step(status: DDPJobStatus) -> bool:
-    """Whether the present attempt runs and has not finished a step yet, as far as a supervisor can tell."""
+def is_before_first_step(job: DDPJob) -> bool:
+    """Whether the present attempt runs and has not finished a step yet, as far as a supervisor can tell.
+
+    A held job, in which perhaps no program runs, says itself what it does: in its message.
+    """
+    status = job.status
+    if job.spec.held:
+        return False
     unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
     return (
         status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None

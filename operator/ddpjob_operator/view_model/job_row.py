@@ -127,7 +127,7 @@ def awaited(job: DDPJob, now: datetime) -> str:
         return status.message
     if status.state != State.RUNNING:
         return ""
-    if is_before_first_step(status):
+    if is_before_first_step(job):
         return waiting(status, now)
     if slow := slow_nodes(job)[:1]:
         return f"for {slow[0]}"

@@ -43,6 +43,9 @@ def told(spec: dict[str, Any], status: dict[str, Any], *, wide: bool = False, **
     return [" ".join(line.split()) for line in said.getvalue().splitlines()]
 
 
+HELD = {
+    "spec": {"containers": [{"name": "trainer", "image": "any", "command": ["ddpjob-supervise", "--hold", "60"]}]}
+}
 LIMITED = {"restart": {"maxDisruptions": 3}}
 RULED = {"action": "Fail", "rule": "spec.restart.rules[2]"}
 PLACED = {
@@ -116,6 +119,12 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
             {},
             STARTING,
             "Progress: waiting for the first step (8s)",
+        ),
+        (
+            "of a hold nothing but how far its last program came: its message says if one runs",
+            {"template": HELD},
+            {**STARTING, "attempt": 2, "progress": {"attempt": 1, "step": 7}},
+            "Progress: step 7",
         ),
         (
             "that the first step since a restart is awaited, and how far it had come",

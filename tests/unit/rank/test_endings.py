@@ -8,13 +8,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from ddpjob_rank.reporting import bars_seen, evaluations_seen, hugging_face, report, request, spawned, steps_seen
-from ddpjob_rank.running import answering, attaching, rank, stderr
+from ddpjob_rank.running import answering, attaching, function_call, rank, stderr
 
 
 class LeftError(BaseException):
@@ -79,6 +80,19 @@ def failing(error: BaseException) -> Callable[[], NoReturn]:
         raise error
 
     return run
+
+
+def test_of_a_mistake_that_our_own_code_has_found_only_the_message_is_printed(
+    ended: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(Path(__file__).parent / "none" / "script.py")])
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b'{"lr": 1}')
+    _, written = ended(partial(function_call.call, lambda **_: object()))
+    said = "".join(capsys.readouterr())
+    assert "returned no result: result is of type object, which is not JSON" in said
+    assert "Traceback" not in said
+    assert (written["exception"], written["cause"]) == ("ConfigError", "ConfigError")
 
 
 def handling(code: int, error: Exception, *, suppressed: bool = False, cause: bool = False) -> Callable[[], NoReturn]:

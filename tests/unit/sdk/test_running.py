@@ -37,6 +37,13 @@ PLAIN = {
     "attach": None,
     "dry_run": False,
     "output": None,
+    "on": None,
+    "source": None,
+    "include": [],
+    "watch": None,
+    "namespace": None,
+    "context": None,
+    "kubeconfig": None,
 }
 
 

@@ -193,6 +193,20 @@ def test_a_run_on_this_machine_that_ends_from_outside_is_no_failure_of_a_rank_ei
     assert type(error) is ddpjob.JobFailed
 
 
+def test_as_the_value_of_a_cell_a_status_is_a_few_lines() -> None:
+    def shown(**status: Any) -> str:
+        printed: list[str] = []
+        told: Any = as_job(a_document_with(**status)).status
+        told._repr_pretty_(SimpleNamespace(text=printed.append), False)
+        return "".join(printed)
+
+    assert shown(state="Pending", message="waits\x1b") == "Pending: waits\\x1b"
+    trains = {"progress": {"step": 7, "totalSteps": 9, "loss": 0.5}, "attempt": 2, "restarts": 1}
+    assert shown(state="Running", message="2 nodes running", **trains) == (
+        "Running: 2 nodes running\nstep 7 of 9, loss 0.5\nattempt 2, 1 restart"
+    )
+
+
 def test_waiting_has_an_end() -> None:
     document = a_document_with(state="Running")
     jobs = jobs_with(find=lambda _: document, watch=lambda _: iter([document]))

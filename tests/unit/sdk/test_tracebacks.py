@@ -13,9 +13,10 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client import as_job
 from ddpjob_operator.sdk.failures import failure
 from ddpjob_operator.sdk.functions import packed_function
+from ddpjob_operator.sdk.handle import Job
 from ddpjob_operator.sdk.tracebacks import last_traceback
 
-from tests.unit.client.api import a_job
+from tests.unit.client.api import a_job, jobs_with
 
 SPEC = {"template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
 BEGIN = "Traceback (most recent call last):"
@@ -81,6 +82,13 @@ def test_in_a_notebook_the_frames_of_ddpjob_are_left_out_and_its_notes_are_shown
     assert shown.count("Look at its log") == 1
     mistake: Any = raised.value
     assert "ddpjob_operator/sdk" not in "\n".join(mistake._render_traceback_())
+    document = a_job() | {"spec": SPEC, "status": {"state": "Running", "message": "-"}}
+    jobs = jobs_with(find=lambda _: document, watch=lambda _: iter([document]))
+    with pytest.raises(TimeoutError) as in_vain:
+        Job(jobs, document).wait(0.01, quiet=True)
+    late: Any = in_vain.value
+    assert "Job(jobs, document).wait(0.01, quiet=True)" in (shown := "\n".join(late._render_traceback_()))
+    assert "ddpjob_operator/sdk" not in shown
 
 
 def test_a_traceback_shows_the_names_by_which_errors_can_be_caught() -> None:

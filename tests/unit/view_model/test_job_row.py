@@ -82,6 +82,12 @@ def test_a_row_says_whom_a_job_waits_for(case: str, status: dict[str, Any], word
     assert row_of(TRAINING | status).awaits == words, case
 
 
+def test_a_hold_waits_for_no_step_because_perhaps_no_program_runs() -> None:
+    held = {"name": "trainer", "image": "any", "command": ["ddpjob-supervise", "--hold", "60"]}
+    status = TRAINING | {"progress": None, "conditions": [condition("Running")]}
+    assert job_row(job_with(status, template={"spec": {"containers": [held]}}), KEY, NOW).awaits == ""
+
+
 def test_what_has_ended_has_no_time_left_and_no_speed() -> None:
     row = row_of(TRAINING | {"state": "Succeeded", "conditions": [condition("Complete")]})
     assert (row.eta, row.eta_seconds, row.samples_per_second, row.finished) == ("", None, None, True)

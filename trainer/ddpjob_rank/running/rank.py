@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ddpjob_rank.console import complain, write_whole_lines
 from ddpjob_rank.environment import Env
-from ddpjob_rank.errors import TrainerError
+from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from ddpjob_rank.failure import traps
 from ddpjob_rank.failure.failure_report import known_failure, report_of, report_path, write_report
@@ -141,6 +141,10 @@ def _report(port: str, kind: type[BaseException], error: BaseException, trace: T
     `port` is the MASTER_PORT with which the program was started.
     """
     program_frames = _without_ours(trace)
+    if isinstance(error, ConfigError) and program_frames and _is_ours(program_frames.tb_frame.f_code.co_filename):
+        complain(str(error))  # It says what DDPJob has found, and DDPJob's frames would not say more.
+        _leave_report(error)
+        return
     sys.__excepthook__(kind, error.with_traceback(program_frames), program_frames)
     if not isinstance(error, Exception):
         return

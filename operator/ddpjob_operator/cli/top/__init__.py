@@ -11,10 +11,11 @@ from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.table import beginning, folded, tabulate
 from ddpjob_operator.cli.target import CLUSTER_FLAGS, LOCAL_FLAGS, given, means_cluster, runs_of
 from ddpjob_operator.client import ClusterError, Jobs, connect
+from ddpjob_operator.text import one_line
 from ddpjob_operator.view_model import newest_first
 
 from .drawing import cells, columns_for, summary
-from .feeds import Feed, JobsHere, JobsThere, KeptJobs, all_rows
+from .feeds import Feed, JobsHere, JobsThere, KeptJobs, NoCluster, all_rows
 
 __all__ = ["feeds_of", "top"]
 
@@ -66,8 +67,13 @@ def _live_feeds(arguments: argparse.Namespace) -> list[Feed]:
     local, cluster = given(arguments, LOCAL_FLAGS), given(arguments, CLUSTER_FLAGS)
     feeds: list[Feed] = [JobsHere(runs_of(arguments))] if local or not arguments.cluster else []
     if cluster or (not local and means_cluster(arguments)):
-        jobs = Jobs(connect(arguments.kubeconfig, arguments.context, arguments.namespace))
-        feeds.append(JobsThere(jobs, everywhere=arguments.all_namespaces))
+        try:
+            jobs = Jobs(connect(arguments.kubeconfig, arguments.context, arguments.namespace))
+            feeds.append(JobsThere(jobs, everywhere=arguments.all_namespaces))
+        except (ClusterError, BadInputError) as error:
+            if cluster or not feeds:  # Otherwise nobody has asked for the cluster, and there are still the runs.
+                raise
+            feeds.append(NoCluster(one_line(str(error))))
     return feeds
 
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -164,6 +165,36 @@ def _loaded(run: RunDirectory) -> tuple[DDPJob | str, str]:
 
 def _key_of(run: RunDirectory) -> JobKey:
     return JobKey(Origin.HERE, "", one_line(run.root.name), str(run.root))
+
+
+@dataclass(frozen=True)
+class NoCluster:
+    """Stands for the jobs of a cluster that cannot even be asked, for example because of a broken kubeconfig."""
+
+    problem: str
+    origin = Origin.CLUSTER
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Does nothing: there is nothing to follow."""
+
+    def fetch(self) -> None:
+        """Says what the problem is.
+
+        Raises:
+            BadInputError: always.
+        """
+        raise BadInputError(self.problem)
+
+    def rows(self, now: datetime) -> list[JobRow]:  # noqa: ARG002  As the other feeds.
+        """No jobs."""
+        return []
+
+    def detail(self, key: JobKey, now: datetime) -> JobDetail | None:  # noqa: ARG002  As the other feeds.
+        """None: there are no jobs."""
+        return None
+
+    def stop(self) -> None:
+        """Does nothing."""
 
 
 class JobsThere:

@@ -157,6 +157,25 @@ def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
     assert "Jobs are missing" in capsys.readouterr().out
 
 
+def test_a_broken_kubeconfig_hides_no_runs_unless_a_flag_asks_for_the_cluster(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_run(runs, "one")
+    broken = runs / "kubeconfig"
+    broken.write_text("no: [\x1b")
+    monkeypatch.setenv("KUBECONFIG", str(broken))
+    monkeypatch.setenv("DDPJOB_RUN_DIR", str(runs))
+    assert call(parse(["top", "--once"])) == 1
+    why, first, _, line = capsys.readouterr().out.splitlines()
+    assert why.startswith(f"Jobs are missing: cannot use the kubeconfig {broken}: ")
+    assert (first, line.split()[:2]) == ("1 job: 1 Running", ["here", "digits"])
+    here, there = module._feeds(parse(["top"]))
+    assert (here.problem, there.problem, there.rows(NOW)) == ("", why.removeprefix("Jobs are missing: "), [])
+    for flag in (["--cluster"], ["--context", "x"]):
+        assert call(parse(["top", "--once", *flag])) == 2
+        assert capsys.readouterr().err.startswith(f"error: cannot use the kubeconfig {broken}: ")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
