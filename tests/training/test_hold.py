@@ -140,7 +140,8 @@ def test_a_program_runs_on_all_nodes_and_the_next_one_in_the_same_supervisors(he
     assert "held: no program has run yet; the hold ends at " in gang.status()["hold"]["message"]
     for attempt, text in enumerate(("print('first')", "import beside\nprint(beside.WORD)"), start=1):
         code = packed(train=text, **({"beside": "WORD = 'second'"} if attempt > 1 else {}))
-        assert held.run(code, "train.py") == {"kind": "Over", "attempt": attempt, "exit_code": 0, "message": ""}
+        over = {"kind": "Over", "attempt": attempt, "exit_code": 0, "message": "", "incident": None, "result": None}
+        assert held.run(code, "train.py") == over
         held.holds()
     assert all(supervisor.poll() is None for supervisor in gang.supervisors.values())
     lines = ["first", "attempt 1 has ended", "attempt 2 begins", "second", "attempt 2 has ended"]

@@ -22,6 +22,7 @@ import urllib3
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CODE_KEY
+from ddpjob_operator.api.option_names import option
 
 from .archive import Archive
 from .errors import ClusterError
@@ -107,7 +108,7 @@ class Registry:
         # As docker does: what comes first is a host only if it looks like one.
         if found is None or not (found["host"] == "localhost" or {".", ":"} & {*found["host"]}):
             raise BadInputError(
-                f"--source-registry {place}: must be a repository without a tag, such as"
+                f"{option('source-registry', place)}: must be a repository without a tag, such as"
                 " registry.example.com/team/code"
             )
         return cls(found["host"], found["name"], credentials_for(found["host"]))

@@ -35,6 +35,11 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "env_from": ("submit", SCRIPT | {"env_from": ["A B"]}, r"env_from=\['A B'\]: must be the name of a Secret"),
     "source": ("submit", SCRIPT | {"source": "nowhere"}, "source='nowhere': there is no such folder"),
     "include": ("submit", SCRIPT | {"source": ".", "include": ["no"]}, r"include=\['no'\]: there is no such file"),
+    "source_registry": (
+        "submit",
+        SCRIPT | {"source": ".", "source_registry": "a b"},
+        "source_registry='a b': ",
+    ),
     "pip": ("submit", SCRIPT | {"pip": ["--lr"]}, r"pip=\['--lr'\]: put pip's options .* with requirements"),
     "requirements": ("submit", SCRIPT | {"source": ".", "requirements": "no"}, "requirements='no': there is no such"),
     "cpu": ("submit", SCRIPT | {"cpu": "lots"}, "cpu='lots': must be a Kubernetes quantity"),
