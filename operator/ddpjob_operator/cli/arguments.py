@@ -417,7 +417,14 @@ def _describe(command: argparse.ArgumentParser) -> None:
 
 def _logs(command: argparse.ArgumentParser) -> None:
     _named(command, "the job (default: the only one)", nargs="?")
-    command.add_argument("--node", type=_whole, metavar="N", help="print only the log of this node")
+    of = command.add_mutually_exclusive_group()
+    of.add_argument("--node", type=_whole, metavar="N", help="print only the log of this node")
+    of.add_argument(
+        "--rank",
+        type=_whole,
+        metavar="N",
+        help="print only the log of this rank's node, which has the lines of its other ranks too",
+    )
     command.add_argument("-f", "--follow", action="store_true", help="keep printing the log until the job ends")
     command.add_argument(
         "--tail", type=_tail, metavar="N", help="print only the last N lines of each node (default: all)"

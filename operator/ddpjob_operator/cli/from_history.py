@@ -173,6 +173,7 @@ def kept_lines(history: JobHistory, which: Which) -> Iterator[Line]:
         BadInputError: There is no log of the requested node or attempt, or the place cannot be read.
     """
     nodes = history.nodes()
+    which = which.in_a_gang(history.identity.name, max(nodes, default=0) + 1, history.ranks)
     if which.node is not None and which.node not in nodes:
         raise BadInputError(f"there is no log of node {which.node}; there is one of node {listed(nodes)}")
     attempt = _attempt(history, nodes if which.node is None else [which.node], which)

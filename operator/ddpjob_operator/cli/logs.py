@@ -20,6 +20,7 @@ def which_of(arguments: argparse.Namespace) -> Which:
     """The logs that the arguments request."""
     return Which(
         arguments.node,
+        arguments.rank,
         arguments.attempt,
         previous=arguments.previous,
         tail=arguments.tail,
@@ -38,6 +39,7 @@ def logs(runs: Runs, name: str | None, which: Which, *, follow: bool) -> int:
     run = find_run(runs, name)
     job = run.load()
     status = job.status if job else DDPJobStatus()
+    which = which if job is None else which.of_job(job)
     attempt, node = _attempt(run, status, which), which.node
     gang = max(gang for gang in run.gangs() if gang <= attempt)
     numbers = (file.stem.removeprefix("node-") for file in run.logs_of(gang).glob("node-*.log"))

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import ATTEMPT_BEGINS
+from ddpjob_operator.api.job import domain_key
 
 BEGINS = re.compile(rf"{ATTEMPT_BEGINS.format('([0-9]{1,9})')}(?: in place: .*)?")
 LOG = re.compile(r"attempt-(\d+)/node-(\d+)\.log$")
@@ -46,6 +48,8 @@ class Which:
 
     node: int | None = None
     """Only the log of this node; None for the logs of all nodes."""
+    rank: int | None = None
+    """Only the log of the node on which this rank runs; `of_job` replaces it by the node."""
     attempt: int | None = None
     """Only the logs of this attempt; None for those of the present attempt."""
     previous: bool = False
@@ -61,6 +65,33 @@ class Which:
     def past(self) -> bool:
         """Whether a particular attempt is requested. Its logs are printed without waiting for more lines."""
         return self.previous or self.attempt is not None
+
+    def of_job(self, job: DDPJob) -> "Which":
+        """The same, for the logs of this job: with the node in place of the rank.
+
+        Raises:
+            BadInputError: there is no such rank, or nobody knows its node beforehand.
+        """
+        if self.rank is None:
+            return self
+        name, nodes = job.metadata.name, job.status.nodes or job.spec.nodes
+        if domain_key(job) is not None:
+            raise BadInputError(f"the ranks of {name} follow placement; give its node in place of rank {self.rank}")
+        return self.in_a_gang(name, nodes, job.status.procs_per_node or job.spec.resolved_procs_per_node())
+
+    def in_a_gang(self, name: str, nodes: int, procs_per_node: int) -> "Which":
+        """As `of_job`, for the logs of a gang of this size, whose job has this name.
+
+        Raises:
+            BadInputError: there is no such rank.
+        """
+        if self.rank is None:
+            return self
+        if not 0 <= self.rank < nodes * procs_per_node:
+            last = nodes * procs_per_node - 1
+            has = f"its ranks are numbered 0 to {last}" if last else "it has only rank 0"
+            raise BadInputError(f"{name} has no rank {self.rank}: {has}")
+        return replace(self, node=self.rank // procs_per_node, rank=None)
 
     def shown(self, moment: str, text: str) -> str:
         """The line as `kubectl logs` prints it: if `timestamps` is set, its time comes first."""

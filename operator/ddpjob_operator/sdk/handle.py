@@ -27,7 +27,7 @@ from ddpjob_operator.cli.run_logs import Line, Which
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.cli.summary import advice
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job, present, when
-from ddpjob_operator.engine import called, domain_key
+from ddpjob_operator.engine import called
 from ddpjob_operator.history import JobHistory
 from ddpjob_operator.text import visible
 from ddpjob_operator.view_model import Records
@@ -242,10 +242,10 @@ class Job:
         document = self._jobs.find(self._document)
         if document is None:
             job = as_job(self._document)
-            yield from self._kept_lines(job, Which(_node(job, rank, node), attempt, tail=tail))
+            yield from self._kept_lines(job, Which(_node(job, rank, node), attempt=attempt, tail=tail))
             return
         job = as_job(document)
-        which = Which(_node(job, rank, node), attempt, tail=tail)
+        which = Which(_node(job, rank, node), attempt=attempt, tail=tail)
         pods = self._jobs.pods(document)
         if follow and attempt is None and not job.status.finished:
             say = Screen(stderr=True).print
@@ -518,16 +518,9 @@ def _node(job: DDPJob, rank: int | None, node: int | None) -> int | None:
     if rank is not None and node is not None:
         raise BadInputError(f"rank={rank} and node={node}: give only one of them")
     nodes = job.status.nodes or job.spec.nodes
-    procs = job.status.procs_per_node or job.spec.resolved_procs_per_node()
-    if rank is not None and not 0 <= rank < nodes * procs:
-        raise BadInputError(
-            f"{job.metadata.name} has no rank {rank}: its ranks are numbered 0 to {nodes * procs - 1}"
-        )
-    if rank is not None and domain_key(job) is not None:
-        raise BadInputError(f"rank={rank}: the ranks of {job.metadata.name} follow placement; give its node instead")
     if node is not None and not 0 <= node < nodes:
         raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
-    return node if rank is None else rank // procs
+    return Which(node, rank).of_job(job).node
 
 
 def _log_line(job: DDPJob, line: Line) -> LogLine:

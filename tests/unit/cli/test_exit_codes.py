@@ -167,6 +167,7 @@ def test_a_job_that_is_waited_for_ends_the_command_as_it_has_ended(status: dict[
         ("status -w -A", ("watch", None, {"everywhere": True})),
         ("status digits --stacks -n team", ("stacks", "digits", {})),
         ("logs digits -n team", ("logs", "digits", Which(), {"follow": False})),
+        ("logs digits -n team --rank 3", ("logs", "digits", Which(rank=3), {"follow": False})),
         ("logs digits -n team -f --node 1", ("logs", "digits", Which(node=1), {"follow": True})),
     ],
 )

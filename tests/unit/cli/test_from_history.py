@@ -104,6 +104,7 @@ def test_logs_of_an_attempt_begin_with_the_node_that_failed_first(says: Says, fl
 
 def test_logs_can_be_limited(says: Says) -> None:
     assert says("logs", "--node", "1", "--tail", "1") == "[node 1] done 1\n"
+    assert says("logs", "--rank", "3", "--tail", "1") == "[node 1] done 1\n", "two ranks of a node write to its log"
     assert says("logs", "-n", "team", "--since", "1h").count("\n") == 6
     moment, text = says("logs", "--node", "0", "--tail", "1", "--timestamps").removeprefix("[node 0] ").split(" ", 1)
     assert (moment[-1], text) == ("Z", "done 0\n")
@@ -114,6 +115,8 @@ def test_logs_can_be_limited(says: Says) -> None:
     [
         (("logs", "other"), "holds no history of a job named other"),
         (("logs", "digits", "--node", "7"), "there is no log of node 7; there is one of node 0, 1"),
+        (("logs", "digits", "--rank", "4"), "digits has no rank 4: its ranks are numbered 0 to 3"),
+        (("logs", "digits", "--rank", "1", "--node", "1"), "argument --node: not allowed with argument --rank"),
         (("logs", "digits", "--attempt", "3"), "no log of attempt 3 is kept; there is 1, 2"),
         (("logs", "digits", "-f"), "--follow does not go with --history"),
         (("status", "digits", "--stacks"), "--stacks does not go with --history"),

@@ -95,6 +95,8 @@ def test_an_attempt_in_place_has_its_own_lines_of_a_log_that_it_shares(
     ("words", "said"),
     [
         ("--node=2", "no log of node 2 in attempt 1; there is 0, 1"),
+        ("--rank=1", "train has no rank 1: it has only rank 0"),
+        ("--rank=-1", "train has no rank -1: it has only rank 0"),
         ("--attempt=9", "no log of attempt 9; there is 1 to 2, 3 to 5"),
         ("--attempt=0", "no log of attempt 0; there is 1 to 2, 3 to 5"),
         ("--node=0 --attempt=3", "no log of node 0 in attempt 3; there is none yet"),
@@ -129,3 +131,12 @@ def test_what_the_output_cannot_write_is_written_out(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit, match="0"):
         main()
     assert written.getvalue() == b"[rank 0] loss \\u2192 0\n"
+
+
+@pytest.mark.usefixtures("_two_ranks")
+def test_of_a_rank_the_log_of_its_node_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("ddpjob-runs/train")
+    status = ', "status": {"nodes": 2, "procsPerNode": 2}}'
+    (run / "job.json").write_text((run / "job.json").read_text().removesuffix("}") + status)
+    assert call(parse(["logs", "train", "--local", "--rank=3", "--tail=1"])) == 0
+    assert capsys.readouterr().out == "[node 1] six\n"

@@ -244,6 +244,40 @@ def test_a_node_that_the_job_does_not_have_is_told_with_those_that_it_has(nodes:
         logs(jobs, "digits", Which(node=node), follow=False)
 
 
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize(("rank", "node"), [(0, 0), (3, 0), (4, 1), (7, 1)])
+def test_of_a_rank_the_log_of_its_node_is_printed(
+    rank: int, node: int, capsys: pytest.CaptureFixture[str], *, past: bool
+) -> None:
+    job = a_failed_job()
+    job["status"] |= {"nodes": 2, "procsPerNode": 4}
+    jobs = jobs_with(get=lambda _: job, pods=lambda _: [a_pod(0), a_pod(1)], log=lambda *_, **__: [("", "a line")])
+    which = Which(rank=rank, attempt=1 if past else None)
+    assert logs(jobs, "digits", which, follow=False) == 0
+    assert capsys.readouterr().out == f"[node {node}] a line\n"
+
+
+@pytest.mark.parametrize(
+    ("rank", "spec", "words"),
+    [
+        (2, {}, "digits has no rank 2: its ranks are numbered 0 to 1"),
+        (-1, {}, "digits has no rank -1: its ranks are numbered 0 to 1"),
+        (
+            0,
+            {"scheduling": {"topology": {"preferred": "rack"}}},
+            "the ranks of digits follow placement; give its node in place of rank 0",
+        ),
+    ],
+)
+def test_a_rank_without_a_log_that_is_known_is_a_mistake(rank: int, spec: dict[str, Any], words: str) -> None:
+    job = a_failed_job()
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["ddpjob-train"]
+    job["spec"] |= spec
+    jobs = jobs_with(get=lambda _: job)
+    with pytest.raises(BadInputError, match=f"^{words}$"):
+        logs(jobs, "digits", Which(rank=rank), follow=False)
+
+
 @pytest.mark.parametrize(
     ("spec", "whose"),
     [

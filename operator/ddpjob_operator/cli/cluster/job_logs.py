@@ -31,11 +31,12 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     Everything else, such as a message about what the job is waiting for, goes to stderr.
 
     Raises:
-        BadInputError: there is no such job, node or attempt.
+        BadInputError: there is no such job, rank, node or attempt.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
+    which = which.of_job(job)
     if which.past:
         try:
             attempt, left = past_pods(job, jobs.pods(document), which)
