@@ -303,7 +303,11 @@ def test_a_pod_that_is_told_to_stop_while_nothing_runs_leaves_as_one_that_has_sa
 def test_what_is_no_program_is_refused(held: Held) -> None:
     code = packed(train="print()")
     assert held.speaks().runs(code, "-m")["why"].startswith("no program is given")
-    assert held.speaks().runs(code, "train.py", "x" * 65_536)["why"].startswith("the command line and its variables are longer than ")
+    assert (
+        held.speaks()
+        .runs(code, "train.py", "x" * 65_536)["why"]
+        .startswith("the command line and its variables are longer than ")
+    )
     conversation = held.speaks()
     conversation.says(kind="RunProgram", words=["train.py"], digest="0" * 64, by="alice", version=2)
     assert conversation.hears() == {"kind": "SendCode"}

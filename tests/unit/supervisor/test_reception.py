@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from ddpjob_rank.errors import ConfigError, StorageError
+from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import NotReadyError
 from ddpjob_supervisor.gang.messages import HeldProgram
 from ddpjob_supervisor.gang.states import RunEnd
@@ -38,6 +39,7 @@ from ddpjob_supervisor.node import sent_code
 from ddpjob_supervisor.node.sent_code import SentCode
 
 from tests.support.waiting import patience
+from tests.unit.supervisor.gang.gangs import limits
 
 DIGEST = "0" * 64
 CODE = b"an archive"
@@ -95,6 +97,7 @@ class Gang:
     busy: NotReadyError | None = None
     runs: list[HeldProgram] = field(default_factory=list)
     code: SentCode = field(default_factory=SentCode)
+    coordinator: Coordinator = field(default_factory=lambda: Coordinator(1, limits(), 0.0))
     finishing: list[int] = field(default_factory=list)
     saving: asyncio.Event = field(default_factory=asyncio.Event)
     grace: float = 0.0
@@ -184,6 +187,22 @@ def test_a_program_is_run_and_its_end_is_told_and_its_code_is_asked_for_once(
             assert await command.hear() is None
         assert gang.runs == [HeldProgram(RUN.words, RUN.digest, "alice")] * 2
         assert gang.code.piece(RUN.digest, 0) == CODE
+
+    held(talk)
+
+
+def test_while_one_command_sends_code_another_one_has_to_wait(held: Callable[[Talk], None]) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        first, second = await connect(), await connect()
+        first.say(RUN, SENT[0])
+        assert await first.hear() == SendCode()
+        second.say(msgspec.structs.replace(RUN, digest=hashlib.sha256(b"other").hexdigest(), by="bob"))
+        assert await second.hear() == NotRun("another command sends code", later=True)
+        first.say(*SENT[1:])
+        assert await first.hear() == Begun(1)
+        assert gang.code.piece(RUN.digest, 0) == CODE
+        gang.ended.set_result(OVER)
+        assert await first.hear() == Over(3, 7, "rank 1 failed")
 
     held(talk)
 

@@ -112,6 +112,16 @@ def test_an_archive_is_passed_on_in_pieces(monkeypatch: pytest.MonkeyPatch, plac
         assert other.piece(digest_of(b"another"), 0) is None
 
 
+def test_new_code_takes_the_place_of_all_but_what_nodes_may_still_ask_for(placed: tuple[SentCode, Path]) -> None:
+    code = placed[0]
+    former, runs = take(code, of(former="")), take(code, of(runs=""))
+    assert (code.has(former), code.has(runs)) == (False, True)
+    arriving = code.receive(digest_of(b"new"), runs)
+    arriving.add(b"new")
+    arriving.finish()
+    assert [code.has(digest) for digest in (code.placed, runs, digest_of(b"new"))] == [True] * 3
+
+
 def test_what_is_not_what_was_announced_or_too_large_is_not_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
     with SentCode() as code:
         arriving = code.receive(digest_of(b"this"))

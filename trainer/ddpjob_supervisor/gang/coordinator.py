@@ -125,9 +125,10 @@ class Coordinator:
         self.outbox: list[tuple[Sequence[int], Message]] = []
         self._processes = processes
         self._ledger = Ledger(limits)
-        self._have = {code.digest if code else "": code or CodeRevision()}
+        self._made_with = code or CodeRevision()
+        self._have = {self._made_with.digest: self._made_with}
         """The codes that are on this node, by their digests. Members get what they lack from here."""
-        self._know(code or CodeRevision())
+        self._know(self._made_with)
         self._check_first = check_first
         """Whether an attempt that only tests the machines must still run first."""
         self._joining_seconds = joining_seconds
@@ -346,7 +347,12 @@ class Coordinator:
         self._stop(now, incident_of(self.attempt, node or 0, end, () if tied else self.members, tied=tied))
 
     def prepare(self, code: CodeRevision) -> None:
-        """Records that a code has arrived here, which may soon take the place of the present one."""
+        """Records that a code has arrived here, which may soon take the place of the present one.
+
+        Another code that was prepared before, and does not run, is not here any more.
+        """
+        stay = {self._made_with.digest, self.past.code.digest}
+        self._have = {digest: known for digest, known in self._have.items() if digest in stay}
         self._have[code.digest] = code
 
     def replace_code(self, code: CodeRevision, now: float) -> None:
@@ -597,7 +603,7 @@ class Coordinator:
             self._tell_all(Farewell())
         elif self._joining_seconds is not None:
             self._give_up(self._lost(node, "it went away", now), now)
-        elif self._someone_is_done:
+        elif self.someone_is_done:
             self._give_up(self._lost(node, "it left after others had finished", now), now)
         elif self._got_somewhere:
             self._ledger.got_somewhere()
@@ -606,7 +612,7 @@ class Coordinator:
         """Answers an incident with another attempt in place, or leaves the incident to the operator."""
         # Without an operator, nobody replaces a lost node.
         lost = self._joining_seconds is not None and self._gone()
-        left = self._someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
+        left = self.someone_is_done or self._check_first or lost or self._is_for_the_operator(incident)
         if left or not self._ledger.takes(incident, now, progressed=self._got_somewhere):
             self._give_up(incident, now)
         else:
@@ -629,7 +635,8 @@ class Coordinator:
         return self.current.progressed or self.current.ran >= LONG_SECONDS
 
     @property
-    def _someone_is_done(self) -> bool:
+    def someone_is_done(self) -> bool:
+        """Whether a node has finished, which then takes part in no other attempt."""
         return bool(self._done) or any(member.state is MemberState.DONE for member in self.members.values())
 
     def _give_up(self, incident: Incident, now: float) -> None:

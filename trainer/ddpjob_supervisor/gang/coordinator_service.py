@@ -303,6 +303,8 @@ class CoordinatorService:
                 later=False,
             )
         match self.coordinator.state:
+            case Running() | Stalled() if self.coordinator.someone_is_done:
+                raise NotReadyError("some of its nodes have finished, and would not run the new code", later=False)
             case Running() | Stalled():
                 return
             case Done():

@@ -71,6 +71,8 @@ class _Reception:
     def __init__(self, service: CoordinatorService, heartbeat: Path) -> None:
         self._service = service
         self._heartbeat = heartbeat
+        self._arriving = asyncio.Lock()
+        """Held while code arrives, and until it is known whether it is wanted: code takes the place of other code."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Has one conversation. If the command goes away, its ranks are ended."""
@@ -103,11 +105,12 @@ class _Reception:
             yield NotRun(str(error))
 
     async def _run(self, reader: asyncio.StreamReader, program: HeldProgram) -> AsyncGenerator[Answer]:
-        self._service.check_holding()
-        if not self._service.code.has(program.code):
-            yield SendCode()
-            await self._receive(reader, program.code)
-        attempt, ended = self._service.run(program)
+        async with self._alone():
+            self._service.check_holding()
+            if not self._service.code.has(program.code):
+                yield SendCode()
+                await self._receive(reader, program.code)
+            attempt, ended = self._service.run(program)
         ending = asyncio.create_task(self._end(attempt, reader))
         try:
             yield Begun(attempt)
@@ -143,18 +146,31 @@ class _Reception:
         If the command dies before it says so, the code stays prepared: perhaps it has written it.
         """
         _check_version(question.version)
-        self._service.check_replaceable()
-        if not self._service.code.has(question.digest):
-            yield SendCode()
-            await self._receive(reader, question.digest)
-        prepared = CodeRevision(digest=question.digest, by=shown(question.by))
-        self._service.coordinator.prepare(prepared)
-        yield Ready()
-        match await _next(reader):
-            case Apply(revision):
-                yield Begun(self._service.replace_code(structs.replace(prepared, revision=revision)))
-            case _:
-                raise ConfigError("the command has not said that the job names the code")
+        async with self._alone():
+            self._service.check_replaceable()
+            if not self._service.code.has(question.digest):
+                yield SendCode()
+                await self._receive(reader, question.digest)
+            prepared = CodeRevision(digest=question.digest, by=shown(question.by))
+            self._service.coordinator.prepare(prepared)
+            yield Ready()
+            match await _next(reader):
+                case Apply(revision):
+                    yield Begun(self._service.replace_code(structs.replace(prepared, revision=revision)))
+                case _:
+                    raise ConfigError("the command has not said that the job names the code")
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Lets one command at a time send code.
+
+        Raises:
+            NotReadyError: Another command does.
+        """
+        if self._arriving.locked():
+            raise NotReadyError("another command sends code", later=True)
+        async with self._arriving:
+            yield
 
     async def _receive(self, reader: asyncio.StreamReader, digest: str) -> None:
         """Takes in the archive with this digest.
@@ -163,7 +179,7 @@ class _Reception:
             ConfigError: It is not what was announced, too large, or cannot be kept.
         """
         try:
-            arriving = self._service.code.receive(digest)
+            arriving = self._service.code.receive(digest, self._service.coordinator.past.code.digest)
             while piece := _piece(await _next(reader)):
                 arriving.add(piece)
             arriving.finish()

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -32,10 +32,10 @@ BYTECODE = "__pycache__"
 class Receiving:
     """An archive that arrives piece by piece."""
 
-    def __init__(self, directory: Path, digest: str, needed: str) -> None:
-        """`digest` is the SHA-256 that it must have. `needed` is the digest of another archive, which has to stay."""
+    def __init__(self, directory: Path, digest: str, needed: Collection[str]) -> None:
+        """`digest` is the SHA-256 that it must have. `needed` are the digests of other archives, which have to stay."""
         self._file, self._digest = directory / "arriving", digest
-        self._kept = {directory / name for name in (f"{digest}.zip", f"{needed}.zip")}
+        self._kept = {directory / f"{name}.zip" for name in (digest, *needed)}
         self._hash = hashlib.sha256()
         self.size = 0
         """How many bytes have arrived."""
@@ -92,8 +92,10 @@ class SentCode:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def receive(self, digest: str) -> Receiving:
+    def receive(self, digest: str, wanted: str = "") -> Receiving:
         """Begins to receive an archive, which then takes the place of all but the one in the working directory.
+
+        `wanted` is the digest of another one that stays, because other nodes may still ask for it.
 
         Raises:
             ValueError: The digest is none.
@@ -101,7 +103,7 @@ class SentCode:
         """
         if not DIGEST.fullmatch(digest):
             raise ValueError("the code's digest is not a SHA-256")
-        return Receiving(self._directory, digest, self.placed)
+        return Receiving(self._directory, digest, (self.placed, wanted))
 
     def has(self, digest: str) -> bool:
         """Whether this archive is here."""

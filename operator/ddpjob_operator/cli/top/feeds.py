@@ -193,6 +193,14 @@ class NoCluster:
         """None: there are no jobs."""
         return None
 
+    def job(self, key: JobKey) -> DDPJob | None:  # noqa: ARG002  As others have it.
+        """None: no job is known."""
+        return None
+
+    def events(self, key: JobKey) -> list[Document]:  # noqa: ARG002  As above.
+        """None: no job is known."""
+        return []
+
     def stop(self) -> None:
         """Does nothing."""
 

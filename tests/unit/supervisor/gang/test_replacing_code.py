@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
 from ddpjob_supervisor.gang.coordinator import Coordinator
-from ddpjob_supervisor.gang.messages import CodeRevision, Hello, Leave, Past, Start
+from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
+from ddpjob_supervisor.gang.messages import CodeRevision, Finished, Hello, Leave, Past, Start
+from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 
 from .gangs import RAISED, STOPPED, WELL, Gang
@@ -117,6 +120,25 @@ def test_if_rank_0_lacks_the_newest_code_all_pods_are_made_anew(who: str) -> Non
     (_, leave), *_ = job.said
     assert isinstance(leave, Leave)
     assert leave.incident.end.message == "another node's pod has newer code, so all pods are replaced"
+
+
+def test_code_that_was_prepared_and_has_made_room_for_other_code_is_not_here_any_more() -> None:
+    job = started()
+    for code in (NEW, CodeRevision(2, "2" * 64)):
+        job.coordinator.prepare(code)
+    job.lost(1).idle(0, STOPPED)
+    job.joins_with(1, NEW, attempt=2)
+    assert isinstance(job.said[0][1], Leave), "all pods are made anew, with the code that the job names"
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_job_of_which_nodes_have_finished_gets_no_new_code_because_they_would_not_run_it(*, finished: bool) -> None:
+    job, service = started(), CoordinatorService(Settings(nodes=2))
+    service.coordinator, service.code.mounted_digest = job.coordinator, OLD.digest
+    if finished:
+        job.says(1, Finished(1))
+    with pytest.raises(NotReadyError, match="some of its nodes have finished") if finished else nullcontext():
+        service.check_replaceable()
 
 
 def test_the_former_code_can_be_put_back() -> None:
