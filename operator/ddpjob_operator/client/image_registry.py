@@ -12,8 +12,10 @@ import re
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -32,7 +34,8 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 PLACE = re.compile(
-    r"(?P<host>[a-zA-Z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?)/(?P<name>[a-z0-9]+([._/-]+[a-z0-9]+)*)"
+    r"(?P<host>[a-zA-Z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?)"
+    r"/(?P<name>[a-z0-9]+((/|\.|_|__|-+)[a-z0-9]+)*)"
 )
 """A registry and a repository in it, without a tag."""
 DOCKER_HUB, DOCKER_HUB_KEY = "docker.io", "https://index.docker.io/v1/"
@@ -40,6 +43,8 @@ CHALLENGE = re.compile(r'([a-z]{1,20})="([^"]{0,1000})"')
 """A parameter of a WWW-Authenticate header."""
 
 CONNECT_SECONDS, ANSWER_SECONDS, HELPER_SECONDS = 10.0, 120.0, 30.0
+ANSWER_BYTES = 1 << 20
+"""How much of an answer is read."""
 QUOTED = 300
 TOKEN_USER = "<token>"  # noqa: S105  (a name)
 """The user's name that a credential helper gives if the password is an identity token."""
@@ -119,10 +124,13 @@ class Registry:
         Raises:
             ClusterError: the registry cannot be reached, or refuses.
         """
-        for data in (image.config, image.layer):
-            self._push_blob(data)
-        # A tag, because registries may collect what has none.
-        self._call("PUT", f"manifests/{image.tag}", image.manifest, {"Content-Type": MANIFEST})
+        try:
+            for data in (image.config, image.layer):
+                self._push_blob(data)
+            # A tag, because registries may collect what has none.
+            self._call("PUT", f"manifests/{image.tag}", image.manifest, {"Content-Type": MANIFEST})
+        except ValueError as error:  # An address or a token of the registry is none.
+            raise ClusterError(f"cannot understand the registry {self.host}: {error}") from None
 
     def __str__(self) -> str:
         return f"{self.host}/{self.name}"
@@ -143,7 +151,7 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         *,
         missing: bool = False,
-    ) -> urllib3.BaseHTTPResponse:
+    ) -> "_Answer":
         """Sends a request, and logs in if the registry asks for it. `missing`: 404 is an answer too.
 
         Raises:
@@ -159,31 +167,37 @@ class Registry:
             raise ClusterError(self._refusal(answer))
         return answer
 
-    def _send(self, method: str, url: str, data: bytes, headers: Mapping[str, str]) -> urllib3.BaseHTTPResponse:
-        # A registry may take uploads at another host, which must not get the login.
-        own = (
-            {"Authorization": self._login}
-            if self._login and urlsplit(url).netloc == urlsplit(self._url("")).netloc
-            else {}
-        )
+    def _send(self, method: str, url: str, data: bytes, headers: Mapping[str, str]) -> "_Answer":
+        there, own = urlsplit(url), urlsplit(self._url(""))
+        if there.scheme != "https" and not _is_this_machine(there.hostname):
+            raise ClusterError(f"the registry {self.host} wants to be spoken to without TLS, which is refused")
+        if self._login and there.netloc == own.netloc:  # Another host may take the uploads, but gets no login.
+            headers = {"Authorization": self._login, **headers}
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
         try:
-            return urllib3.request(
-                method, url, body=data, headers={**headers, **own}, timeout=timeout, redirect=False, retries=False
-            )
+            with urllib3.request(
+                method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=timeout,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            ) as answer:
+                return _Answer(answer.status, answer.reason or "", answer.headers, answer.read(ANSWER_BYTES))
         except urllib3.exceptions.HTTPError as error:
             raise ClusterError(f"cannot reach the registry {self.host}: {error}") from None
 
     def _log_in(self, challenge: str) -> None:
         """Gets the login that the registry asks for: a token for this repository, or user and password."""
+        self._login = ""
         scheme, _, rest = challenge.partition(" ")
         asked = dict(CHALLENGE.findall(rest))
         if scheme.lower() != "bearer" or "realm" not in asked:
             self._login = self.credentials.basic
             return
         realm, scope = asked["realm"], f"repository:{self.name}:pull,push"
-        if urlsplit(realm).scheme != "https" and not self._is_local:
-            raise ClusterError(f"the registry {self.host} wants a login without TLS, which is refused")
         known = {"service": asked["service"]} if "service" in asked else {}
         headers = {"Authorization": self.credentials.basic} if self.credentials.basic else {}
         if self.credentials.token:
@@ -198,37 +212,48 @@ class Registry:
         said = _json(answer.data)
         self._login = f"Bearer {said.get('token') or said.get('access_token') or ''}"
 
-    def _refusal(self, answer: urllib3.BaseHTTPResponse) -> str:
+    def _refusal(self, answer: "_Answer") -> str:
         errors = _json(answer.data).get("errors")
         first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
-        why = str(first.get("message") or first.get("code") or HTTPStatus(answer.status).phrase)[:QUOTED]
+        why = str(first.get("message") or first.get("code") or answer.reason)[:QUOTED]
         log_in = f". Log in with: docker login {self.host}" if answer.status in {401, 403} else ""
         return f"the registry refuses to store {self}: {why} ({answer.status}){log_in}"
-
-    @property
-    def _is_local(self) -> bool:
-        """Whether it is on this machine, where docker does without TLS too."""
-        name = urlsplit(f"//{self.host}").hostname or ""
-        return name in {"localhost", "::1"} or name.startswith("127.")
 
     def _url(self, path: str) -> str:
         if "://" in path:
             return path
         host = "registry-1.docker.io" if self.host == DOCKER_HUB else self.host
-        return f"{'http' if self._is_local else 'https'}://{host}/v2/{self.name}/{path}"
+        scheme = "http" if _is_this_machine(urlsplit(f"//{host}").hostname) else "https"
+        return f"{scheme}://{host}/v2/{self.name}/{path}"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A registry's answer, of whose body only the beginning is read."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    data: bytes
+
+
+def _is_this_machine(host: str | None) -> bool:
+    """Whether a host is this machine, to which docker speaks without TLS too."""
+    with suppress(ValueError):
+        return ip_address(host or "").is_loopback
+    return host == "localhost"
 
 
 def credentials_for(host: str) -> Credentials:
     """The user's credentials for a registry, from the files and helpers of docker and podman; empty without any."""
     keys = (DOCKER_HUB_KEY, DOCKER_HUB) if host == DOCKER_HUB else (host, f"https://{host}", f"https://{host}/v1/")
     for config in _configs():
-        helpers = config.get("credHelpers") or {}
-        helper = helpers.get(host) or config.get("credsStore")
+        helper = _part(config, "credHelpers").get(host) or config.get("credsStore")
         if isinstance(helper, str) and (found := _from_helper(helper, keys[0])):
             return found
-        entries = config.get("auths") or {}
-        for entry in (entries.get(key) for key in keys):
-            if isinstance(entry, dict) and (found := _from_entry(entry)):
+        entries = _part(config, "auths")
+        for key in keys:
+            if found := _from_entry(_part(entries, key)):
                 return found
     return Credentials()
 
@@ -244,6 +269,11 @@ def _configs() -> Iterator[dict[str, Any]]:
             yield _json(file.read_bytes())
         except OSError:
             continue
+
+
+def _part(config: dict[str, Any], key: str) -> dict[str, Any]:
+    found = config.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _from_entry(entry: dict[str, Any]) -> Credentials | None:
@@ -293,6 +323,6 @@ def digest_of(data: bytes) -> str:
 def _json(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -140,7 +140,9 @@ def test_a_registry_that_refuses_is_quoted_with_what_to_do(server: Server, tmp_p
         Registry("127.0.0.1:1", "team/code").push(image)
 
 
-@pytest.mark.parametrize("place", ["team/code", "registry.example.com", "registry.example.com/code:3", "a.b/C", ""])
+@pytest.mark.parametrize(
+    "place", ["team/code", "registry.example.com", "registry.example.com/code:3", "a.b/C", "a.b/c//d", ""]
+)
 def test_what_is_no_repository_is_refused_with_an_example(place: str) -> None:
     with pytest.raises(BadInputError, match="must be a repository without a tag, such as"):
         Registry.at(place)
@@ -148,9 +150,61 @@ def test_what_is_no_repository_is_refused_with_an_example(place: str) -> None:
 
 def test_a_login_is_sent_to_no_other_host_and_not_without_tls() -> None:
     registry = Registry("registry.example.com", "team/code", Credentials("alice", "secret"))
-    with pytest.raises(ClusterError, match="wants a login without TLS, which is refused"):
+    with pytest.raises(ClusterError, match="wants to be spoken to without TLS, which is refused"):
         registry._log_in('Bearer realm="http://registry.example.com/token"')
     assert "secret" not in repr(registry)
+
+
+@pytest.mark.parametrize("place", ["http://registry.example.com/v2/up?x=1", "http://[/"])
+def test_an_upload_without_tls_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registries behind a proxy that ends TLS may name such a place."""
+    sent = list[str]()
+
+    def answered(method: str, url: str, **_: Any) -> urllib3.HTTPResponse:
+        sent.append(url)
+        return urllib3.HTTPResponse(
+            io.BytesIO(), {"Location": place}, 404 if method == "HEAD" else 202, preload_content=False
+        )
+
+    monkeypatch.setattr(urllib3, "request", answered)
+    with pytest.raises(ClusterError, match=r"registry\.example\.com"):
+        Registry("registry.example.com", "team/code").push(CodeImage.of(CODE))
+    assert all(url.startswith("https://") for url in sent)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("localhost:5000", True), ("127.0.0.1:5000", True), ("[::1]:5000", True), ("127.example.com", False)],
+)
+def test_only_this_machine_is_spoken_to_without_tls(host: str, *, local: bool) -> None:
+    assert Registry(host, "code")._url("x").startswith("http://") == local
+
+
+NONSENSE: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "a status that nobody knows": (599, {}, b"x"),
+    "deep JSON": (400, {}, b"[" * 100_000),
+    "a realm that is no address": (401, {"WWW-Authenticate": 'Bearer realm="https://[/"'}, b"x"),
+    "a control character in a message": (400, {}, b'{"errors": [{"message": "\\u001b[2J"}]}'),
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_nonsense_of_a_registry_is_one_error(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, headers, body = NONSENSE[what]
+    monkeypatch.setattr(
+        urllib3,
+        "request",
+        lambda *_, **__: urllib3.HTTPResponse(io.BytesIO(body), headers, status, preload_content=False),
+    )
+    with pytest.raises(ClusterError, match="the registry"):
+        Registry("registry.example.com", "team/code").push(CodeImage.of(CODE))
+
+
+def test_a_token_that_has_expired_is_renewed_with_the_users_login(server: Server) -> None:
+    registry = Registry.at(f"{server.host}/team/code")
+    registry._login = "Bearer old"
+    registry.push(CodeImage.of(CODE))
+    assert server.manifests
 
 
 CONFIGS: dict[str, tuple[dict[str, Any], Credentials]] = {
@@ -161,6 +215,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], Credentials]] = {
     "a helper for it": ({"credHelpers": {"a.example.com": "fake"}}, Credentials("helped", "by it")),
     "a helper that is missing": ({"credsStore": "missing", "auths": {}}, Credentials()),
     "another registry": ({"auths": {"b.example.com": {"auth": ALICE}}}, Credentials()),
+    "lists for maps": ({"auths": [], "credHelpers": ["fake"]}, Credentials()),
     "nonsense": ({"auths": {"a.example.com": {"auth": "%"}}}, Credentials()),
 }
 

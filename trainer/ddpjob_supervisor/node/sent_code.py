@@ -33,7 +33,7 @@ class Receiving:
     """An archive that arrives piece by piece."""
 
     def __init__(self, directory: Path, digest: str, needed: Collection[str]) -> None:
-        """`digest` is the SHA-256 that it must have. `needed` are the digests of other archives, which have to stay."""
+        """`digest` is the SHA-256 that it must have. `needed` has the digests of other archives, which stay."""
         self._file, self._digest = directory / "arriving", digest
         self._kept = {directory / f"{name}.zip" for name in (digest, *needed)}
         self._hash = hashlib.sha256()
