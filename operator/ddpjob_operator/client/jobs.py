@@ -99,7 +99,8 @@ class Jobs:
     def replace_code(self, job: Document, config_map: str, annotations: dict[str, str]) -> Document:
         """Makes this ConfigMap the code of new pods of exactly this job. Returns the changed job.
 
-        The revision grows, unless the job names this code already.
+        The revision grows, unless the job names this code already. The trace context and the git commit are replaced
+        too.
 
         Raises:
             BadInputError: the job no longer exists, or somebody else has replaced its code since `job` was read.
@@ -110,14 +111,18 @@ class Jobs:
             found = self.get(name)
             if found["metadata"]["uid"] != uid:
                 raise BadInputError(f"{name} no longer exists")
-            if found["spec"].get("code") != known:
+            if any(found["spec"].get(part) != job["spec"].get(part) for part in ("code", "template")):
                 raise BadInputError(
                     f"somebody else has replaced the code of {name} meanwhile; look at it, and try again"
                 )
             if known is not None and known["configMap"] == config_map:
                 return found
             code = {"configMap": config_map, "revision": (known["revision"] if known else 0) + 1}
-            metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": annotations}
+            former = dict.fromkeys(OF_A_SUBMISSION & found["metadata"].get("annotations", {}).keys())
+            metadata = {
+                "resourceVersion": found["metadata"]["resourceVersion"],
+                "annotations": {**former, **annotations},
+            }
             try:
                 return self._call(
                     "PATCH",

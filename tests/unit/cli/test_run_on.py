@@ -260,6 +260,26 @@ def test_ctrl_c_lets_ranks_save_the_second_one_ends_them_and_the_third_one_does_
     assert ("ddpjob: ending the ranks" in said) is (times > 1)
 
 
+def test_a_save_after_ctrl_c_does_not_end_ranks_that_save() -> None:
+    asked, presses = list[str](), [KeyboardInterrupt]
+
+    def lines() -> Sequence[Any]:
+        if presses:
+            raise presses.pop()
+        return ()
+
+    ends = iter([None, None, held_run.Ran(3, INTERRUPTED, "it saved and stopped")])
+    run = SimpleNamespace(
+        over=lambda: next(ends),
+        is_read=True,
+        lines=lines,
+        stop=lambda: asked.append("stop"),
+        end=lambda: asked.append("end"),
+    )
+    _, interrupted = run_on.follow(run, "dev", print, saves=SimpleNamespace(happened=lambda: True))
+    assert (asked, interrupted) == (["stop"], True)
+
+
 def test_last_lines_are_waited_for_on_the_followed_nodes_but_not_for_ever(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.api.git_state import COMMIT
 from ddpjob_operator.api.ownership import JobRef, name_of_pod
 from ddpjob_operator.client import ClusterError, ExistsError, JobPod, Jobs, RefusedError, as_job
 
@@ -118,6 +119,44 @@ def test_a_replaced_job_keeps_its_annotations_but_not_the_trace_context_of_an_ea
     jobs.replace(found, document)
     annotations = asked[-1][2]["metadata"]["annotations"]
     assert annotations == {"ddpjob.dev/traceparent": "new", "example.com/owner": "jane"}
+
+
+NEWER = {"configMap": "code-b", "revision": 4}
+EDITED: dict[str, Any] = {"template": {"spec": {"containers": []}}}
+
+
+def running(spec: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """A job that runs the third revision of its code."""
+    code = {"configMap": "code-a", "revision": 3}
+    metadata = {**a_job()["metadata"], "resourceVersion": "7", "annotations": annotations or {}}
+    return {"metadata": metadata, "spec": {"code": code, **(spec or {})}}
+
+
+def test_new_code_gets_the_next_revision_and_the_marks_of_its_own_submission() -> None:
+    found = running(annotations={COMMIT: "abc", "ddpjob.dev/traceparent": "old", "example.com/owner": "jane"})
+    jobs, asked = jobs_of(found, ANOTHER, found, {"replaced": True})
+    assert jobs.replace_code(running(), "code-b", {"ddpjob.dev/traceparent": "new"}) == {"replaced": True}
+    assert asked[-1][2] == {
+        "metadata": {
+            "resourceVersion": "7",
+            "annotations": {COMMIT: None, "ddpjob.dev/traceparent": "new"},
+        },
+        "spec": {"code": NEWER},
+    }
+
+
+def test_code_that_the_job_names_already_changes_nothing() -> None:
+    jobs, asked = jobs_of(running())
+    assert jobs.replace_code(running(), "code-a", {}) == running()
+    assert [method for method, *_ in asked] == ["GET"]
+
+
+@pytest.mark.parametrize("spec", [{"code": NEWER}, EDITED], ids=["the code", "the template"])
+def test_new_code_is_for_the_job_as_it_was_looked_at(spec: dict[str, Any]) -> None:
+    jobs, asked = jobs_of(running(spec))
+    with pytest.raises(BadInputError, match="somebody else has replaced the code of digits meanwhile"):
+        jobs.replace_code(running(), "code-b", {})
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,10 @@ def _run(
 
 
 def follow(run: HeldRun, name: str, show: Callable[[Line], None], *, saves: Saves | None = None) -> tuple[Ran, bool]:
-    """Shows the output until the run is over, which a save ends too. Returns the same as `_run`.
+    """Shows the output until the run is over, which a save of a file ends too. Returns the same as `_run`.
 
-    The first Ctrl-C lets the ranks save, the second one ends them, and the third one does not wait for that.
+    The first Ctrl-C lets the ranks save, whatever is edited meanwhile; the second one ends them, and the third one
+    does not wait for that.
     """
     ran, interruptions, saved = None, 0, False
     while ran is None or not run.is_read:
@@ -86,7 +87,7 @@ def follow(run: HeldRun, name: str, show: Callable[[Line], None], *, saves: Save
             ran = ran or run.over()
             for line in run.lines():
                 show(line)
-            if ran is None and not saved and saves is not None and saves.happened():
+            if ran is None and not (saved or interruptions) and saves is not None and saves.happened():
                 saved = True
                 run.end()
             time.sleep(POLL_SECONDS)
