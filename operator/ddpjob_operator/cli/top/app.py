@@ -5,10 +5,13 @@ shown as rich's `Text`, or in a widget that is told that it is no markup.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -52,6 +55,25 @@ MARGIN = 4
 def plain(text: str = "", **options: str) -> Static:
     """A widget that shows a text as it is."""
     return Static(text, markup=False, **options)  # type: ignore[arg-type]
+
+
+class Aside:
+    """Threads that end with the program, and what they have the screen do.
+
+    A worker of Textual would keep the program from ending until it had its answer, and there are only a few of them.
+    """
+
+    def __init__(self, app: App[None]) -> None:
+        self._app, self._loop = app, asyncio.get_running_loop()
+
+    def start(self, does: Callable[..., None], *given: Any) -> None:
+        """Calls a function in a thread of its own."""
+        threading.Thread(target=does, args=given, daemon=True).start()
+
+    def show(self, shows: Callable[[], None]) -> None:
+        """Calls a function in the thread of the screen, soon, unless the program has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._app.call_later, shows)
 
 
 class Lines(DataTable[Text]):
@@ -146,12 +168,11 @@ class ActingScreen(Screen[None]):
                 watched(words)
             self.refresh()
         else:
-            self._ask(words)
+            self.top.aside.start(self._ask, self.top.aside, words)
 
-    @work(thread=True)
-    def _ask(self, words: Sequence[str]) -> None:
+    def _ask(self, aside: Aside, words: Sequence[str]) -> None:
         succeeded, said = carried_out(words)
-        self.app.call_from_thread(self.tell, said, failed=not succeeded)
+        aside.show(partial(self.tell, said, failed=not succeeded))
 
     def tell(self, text: str, *, failed: bool = False) -> None:
         """Shows a message for some seconds."""
@@ -209,14 +230,15 @@ class JobsScreen(ActingScreen):
             self.query_one("#summary", Static).update(one_line(str(error)))
             return
         columns = columns_for(self.app.size.width)
-        chosen, known = self.chosen(), {f"{row.key.origin}:{row.key.uid}": row for row in rows}
-        shown = [cells(row, columns, now) for row in rows]
+        # A history may have been copied: neither its uid nor its whole key need be there once.
+        chosen, known = repr(self.chosen()), {repr(row.key): row for row in rows}
+        shown = [cells(row, columns, now) for row in known.values()]
         self._draw(table, columns, known, shown)
         self._rows = known
-        if chosen is not None and f"{chosen.origin}:{chosen.uid}" in known:
-            table.move_cursor(row=table.get_row_index(f"{chosen.origin}:{chosen.uid}"), scroll=False)
+        if chosen in known:
+            table.move_cursor(row=table.get_row_index(chosen), scroll=False)
         problems = "; ".join(feed.problem for feed in self.top.feeds if feed.problem)
-        self.query_one("#summary", Static).update(f"{summary(rows)}{problems and f'. {problems}'}")
+        self.query_one("#summary", Static).update(f"{summary([*known.values()])}{problems and f'. {problems}'}")
         self._say()
 
     def _draw(
@@ -283,6 +305,7 @@ class JobScreen(ActingScreen):
         super().__init__()
         self._key = key
         self._ranks: list[tuple[str, ...]] = []
+        self._left = threading.Event()
 
     def compose(self) -> ComposeResult:
         """The three tabs."""
@@ -299,8 +322,12 @@ class JobScreen(ActingScreen):
     def on_mount(self) -> None:
         """Begins to show the job."""
         self.query_one(Lines).add_columns(*OF_RANKS)
-        self.set_interval(DETAIL_SECONDS, self._look)
-        self._look()
+        top = self.top
+        self.call_after_refresh(top.aside.start, self._follow, top.aside, top.feeds)  # Its widgets are there by then.
+
+    def on_unmount(self) -> None:
+        """Ends that."""
+        self._left.set()
 
     def chosen(self) -> JobKey:
         """The job of this screen."""
@@ -310,20 +337,19 @@ class JobScreen(ActingScreen):
         """Shows a tab."""
         self.query_one(TabbedContent).active = name
 
-    @work(thread=True, exclusive=True)
-    def _look(self) -> None:
-        try:
-            found = (
-                feed.detail(self._key, datetime.now(UTC))
-                for feed in self.top.feeds
-                if feed.origin == self._key.origin
-            )
-            detail, problem = next(found, None), "The job is gone."
-        except (BadInputError, ClusterError, OSError) as error:
-            detail, problem = None, str(error)
-        self.app.call_from_thread(self._show, detail, problem)
+    def _follow(self, aside: Aside, feeds: Sequence[Feed]) -> None:
+        feed = next(feed for feed in feeds if feed.origin == self._key.origin)
+        while not self._left.is_set():
+            try:
+                detail, problem = feed.detail(self._key, datetime.now(UTC)), "The job is gone."
+            except (BadInputError, ClusterError, OSError) as error:
+                detail, problem = None, str(error)
+            aside.show(partial(self._show, detail, problem))
+            self._left.wait(DETAIL_SECONDS)
 
     def _show(self, detail: JobDetail | None, problem: str) -> None:
+        if self._left.is_set():
+            return
         words = self.query_one("#words", Static)
         if detail is None:
             words.update(visible(problem))
@@ -391,6 +417,7 @@ class TopApp(App[None]):
 
     def on_mount(self) -> None:
         """Begins to follow the feeds."""
+        self.aside = Aside(self)
         self.push_screen(JobsScreen())
         for feed in self.feeds:
             feed.follow(partial(setattr, self, "_changed", True))

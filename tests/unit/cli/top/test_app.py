@@ -2,12 +2,16 @@
 
 import argparse
 import asyncio
+import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 from ddpjob_operator.cli.top import app as module
 from ddpjob_operator.cli.top.app import TopApp
+from ddpjob_operator.view_model import JobDetail, JobKey, Origin
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -154,6 +158,59 @@ def test_a_job_that_is_gone_is_said_to_be_gone() -> None:
         feed.jobs.clear()
         await pilot.press("enter")
         await until(app, pilot, "The job is gone.")
+
+    shown(feed, story)
+
+
+def test_a_job_that_is_slow_to_read_holds_up_neither_keys_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, asked, ended = jobs("digits"), list[str](), threading.Event()
+    detail = feed.detail
+
+    def slow(key: JobKey, now: datetime) -> JobDetail | None:
+        asked.append(key.name)
+        ended.wait(20)
+        return detail(key, now)
+
+    monkeypatch.setattr(feed, "detail", slow)
+    monkeypatch.setattr(module, "DETAIL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "carried_out", lambda _: (True, "digits: suspended"))
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        await pilot.press("enter")
+        await until(app, pilot, "Reading")
+        await pilot.pause(0.5)
+        await pilot.press("s")
+        await until(app, pilot, "digits: suspended")
+
+    began = time.monotonic()
+    try:
+        shown(feed, story)
+        assert (asked, time.monotonic() - began < 15) == (["digits"], True)
+    finally:
+        ended.set()
+
+
+def test_jobs_that_cannot_be_told_apart_are_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = jobs("digits")
+    rows = feed.rows
+    monkeypatch.setattr(feed, "rows", lambda now: [*rows(now), *rows(now)])
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "1 job: 1 Running")
+
+    shown(feed, story)
+
+
+def test_jobs_of_one_uid_and_two_names_are_two_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = jobs("a", "b")
+    monkeypatch.setattr(feed, "key", lambda name: JobKey(Origin.CLUSTER, "team", name, "copied"))
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "2 jobs: 2 Running")
+        await pilot.press("down")
+        assert isinstance(app.screen, module.JobsScreen)
+        assert app.screen.chosen() == feed.key("b")
 
     shown(feed, story)
 
