@@ -26,7 +26,7 @@ from ddpjob_operator.api.words import listed
 from .cluster import Cluster, Document, Query
 from .errors import ClusterError, ExistsError, NoNamespaceError, RefusedError
 from .pods import INSTALL_CONTAINER, JobPod, of_job, owner_of, present
-from .watch import watch
+from .watch import OUTAGE_SECONDS, watch
 
 PLURAL = "ddpjobs"
 GROUP_PATH = f"/apis/{API_VERSION}"
@@ -266,11 +266,19 @@ class Jobs:
         for found in watch(self.cluster, self._path(), {"fieldSelector": f"metadata.name={name}"}):
             yield found.get(uid)
 
-    def watch_all(self, name: str | None, *, everywhere: bool) -> Iterator[list[Document]]:
-        """Yields the jobs of this or of all namespaces, or only the job `name`, now and after every change."""
+    def watch_all(
+        self, name: str | None, *, everywhere: bool, outage_seconds: float = OUTAGE_SECONDS
+    ) -> Iterator[list[Document]]:
+        """Yields the jobs of this or of all namespaces, or only the job `name`, now and after every change.
+
+        Raises:
+            BadInputError: the cluster has no DDPJobs installed.
+            ClusterError: the cluster does not answer, later on for `outage_seconds`, or refuses to.
+        """
         path = f"{GROUP_PATH}/{PLURAL}" if everywhere else self._path()
         with self._installed():
-            for found in watch(self.cluster, path, {"fieldSelector": f"metadata.name={name}"} if name else {}):
+            query = {"fieldSelector": f"metadata.name={name}"} if name else {}
+            for found in watch(self.cluster, path, query, outage_seconds):
                 yield _by_name(found.values())
 
     def pods(self, job: Document) -> list[JobPod]:

@@ -1,6 +1,7 @@
 """Watches the objects of a kind in a cluster."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 
@@ -15,27 +16,30 @@ RETRY_SECONDS = 1.0
 GONE = 410
 
 
-def watch(cluster: Cluster, path: str, query: Query) -> Iterator[dict[str, Document]]:
+def watch(
+    cluster: Cluster, path: str, query: Query, outage_seconds: float = OUTAGE_SECONDS
+) -> Iterator[dict[str, Document]]:
     """Yields all objects by uid, now and after every change. Never ends.
 
     Raises:
-        UnreachableError: the first request is not answered, or no later request was answered for OUTAGE_SECONDS.
+        UnreachableError: the first request is not answered, or no later request was answered for `outage_seconds`.
         RefusedError: the user may not list or watch the objects.
     """
-    last_seen: float | None = None
+    answered, away_since = False, math.inf
     while True:
         try:
             listed = cluster.call("GET", path, query=query)
-            last_seen = time.monotonic()
+            answered, away_since, listed_at = True, math.inf, time.monotonic()
             found = {item["metadata"]["uid"]: item for item in listed["items"]}
             yield found
             for change in _changes(cluster, path, listed["metadata"]["resourceVersion"], query):
                 _apply(found, change)
                 yield found
-            if time.monotonic() < last_seen + RETRY_SECONDS:  # Pause, because a proxy may end each watch immediately.
+            if time.monotonic() < listed_at + RETRY_SECONDS:  # Pause, because a proxy may end each watch immediately.
                 time.sleep(RETRY_SECONDS)
         except UnreachableError:
-            if last_seen is None or time.monotonic() - last_seen > OUTAGE_SECONDS:
+            away_since = min(away_since, time.monotonic())
+            if not answered or time.monotonic() - away_since > outage_seconds:
                 raise
             time.sleep(RETRY_SECONDS)
 

@@ -82,6 +82,15 @@ def test_a_server_that_stays_away_is_given_up_at_last(clock: list[float]) -> Non
     assert watching.OUTAGE_SECONDS <= sum(clock) <= watching.OUTAGE_SECONDS + 2 * watching.RETRY_SECONDS
 
 
+def test_who_shows_the_present_hears_of_a_server_that_is_away_as_soon_as_it_wants(clock: list[float]) -> None:
+    lasting = [change("ADDED", a_job("b", "2"))]
+    told = watch(a_cluster(a_list(a_job("a")), lasting, AWAY, a_list(), *[AWAY] * 9), "/jobs", {}, outage_seconds=2)
+    assert [len(next(told)) for _ in range(3)] == [1, 2, 0]
+    with pytest.raises(UnreachableError):
+        next(told)
+    assert len(clock) == 2 + 3
+
+
 @pytest.mark.parametrize("answers", [[AWAY], [refused(403)], [a_list(), refused(403)]])
 def test_a_server_that_never_answered_or_says_no_is_not_asked_again(answers: list[Any], clock: list[float]) -> None:
     with pytest.raises((UnreachableError, RefusedError)):

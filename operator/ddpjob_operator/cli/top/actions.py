@@ -89,5 +89,6 @@ def watched(words: Sequence[str]) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-OURSELVES = (sys.executable, "-c", "import sys; from ddpjob_operator.cli.main import main; sys.exit(main())")
+# -P: no module beside the user's scripts, such as a types.py, is taken for one of Python's.
+OURSELVES = (sys.executable, "-P", "-c", "import sys; from ddpjob_operator.cli.main import main; sys.exit(main())")
 """The command itself, whichever way it was called."""

@@ -41,6 +41,8 @@ RETRY_SECONDS = 10.0
 
 LIST_AGAIN_SECONDS = 30.0
 """How often a place of histories is listed: each time takes requests, and new jobs are rare."""
+OUTAGE_SECONDS = 5.0
+"""How long a cluster may be away before the screen says so."""
 
 Mark = tuple[int, int, int]
 
@@ -226,7 +228,9 @@ class JobsThere:
     def _follow(self, changed: Callable[[], None]) -> None:
         while not self._stopped.is_set():
             try:
-                for documents in self._jobs.watch_all(None, everywhere=self._everywhere):
+                for documents in self._jobs.watch_all(
+                    None, everywhere=self._everywhere, outage_seconds=OUTAGE_SECONDS
+                ):
                     self._documents, self.problem = documents, ""
                     changed()
             except (ClusterError, BadInputError) as error:
@@ -268,7 +272,6 @@ class JobsThere:
                 pods = present(self._pods_of(document, jobs), job.status)
                 page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
             except ClusterError as error:
-                self._close()
                 where["Not shown"] = f"what single ranks do: {error}"
         around = Around(_made(document), where, logged=LoggedProgress())
         return job_detail(job, key, now, around, page=page, pods=map(pod_seen, pods))
@@ -303,13 +306,13 @@ class JobsThere:
     def _pods_of(self, document: Document, jobs: Jobs) -> list[JobPod]:
         """The pods of a job, which is the one that is watched from now on."""
         watched = self._open
-        if watched is None or watched.uid != document["metadata"]["uid"]:
+        if watched is None or watched.failed or watched.uid != document["metadata"]["uid"]:
             self._close()
             watched = self._open = WatchedPods(jobs, document)
         return watched.pods()
 
     def _close(self) -> None:
-        """Ends the watch of the pods of the job that was open, so that the next look begins another one."""
+        """Ends the watch of the pods of the job that was open."""
         watched, self._open = self._open, None
         if watched is not None:
             watched.stop()
@@ -334,6 +337,11 @@ class WatchedPods:
         except ClusterError as error:
             self._error = error
             self._listed.set()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the watch has ended with an error."""
+        return self._error is not None
 
     def pods(self) -> list[JobPod]:
         """The pods as they are now. Waits until they are known for the first time.

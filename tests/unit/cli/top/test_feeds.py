@@ -12,15 +12,16 @@ import pytest
 from ddpjob_operator.cli import top as module
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
-from ddpjob_operator.cli.top import actions
+from ddpjob_operator.cli.top import actions, feeds
 from ddpjob_operator.cli.top.actions import ACTS, command_of
 from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere
-from ddpjob_operator.client import ClusterError, JobPod, Jobs
+from ddpjob_operator.client import ClusterError, JobPod, Jobs, UnreachableError
+from ddpjob_operator.client import watch as watching
 from ddpjob_operator.local import RunDirectory, Runs
 from ddpjob_operator.view_model import JobKey, Origin
 
 from tests.support.waiting import wait_for
-from tests.unit.client.api import a_cluster, a_list, jobs_with, refused
+from tests.unit.client.api import A_POD, a_cluster, a_list, jobs_with, refused
 from tests.unit.view_model.jobs import NOW, job_with, moment
 
 METADATA = {"namespace": "team", "resourceVersion": "1", "creationTimestamp": "2025-12-31T23:00:00Z"}
@@ -97,6 +98,17 @@ def test_jobs_on_a_cluster_are_known_by_a_watch() -> None:
     assert (feed.problem, len(changed) >= 2) == ("end", True)
 
 
+def test_a_cluster_that_goes_away_is_said_to_be_away_and_its_jobs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = UnreachableError("cannot reach the cluster")
+    monkeypatch.setattr(feeds, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(watching, "RETRY_SECONDS", 0.01)
+    feed = there(a_list(a_document()), *[away] * 9)
+    feed.follow(lambda: None)
+    wait_for("the outage", lambda: feed.problem)
+    feed.stop()
+    assert (feed.problem, [row.name for row in feed.rows(NOW)]) == ("cannot reach the cluster", ["digits"])
+
+
 def test_a_job_of_another_version_harms_only_itself() -> None:
     newer = a_document("newer") | {"spec": {"template": {}, "warp": 9}}
     feed = there(a_list(a_document(), newer))
@@ -137,6 +149,28 @@ def test_the_pods_of_the_job_that_is_open_are_watched_until_another_one_is() -> 
         feed.stop()
         ended.set()
     assert opened == ["one", "two", "one"]
+
+
+def test_who_may_not_forward_ports_watches_pods_all_the_same() -> None:
+    opened = list[str]()
+
+    def watch_pods(document: dict[str, Any]) -> Iterator[list[JobPod]]:
+        opened.append(document["metadata"]["name"])
+        yield [A_POD]
+
+    def status_page(*_: Any) -> None:
+        raise ClusterError("no port")
+
+    supervised = a_document(nodes=1, bookkeeping={"supervised": True})
+    jobs = jobs_with(all=lambda everywhere: [supervised], watch_pods=watch_pods, status_page=status_page)  # noqa: ARG005
+    jobs.of_namespace = lambda _: jobs
+    feed = JobsThere(jobs, everywhere=False)
+    feed.fetch()
+    for _ in range(3):
+        found = feed.detail(feed.rows(NOW)[0].key, NOW)
+        assert found is not None
+        assert found.lines["Not shown"] == "what single ranks do: no port"
+    assert opened == ["digits"]
 
 
 def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
@@ -198,6 +232,14 @@ def test_ctrl_c_ends_the_command_that_has_the_terminal_and_not_the_screen(monkey
     before = signal.getsignal(signal.SIGINT)
     actions.watched(["logs"])
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_module_beside_the_users_scripts_is_not_taken_for_one_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(tmp_path)
+    assert actions.carried_out(["--version"])[0]
 
 
 GIVEN = argparse.Namespace(kubeconfig=Path("k"), context="c")
