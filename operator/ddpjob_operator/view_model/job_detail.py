@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import DDPJob, State
 from ddpjob_operator.engine import text_of
 from ddpjob_operator.text import one_line
 
@@ -21,6 +21,9 @@ from .start_tree import Branch, start_moments, start_tree
 
 TRAINING = frozenset({"Running", "Stalled", "Stopping", "Done"})
 """The phases of a gang that has met."""
+
+AT_REST = frozenset({State.SUSPENDING, State.SUSPENDED})
+"""The states in which no start is going on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def job_detail(
         lines={label: one_line(text) for label, text in lines_of(job, now, around, wide=False).items() if text},
         ranks=ranks,
         slowest=slowest(ranks),
-        start=() if status.finished or not status.attempt else start_tree(times, now),
+        start=() if status.finished or status.state in AT_REST or not status.attempt else start_tree(times, now),
         axis=axis,
         curves=curves_of(records),
         clock=Curve() if began is None else clock_of(records, began),

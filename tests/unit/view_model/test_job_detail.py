@@ -62,6 +62,7 @@ def in_short(part: Branch) -> str:
          "queue 5, image 5, code 10, ranks met 50…, first step ?"),
         ("in place, with the pods of before", RAN | {"attempt": 2, "incidents": [FAILED | {"time": moment(-9)}]},
          {"page": PAGE | {"since": moment(-5)}, "pods": [a_pod(0), a_pod(1)]}, "ranks met 4, first step 5…"),
+        ("it is suspended", {"state": "Suspended", "startTime": None}, {}, ""),
         ("it has ended", {"conditions": [condition("Complete")]}, {}, ""),
     ],
 )  # fmt: skip
