@@ -323,7 +323,7 @@ def test_of_a_hold_that_is_over_the_command_says_how_it_ended(nodes: Nodes) -> N
         ("--detach train.py", "--detach cannot be given with --on"),
         ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
         ("", "name a script, a module after -m, or a command after --"),
-        ("-- bash train.sh", "held nodes run scripts and modules; name a script, or a module after -m"),
+        ("-- bash train.sh", "held nodes run scripts and modules; name a script, or a module: -m NAME"),
     ],
 )
 def test_a_mistake_gets_one_message_before_anything_is_sent(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from keyword import iskeyword
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -19,7 +20,7 @@ from .cells import MODULE as NOTEBOOK_MODULE
 from .cells import parts_of
 from .json_values import json_of
 from .modules import check_import_is_harmless, files_of_imports, innermost, module_of
-from .public_calls import close_to
+from .public_calls import close_to, shown
 
 Function = Callable[..., Any]
 
@@ -65,10 +66,10 @@ def program_of(
     """
     if target is None or isinstance(target, str | os.PathLike):
         if arguments is not None:
-            raise BadInputError(f"arguments={arguments!r:.64} are for a function; a script gets a list: args=[…]")
+            raise BadInputError(f"arguments={shown(arguments)} are for a function; a script gets a list: args=[…]")
         return None, None if target is None else os.fspath(target)
     if args:
-        raise BadInputError(f"args={args!r:.64} are for a script; a function gets a mapping after it: {{'lr': 0.1}}")
+        raise BadInputError(f"args={shown(args)} are for a script; a function gets a mapping after it: {{'lr': 0.1}}")
     return packed_function(target, arguments, source=source, here=here), None
 
 
@@ -133,7 +134,7 @@ def checked(function: Function) -> FunctionType:
     Raises:
         BadInputError: It is none; the message says what would be right.
     """
-    name = getattr(function, "__qualname__", repr(function)[:64])
+    name = getattr(function, "__qualname__", None) or shown(function)
     if isinstance(function, partial):
         raise BadInputError("a partial cannot be sent: pass the function, and its arguments as a mapping")
     if inspect.ismethod(function) or (isinstance(function, FunctionType) and _is_in_class(function)):
@@ -173,11 +174,11 @@ def check_arguments(function: FunctionType, arguments: Mapping[str, Any]) -> Non
     name = function.__name__
     if not isinstance(arguments, Mapping):
         raise BadInputError(
-            f"arguments={arguments!r:.64}: must be one mapping, of the names of {name}'s parameters to their values"
+            f"arguments={shown(arguments)}: must be one mapping, of the names of {name}'s parameters to their values"
         )
     signature = inspect.signature(function)
-    if wrong := next((key for key in arguments if not isinstance(key, str)), None):
-        raise BadInputError(f"arguments has the key {wrong!r:.64}, but the names of parameters are strings")
+    if others := [key for key in arguments if not isinstance(key, str)]:
+        raise BadInputError(f"arguments has the key {shown(others[0])}, but the names of parameters are strings")
     known = [*signature.parameters]
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     if wrong := next((key for key in arguments if key not in known and not open_ended), None):
@@ -245,7 +246,8 @@ def _is_in_class(function: FunctionType) -> bool:
 
 def _script(function: FunctionType, code: _Code, *, here: bool) -> bytes:
     """The script that calls the function."""
-    form = IMPORT if all(part.isidentifier() for part in code.module.split(".")) else IMPORT_BY_NAME
+    parts = code.module.split(".")
+    form = IMPORT if all(part.isidentifier() and not iskeyword(part) for part in parts) else IMPORT_BY_NAME
     imports = form.format(module=code.module, name=function.__name__)
     path = PATH.format(root=str(code.root)) if here else ""
     return CALL.format(name=function.__name__, arguments=ARGUMENTS, path=path, imports=imports).encode()

@@ -34,6 +34,7 @@ from ddpjob_operator.view_model import Records
 
 from .failures import JobFailed, failure
 from .notebook import JobInNotebook, publisher
+from .public_calls import public_call
 from .results import result_of
 from .tracebacks import at_callers_line
 
@@ -156,6 +157,7 @@ class Job:
         """
         return as_job(self._present()).status
 
+    @public_call
     def wait(self, timeout: float | str | None = None, *, quiet: bool = False) -> DDPJobStatus:
         """Shows the job's events and logs until it has ended; returns its last status, also if it has failed.
 
@@ -180,6 +182,7 @@ class Job:
         """
         return self._ended(timeout, quiet=quiet).status
 
+    @public_call
     def result(self, timeout: float | str | None = None) -> Any:
         """Waits until the job has ended, without showing anything; returns its result.
 
@@ -207,6 +210,7 @@ class Job:
             raise self._failure(job)
         return result_of(job, self._jobs.cluster)
 
+    @public_call
     def logs(
         self,
         *,
@@ -311,6 +315,7 @@ class Job:
             for event in self._jobs.events(self._document)
         ]
 
+    @public_call
     def report(self, path: str | os.PathLike[str]) -> Path:
         """Writes the page of `ddpjob report` about the job: curves, incidents, spec. Returns its absolute path.
 
@@ -357,6 +362,7 @@ class Job:
         """
         self._jobs.suspend(self._unfinished(), suspended=False)
 
+    @public_call
     def scale(self, nodes: int) -> None:
         """Changes the job's number of nodes. It saves, and goes on with the new number.
 
@@ -369,7 +375,7 @@ class Job:
             BadInputError: The job no longer exists, has ended, was cancelled, or may not have that many nodes.
             ClusterError: The cluster cannot be reached, or refuses.
         """
-        if type(nodes) is not int or nodes < 1:
+        if nodes < 1:
             raise BadInputError(f"scale({nodes!r}): the number of nodes must be a whole number above 0")
         self._jobs.scale(self._unfinished(), nodes)
 
@@ -504,9 +510,12 @@ def _deadline(timeout: float | str | None) -> float:
     if timeout is None:
         return math.inf
     try:
-        return time.monotonic() + (seconds_of(timeout) if isinstance(timeout, str) else float(timeout))
-    except (TypeError, ValueError) as error:
-        raise BadInputError(f"timeout={timeout!r}: {error}") from None
+        seconds = seconds_of(timeout) if isinstance(timeout, str) else float(timeout)
+    except (ValueError, OverflowError) as error:
+        raise BadInputError(f"timeout={timeout!r:.64}: {error}") from None
+    if math.isnan(seconds):
+        raise BadInputError("timeout=nan: must be a number of seconds, or a duration such as '2h'")
+    return time.monotonic() + seconds
 
 
 def _node(job: DDPJob, rank: int | None, node: int | None) -> int | None:

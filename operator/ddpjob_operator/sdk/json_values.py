@@ -10,6 +10,8 @@ from typing import Any
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client.archive import readable
 
+from .public_calls import shown
+
 DEEPEST = 50
 """How many lists and dicts may be inside each other."""
 MOST_BITS = 1024
@@ -89,7 +91,7 @@ def _from_scalar(value: Any, place: str) -> Any:
 def _items(value: Mapping[Any, Any], place: str, depth: int) -> Iterator[tuple[str, Any]]:
     for key, item in value.items():
         if not isinstance(key, str):
-            raise BadInputError(f"{place} has the key {key!r:.64}, but JSON has only strings as keys")
+            raise BadInputError(f"{place} has the key {shown(key)}, but JSON has only strings as keys")
         yield _text(str.__str__(key), f"a key of {place}"), plain(item, f"{place}[{key!r:.64}]", depth + 1)
 
 

@@ -3,8 +3,9 @@
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
+from numbers import Integral, Real
 from types import FunctionType, NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,34 +20,50 @@ SHOWN = 64
 WORDS = {
     bool: "True or False",
     int: "a whole number",
+    float: "a number",
     str: "a string",
     os.PathLike: "a path",
     Mapping: "a mapping, such as {'NAME': 'value'}",
     Sequence: "a list",
 }
 """What messages call the types of parameters."""
+NUMBERS = {int: Integral, float: Real}
+"""What counts as a number of a type; True and False do not."""
 UNIONS = frozenset({UnionType, Union})
 OF_PROGRAMS = frozenset({"target", "arguments"})
 """Parameters that are checked later, because a message about them has to name the function."""
 
 
 def public_call(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose errors name its own parameters, and not the command's flags.
+    """A function or method whose errors name its own parameters, and not the command's flags.
 
     If it is called with parameters that it does not have, or with values of other types, it raises BadInputError.
+    Scalars of NumPy count as numbers.
     """
-    name, signature, hints = f"ddpjob.{function.__name__}", inspect.signature(function), get_type_hints(function)
+    name, signature, hints = f"ddpjob.{function.__qualname__}", inspect.signature(function), get_type_hints(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         with as_parameters():
             _check_names(name, signature, args, kwargs)
-            for parameter, value in signature.bind(*args, **kwargs).arguments.items():
-                if parameter not in OF_PROGRAMS:
+            bound = signature.bind(*args, **kwargs)
+            for parameter, value in bound.arguments.items():
+                if parameter in hints and parameter not in OF_PROGRAMS:
                     _check_type(parameter, value, hints[parameter])
-            return function(*args, **kwargs)
+                    _check_text(parameter, value)
+                    if isinstance(value, Integral):
+                        bound.arguments[parameter] = value if isinstance(value, bool) else int(value)
+            return function(*bound.args, **bound.kwargs)
 
     return call
+
+
+def shown(value: object) -> str:
+    """The beginning of a value's representation; its type, if its class cannot represent it."""
+    try:
+        return f"{value!r:.{SHOWN}}"
+    except Exception:  # noqa: BLE001  (The program may have written __repr__ itself.)
+        return f"<{type(value).__qualname__}>"
 
 
 def close_to(word: str, known: Sequence[str]) -> str:
@@ -78,9 +95,38 @@ def _check_type(parameter: str, value: Any, hint: Any) -> None:
     """
     if _fits(value, hint):
         return
-    must = f"{parameter}={value!r:.{SHOWN}}: must be {_in_words(hint)}"
-    one = isinstance(value, str) and get_origin(hint) is Sequence
-    raise BadInputError(f"{must}; if it has one element: [{value!r:.{SHOWN}}]" if one else must)
+    must = f"{parameter}={shown(value)}: must be {_in_words(hint)}"
+    words = value.split() if isinstance(value, str) and get_origin(hint) is Sequence else []
+    raise BadInputError(f"{must}, such as {shown(words)}" if words else must)
+
+
+def _check_text(parameter: str, value: Any) -> None:
+    """Checks that a value can become arguments, paths and variables of processes.
+
+    Raises:
+        BadInputError: It cannot. The message does not show the values of variables, because they may be secret.
+    """
+    for text in _strings(value):
+        if "\0" in text:
+            raise BadInputError(f"{parameter} has a null character, which no argument, path or variable can have")
+    if isinstance(value, Mapping):
+        for variable, content in value.items():
+            if "=" in variable or not variable:
+                raise BadInputError(f"{parameter}: {shown(variable)} cannot be the name of a variable")
+            if content is None:
+                raise BadInputError(f"{parameter}: {variable} is None; leave it out, or give it a value")
+    if _is_list(value) and any(each is None for each in value):
+        raise BadInputError(f"{parameter}={shown(value)}: an element is None; leave it out, or give it a value")
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """The strings in a value of a parameter."""
+    if isinstance(value, str | os.PathLike):
+        yield os.fsdecode(value)
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for each in pair for text in _strings(each))
+    elif _is_list(value):
+        yield from (text for each in value for text in _strings(each))
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -91,12 +137,18 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in UNIONS:
         return any(_fits(value, each) for each in inner)
     if origin is Literal:
-        return value in inner
-    if origin is Sequence:  # The letters of a string are no elements.
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_fits(e, inner[0]) for e in value)
+        return isinstance(value, str) and value in inner
+    if origin is Sequence:
+        return _is_list(value) and all(_fits(each, inner[0]) for each in value)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(_fits(key, inner[0]) for key in value)
-    return isinstance(value, origin or hint)
+    kind = NUMBERS.get(hint, origin or hint)
+    return isinstance(value, kind) and not (hint in NUMBERS and isinstance(value, bool))
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value has elements in an order. The letters of a string are none."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
 def _in_words(hint: Any) -> str:
@@ -113,12 +165,12 @@ def _unknown(name: str, known: Sequence[str], target: Any, unknown: Mapping[str,
     begin = f"{name} has no parameter {key}"
     of_target = [*inspect.signature(target).parameters] if isinstance(target, FunctionType) else []
     if isinstance(target, FunctionType) and key in of_target:
-        given = f"{dict(unknown)!r:.{SHOWN}}"
+        given = shown(dict(unknown))
         return f"{begin}; the arguments of {target.__name__} are one mapping: {name}({target.__name__}, {given})"
     if guess := close_to(key, known):
         return f"{begin}; did you mean {guess}?"
     if guess := close_to(key, of_target):
-        given = f"{{{guess!r}: {unknown[key]!r:.{SHOWN}}}}"
+        given = f"{{{guess!r}: {shown(unknown[key])}}}"
         return f"{begin}; did you mean the argument {guess} of {target.__name__}? {name}({target.__name__}, {given})"
     if isinstance(target, str):
         return f"{begin}; the arguments of a script are a list: {name}({target!r}, args=['--{key}', …])"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ddpjob
+import numpy as np
 import pytest
 from ddpjob_operator.api.option_names import FLAGS, LISTS, PARAMETERS, option
 from ddpjob_operator.cli.arguments import parser
@@ -60,7 +61,28 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "two programs": ("run", SCRIPT | {"module": "m"}, "train.py and module='m' are two programs"),
     "a file": ("submit", {"target": "job.yaml", "nodes": 2}, "nodes is for programs; job.yaml says"),
     "code that is too large": ("submit", SCRIPT | {"source": "large"}, r"volumes=\['CLAIM:/data'\]"),
-    "a list": ("submit", SCRIPT | {"pip": "einops"}, r"pip='einops': must be a list of strings; .*: \['einops'\]"),
+    "a list": ("submit", SCRIPT | {"pip": "einops"}, r"pip='einops': must be a list of strings, such as \['ein"),
+    "a command line": (
+        "run",
+        SCRIPT | {"args": "--lr 0.1"},
+        r"args='--lr 0.1': .* a list, such as \['--lr', '0.1'\]",
+    ),
+    "bytes": ("run", SCRIPT | {"args": b"--lr"}, "args=b'--lr': must be a list"),
+    "a truth": ("run", SCRIPT | {"nodes": True}, "nodes=True: must be a whole number"),
+    "an array": ("run", SCRIPT | {"start_method": np.array([1, 2])}, "must be 'warm' or 'cold'"),
+    "no value": ("run", SCRIPT | {"args": ["--lr", None]}, r"args=\['--lr', None\]: an element is None"),
+    "no variable": ("submit", SCRIPT | {"env": {"DEBUG": None}}, "env: DEBUG is None; leave it out"),
+    "a variable's name": ("run", SCRIPT | {"env": {"A=B": 1}}, "env: 'A=B' cannot be the name of a variable"),
+    "a null character": ("run", SCRIPT | {"env": {"A": "secret\0"}}, "env has a null character, which [^']*$"),
+    "a path with one": ("run", SCRIPT | {"checkpoint": "a\0"}, "checkpoint has a null character"),
+    "on a hold": ("run", SCRIPT | {"on": "dev", "nodes": 2}, "nodes cannot be given with on: dev was held"),
+    "files on a hold": (
+        "run",
+        {"module": "m", "on": "dev", "include": ["a"]},
+        "include is for files of the source f",
+    ),
+    "a module on a hold": ("run", {"module": "m", "on": "dev"}, "module='m': .* name its folder: source='.'"),
+    "nothing on a hold": ("run", {"args": ["true"], "on": "dev"}, "a script, or a module: module='NAME'"),
     "elements": ("submit", SCRIPT | {"volumes": [1]}, r"volumes=\[1\]: must be a list of strings"),
     "another parameter": ("submit", SCRIPT | {"node": 2}, "submit has no parameter node; did you mean nodes"),
     "options without names": ("run", {"target": "a", "arguments": {}, "*": 2}, "run has no parameter \\*"),
@@ -135,6 +157,56 @@ def test_arguments_that_are_no_mapping_are_told_how_to_be_one(
     with pytest.raises(ddpjob.BadInputError) as raised:
         CALLS[call](**{"target": train} | given)
     assert sentence.replace("{name}", f"ddpjob.{call}") in str(raised.value)
+
+
+class Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("train.py", {"nodes": Unshowable()}),
+        ("train.py", {"args": [Unshowable()], "nodes": "2"}),
+        ("train.py", {"arguments": [Unshowable()]}),
+        (train, {"args": [Unshowable()]}),
+        (train, {"arguments": [Unshowable()]}),
+        (train, {"arguments": {Unshowable(): 1}}),
+        (train, {"arguments": {0: 1}}),
+        (train, {"arguments": {"lr": {Unshowable(): 1}}}),
+        (train, {"lr": Unshowable()}),
+        (train, {"lrr": Unshowable()}),
+        (Unshowable(), {}),
+    ],
+)
+def test_a_value_that_cannot_be_shown_gets_its_error_too(target: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(ddpjob.BadInputError):
+        ddpjob.run(target, **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda job: job.logs(rank="3"), "rank='3': must be a whole number"),
+        (lambda job: job.logs(tail="all"), "tail='all': must be a whole number"),
+        (lambda job: job.logs(folow=True), "ddpjob.Job.logs has no parameter folow; did you mean follow?"),
+        (lambda job: job.wait(timeout=[1]), "timeout=[1]: must be a number or a string"),
+        (lambda job: job.wait(timeout=float("nan")), "timeout=nan: must be a number of seconds"),
+        (lambda job: job.result(True), "timeout=True: must be a number or a string"),
+        (lambda job: job.report(7), "path=7: must be a string or a path"),
+        (lambda job: job.scale("4"), "nodes='4': must be a whole number"),
+    ],
+)
+def test_the_methods_of_a_job_check_what_they_are_given(call: Callable[[Any], Any], sentence: str) -> None:
+    with pytest.raises(ddpjob.BadInputError) as raised:
+        call(ddpjob.submit("train.py", quiet=True))
+    assert sentence in str(raised.value)
+
+
+def test_a_scalar_of_numpy_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    ddpjob.submit("train.py", nodes=np.int64(2))  # type: ignore[arg-type]
+    assert "2 nodes" in capsys.readouterr().out
 
 
 def test_too_many_arguments_without_names_are_an_error() -> None:

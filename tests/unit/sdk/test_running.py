@@ -102,7 +102,7 @@ def test_the_command_gets_what_it_would_have_from_a_terminal(runs: Runs, tmp_pat
 
 
 def test_one_word_is_no_list_of_arguments() -> None:
-    with pytest.raises(BadInputError, match=r"args='--lr': must be a list; if it has one element: \['--lr'\]"):
+    with pytest.raises(BadInputError, match=r"args='--lr': must be a list, such as \['--lr'\]"):
         ddpjob.run("train.py", args="--lr")  # type: ignore[call-overload]
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.entrypoint import variables
+from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
 from ddpjob_operator.cli.run_logs import Line
@@ -160,12 +161,14 @@ def refuse_options(given: argparse.Namespace) -> None:
     Raises:
         BadInputError: one is given, or a variable is wrong.
     """
-    why = f"cannot be given with --on: {given.on} was held with it, or without it"
+    why = f"cannot be given with {option('on')}: {given.on} was held with it, or without it"
     program.refuse_options(given, OF_THE_HOLD, why)
     program.refuse_options(given, [flag for flag in ("fresh", "detach", "dry_run") if getattr(given, flag)], why)
     variables(given.env)
     if given.include and given.source is None and given.target is None:
-        raise BadInputError("--include is for files of the --source folder; add --source FOLDER")
+        raise BadInputError(
+            f"{option('include')} is for files of the {option('source')} folder; add {option('source', 'FOLDER')}"
+        )
 
 
 def sent_program(given: argparse.Namespace) -> Program:
@@ -178,10 +181,13 @@ def sent_program(given: argparse.Namespace) -> Program:
     arguments = given.program or []
     if given.module is not None:
         if given.source is None:
-            raise BadInputError(f"-m {given.module}: the module has to be sent; name its folder: --source .")
+            module, folder = option("module", given.module), option("source", ".")
+            raise BadInputError(f"{module}: the module has to be sent; name its folder: {folder}")
         return ["-m", given.module, *arguments], read_folder(given.source, given.include, BY_EXEC)
     if given.target is None:
-        raise BadInputError("held nodes run scripts and modules; name a script, or a module after -m")
+        raise BadInputError(
+            f"held nodes run scripts and modules; name a script, or a module: {option('module', 'NAME')}"
+        )
     program.entrypoint(given)  # Checks the script.
     script = Path(given.target)
     if given.source is None:
