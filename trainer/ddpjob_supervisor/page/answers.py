@@ -6,6 +6,7 @@ Anyone who can reach the port may send requests, so everything is bounded and re
 import asyncio
 import contextlib
 import json
+import os
 import platform
 import re
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from aiohttp import web
+from ddpjob_rank.environment import Env
 from ddpjob_rank.machine.listening import Places, unmapped_address
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -107,7 +109,8 @@ class Answers:
 
     def _first_page(self, request: web.BaseRequest) -> web.Response:
         live = request.query_string == first_page.LIVE
-        text = first_page.as_html(self._document(), platform.node(), live=live)
+        host, name = platform.node(), os.environ.get(Env.NAME)
+        text = first_page.as_html(self._document(), f"{name} on {host}" if name else host, live=live)
         again = {"Refresh": str(first_page.AGAIN_SECONDS)} if live else {}
         return web.Response(text=text, content_type="text/html", charset="utf-8", headers=first_page.HEADERS | again)
 

@@ -50,10 +50,10 @@ MINUTE, HOUR = 60, 3600
 
 
 def as_html(document: Document, host: str, *, live: bool = False) -> str:
-    """The document as a page of HTML. `host` names the machine or pod; `live`: whether it is loaded again by itself.
+    """The document as a page of HTML. `host` names job and machine; `live`: whether it is loaded again by itself.
 
     Example:
-        `as_html(document(gang), "digits-0-x7k2p")` begins with `<!doctype html>`, and says `Running, attempt 2`.
+        `as_html(document(gang), "digits on node-a")` begins with `<!doctype html>`, and says `Running, attempt 2`.
     """
     heading = f"{document['phase']}, attempt {document['attempt']}"
     reload = '<a href="/">no longer by itself</a>' if live else f'<a href="/?{LIVE}">every {AGAIN_SECONDS} s</a>'

@@ -151,12 +151,17 @@ def test_its_style_is_admitted_by_its_hash_and_nothing_else_is() -> None:
 
 
 @pytest.mark.parametrize(("query", "again"), [("", None), ("?live", "5"), ("?live=1", None), ("?x=live", None)])
-def test_it_is_loaded_again_by_itself_only_for_who_asks_for_that(query: str, again: str | None) -> None:
+def test_it_is_loaded_again_by_itself_only_for_who_asks_for_that(
+    query: str, again: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDPJOB_NAME", "digits")
+
     async def asking(served: Served, client: Any) -> None:
         async with client.get(served.url(f"/{query}")) as answer:
             assert (answer.status, answer.content_type) == (200, "text/html")
             assert answer.headers.get("Refresh") == again
             assert {name: answer.headers[name] for name in HEADERS} == HEADERS
             assert "<h1>Running, attempt 1</h1>" in await answer.text()
+            assert "<title>digits on " in await answer.text()
 
     serve(asking)
