@@ -334,7 +334,7 @@ def _how_to_have(modules: Sequence[str]) -> str:
     if _on_a_cluster():
         asked = " ".join(f"--pip {package}" for package in packages)
         return (
-            f"the image lacks {them}: install {them} with ddpjob submit {asked} or, if {they} {are} your own,"
+            f"the image lacks {them}: install {them} with ddpjob submit {asked} (on held nodes: ddpjob hold NAME {asked}) or, if {they} {are} your own,"
             f" send {their} folder with --source"
         )
     install = f"{sys.executable} -m pip install {' '.join(packages)}"

@@ -195,12 +195,12 @@ class NoCluster:
         """None: there are no jobs."""
         return None
 
-    def job(self, key: JobKey) -> DDPJob | None:  # noqa: ARG002  As others have it.
-        """None: no job is known."""
+    def job(self, key: JobKey) -> DDPJob | None:  # noqa: ARG002  As the other feeds.
+        """None: there are no jobs."""
         return None
 
-    def events(self, key: JobKey) -> list[Document]:  # noqa: ARG002  As above.
-        """None: no job is known."""
+    def events(self, key: JobKey) -> list[Document]:  # noqa: ARG002  As the other feeds.
+        """None: there are no jobs."""
         return []
 
     def stop(self) -> None:
