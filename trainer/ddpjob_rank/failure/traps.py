@@ -334,8 +334,8 @@ def _how_to_have(modules: Sequence[str]) -> str:
     if _on_a_cluster():
         asked = " ".join(f"--pip {package}" for package in packages)
         return (
-            f"the image lacks {them}: install {them} with ddpjob submit {asked} (on held nodes: ddpjob hold NAME {asked}) or, if {they} {are} your own,"
-            f" send {their} folder with --source"
+            f"the image lacks {them}: install {them} with ddpjob submit {asked} (on held nodes: ddpjob hold NAME"
+            f" {asked}) or, if {they} {are} your own, send {their} folder with --source"
         )
     install = f"{sys.executable} -m pip install {' '.join(packages)}"
     return f"if {they} {are} not your own, install {them}: {install}"
