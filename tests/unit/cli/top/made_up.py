@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpjob_operator.api import DDPJob
 from ddpjob_operator.cli.top.app import TopApp
-from ddpjob_operator.view_model import Around, JobDetail, JobKey, JobRow, Origin, job_detail, job_row
+from ddpjob_operator.view_model import Around, JobDetail, JobKey, JobRow, Origin, Records, job_detail, job_row
 
 from tests.unit.view_model.jobs import NOW, job_with, moment
 
@@ -29,6 +29,7 @@ class MadeUp:
 
     jobs: dict[str, DDPJob]
     page: Any = None
+    recorded: Records = field(default_factory=Records)
     origin: Origin = Origin.CLUSTER
     problem: str = ""
     stopped: bool = False
@@ -46,7 +47,9 @@ class MadeUp:
     def detail(self, key: JobKey, now: datetime) -> JobDetail | None:
         job = self.jobs.get(key.name)
         around = Around(NOW - timedelta(seconds=100))
-        return None if job is None else job_detail(job, key, min(now, NOW), around, page=self.page)
+        if job is None:
+            return None
+        return job_detail(job, key, min(now, NOW), around, page=self.page, recorded=self.recorded)
 
     def job(self, key: JobKey) -> DDPJob | None:
         return self.jobs.get(key.name)

@@ -7,6 +7,9 @@ import { follow } from "./server.js";
 
 export const html = htm.bind(h);
 
+/** So many lines come into view together, so that a little scrolling needs none. */
+const STRIDE = 8;
+
 /** What a stream tells, as [a Map by name, why nothing is told]; the Map is undefined until the first event. */
 export function useStream(path) {
   const [told, setTold] = useState({});
@@ -31,7 +34,8 @@ export function Long({ items, height, line, wrap, label, stick }) {
   const box = useRef(), [view, setView] = useState({ first: 0, count: 40 });
   const look = () => {
     const { scrollTop, clientHeight } = box.current;
-    const first = Math.max(0, Math.floor(scrollTop / height) - 8), count = Math.ceil(clientHeight / height) + 16;
+    const first = Math.max(0, Math.floor(scrollTop / height / STRIDE) - 1) * STRIDE;
+    const count = Math.ceil(clientHeight / height) + 3 * STRIDE;
     setView((before) => (before.first === first && before.count === count ? before : { first, count }));
   };
   useLayoutEffect(() => {
@@ -67,8 +71,15 @@ export function Table({ columns, rows, label, sort, onSort, id }) {
     <tbody><tr aria-hidden="true" class="gap" style=${{ height: `${before}px` }}></tr>${lines}
       <tr aria-hidden="true" class="gap" style=${{ height: `${after}px` }}></tr></tbody>
   </table>`;
-  const line = (row, at) => html`<tr key=${id(row)} aria-rowindex=${at + 2}>
-    ${columns.map((one) => html`<td class=${one.key}>${one.cell(row)}</td>`)}</tr>`;
+  // While somebody scrolls, only lines that come into view are made: one that is the same object is not compared.
+  const made = new Map();
+  const line = (row, at) => {
+    if (!made.has(row)) {
+      made.set(row, html`<tr key=${id(row)} aria-rowindex=${at + 2}>
+        ${columns.map((one) => html`<td class=${one.key}>${one.cell(row)}</td>`)}</tr>`);
+    }
+    return made.get(row);
+  };
   return html`<${Long} items=${sorted} height=${34} line=${line} wrap=${wrap} label=${label} />`;
 }
 

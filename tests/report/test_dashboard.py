@@ -1,0 +1,268 @@
+"""`ddpjob dashboard` in a real browser: what its pages show, and that nothing of others comes alive on them."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from ddpjob_operator.cli.dashboard import board as board_module
+from ddpjob_operator.cli.dashboard.guard import Guard
+from ddpjob_operator.view_model import collected
+from playwright.sync_api import Page, expect
+
+from tests.report.browser import tab
+from tests.support.waiting import patience
+from tests.unit.cli.dashboard.served import served
+from tests.unit.cli.top.made_up import RUNNING, MadeUp
+from tests.unit.view_model.jobs import NOW, condition, job_with, moment
+
+DDPJOB = Path(sys.executable).with_name("ddpjob")
+HOSTILE = """<img src=x onerror="alert(1)"><script>alert(2)</script><b>'"&amp;{{7*7}}${7*7}</b>"""
+VIEWS = ("", "/ranks", "/curves", "/yaml", "/events")
+FIRST_VIEW_SECONDS = 1.0
+LONGEST_TASK_SECONDS = 0.1
+RANKS = 512
+MOST_ELEMENTS = 2000
+"""So many elements at most, however many jobs there are."""
+LONG_TASKS = """
+window.tasks = [];
+new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration / 1000)))
+  .observe({ type: "longtask" });
+"""
+SCROLL = """
+async () => {
+  const box = document.querySelector(".long");
+  window.tasks.length = 0;
+  for (let at = 0; at < box.scrollHeight; at += 340) {
+    box.scrollTop = at;
+    await new Promise(requestAnimationFrame);
+  }
+  return Math.max(0, ...window.tasks);
+}
+"""
+"""Scrolls from the first line to the last, and says how long the browser was busy without a pause, in seconds."""
+
+
+def job_address(name: str, view: str = "") -> str:
+    return f"#/job/{quote(f'cluster:uid-of-{name}', safe='')}{view}"
+
+
+def records(steps: int) -> Iterator[dict[str, Any]]:
+    began = NOW - timedelta(seconds=90)
+    yield {"time": began.isoformat(), "event": "started", "attempt": 1, "step": 0}
+    for step in range(1, steps):
+        when = (began + timedelta(seconds=step / 10)).isoformat()
+        values = {"loss": 1 / step, "samples_per_second": 1000.0, "metrics": {HOSTILE: step}}
+        yield {"time": when, "event": "progress", "attempt": 1, "step": step, **values}
+
+
+def hostile() -> MadeUp:
+    """A job of many ranks whose name, message, incidents, metrics and ranks are written to do harm."""
+    failed = {"time": moment(-60), "attempt": 1, "node": 1, "pod": "x", "cause": "Application", "message": HOSTILE}
+    known = {"since": moment(-20), "percent": 30.0}
+    status = RUNNING | {
+        "message": HOSTILE,
+        "incidents": [failed | {"step": 20}],
+        "conditions": [condition("Running", seconds=-50)],
+        "progress": RUNNING["progress"] | known,
+    }
+    ranks = [{"rank": n, "node": n // 8, "step": 7, "seconds": {"forward": 1 + (n == 77)}} for n in range(RANKS)]
+    page = {"phase": "Running", "since": moment(-30), "ranks": [ranks[0] | {"activity": HOSTILE}, *ranks[1:]]}
+    return MadeUp({HOSTILE: job_with(status)}, page, collected(records(100)))
+
+
+@contextmanager
+def serving(feed: MadeUp) -> Iterator[Guard]:
+    """Serves a feed in a thread."""
+    begun: Future[tuple[Guard, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        async with served(feed) as server:
+            end = asyncio.Event()
+            begun.set_result((server.guard, asyncio.get_running_loop(), end))
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    guard, loop, end = begun.result(patience(30))
+    try:
+        yield guard
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+
+
+@contextmanager
+def shown(feed: MadeUp) -> Iterator[tuple[Page, Guard, list[str]]]:
+    """A tab with a feed's jobs, and what it complained of or asked others for."""
+    complaints: list[str] = []
+    with serving(feed) as guard, tab() as page:
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on(
+            "request", lambda one: one.url.startswith(guard.address.partition("#")[0]) or complaints.append(one.url)
+        )
+        page.add_init_script(LONG_TASKS)
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(guard.address)
+        expect(page.locator("h1")).to_be_visible()
+        yield page, guard, complaints
+
+
+def test_each_view_is_shown_light_and_dark_wide_and_narrow_and_no_text_comes_alive() -> None:
+    with shown(hostile()) as (page, _, complaints):
+        assert "token" not in page.url
+        expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+        backgrounds = set()
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 800})
+                for view in VIEWS:
+                    page.evaluate("to => { location.hash = to; }", job_address(HOSTILE, view))
+                    expect(page.locator("h1")).to_have_text(HOSTILE)
+                    expect(page.locator("[aria-current=page]")).to_have_count(1)
+                    assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
+        assert len(backgrounds) == 2
+        assert page.locator("#app img, #app script, #app b:not(.incidents b, .axis b)").count() == 0
+    assert complaints == []
+
+
+def test_a_job_is_shown_by_its_parts() -> None:
+    with shown(hostile()) as (page, _, _complaints):
+        page.evaluate("to => { location.hash = to; }", job_address(HOSTILE))
+        expect(page.locator(".start li")).to_have_count(4)
+        expect(page.locator(".incidents li")).to_contain_text(HOSTILE)
+        page.get_by_role("link", name="Ranks").click()
+        expect(page.locator(".heat i")).to_have_count(RANKS)
+        expect(page.locator(".ranks")).to_contain_text("Slowest: rank 77 on node 9: its own part takes 2 s")
+        page.locator(".heat i").nth(77).hover()
+        expect(page.locator(".ranks")).to_contain_text("rank 77 on node 9 : 2 s")
+        colours = "all => new Set(all.map(one => one.style.background)).size"
+        assert page.locator(".heat i").evaluate_all(colours) == 2
+        assert page.evaluate(SCROLL) <= patience(LONGEST_TASK_SECONDS)
+        page.get_by_role("link", name="Curves").click()
+        expect(page.get_by_role("img", name=f"loss: {HOSTILE} from 1 to 0.010101, lowest 0.010101")).to_be_visible()
+        expect(page.locator("canvas")).to_have_count(3)
+        page.get_by_label("by time").check()
+        page.get_by_label("log axis").check()
+        page.get_by_label("smoothing").fill("50")
+        expect(page.locator("figure").first).to_contain_text("time–")
+        expect(page.get_by_role("img", name="lowest 0.010101")).to_have_count(0)
+        page.get_by_role("link", name="YAML").click()
+        expect(page.locator("pre")).to_contain_text("kind: DDPJob")
+        page.get_by_role("link", name="Events").click()
+        expect(page.locator("main")).to_contain_text("Created (2 x)")
+
+
+def test_a_thousand_jobs_are_scrolled_sorted_and_filtered() -> None:
+    progress = RUNNING["progress"]
+    feed = MadeUp(
+        {f"job-{n:03}": job_with(RUNNING | {"progress": progress | {"loss": 1 / (n + 1)}}) for n in range(1000)}
+    )
+    with shown(feed) as (page, _, complaints):
+        expect(page.locator("h1")).to_have_text("1000 jobs")
+        assert page.evaluate(SCROLL) <= patience(LONGEST_TASK_SECONDS)
+        expect(page.get_by_role("link", name="job-999")).to_be_visible()
+        assert page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
+        page.get_by_role("button", name="Loss").click()
+        page.evaluate("document.querySelector('.long').scrollTop = 0")
+        expect(page.locator("tbody a").first).to_have_text("job-999")
+        page.keyboard.press("/")
+        page.keyboard.type("job-01 team")
+        expect(page.locator("tbody a")).to_have_count(10)
+        page.get_by_label("compare job-010").check()
+        page.get_by_label("compare job-011").check()
+        page.get_by_role("link", name="Compare 2").click()
+        expect(page.locator(".legend li")).to_have_count(2)
+    assert complaints == []
+
+
+def test_what_changes_is_shown_at_once_and_the_end_of_the_server_is_told() -> None:
+    feed = hostile()
+    with shown(feed) as (page, _, _complaints):
+        feed.put("digits", state="Queued", message="waits in team-a")
+        expect(page.locator("tbody")).to_contain_text("waits in team-a")
+        del feed.jobs["digits"]
+        feed.changed()
+        expect(page.locator("h1")).to_have_text("1 job")
+
+
+def test_what_cannot_be_undone_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[tuple[str, ...]]()
+
+    def carried_out(words: Sequence[str]) -> tuple[bool, str]:
+        called.append((*words,))
+        return True, "digits: done"
+
+    monkeypatch.setattr(board_module, "carried_out", carried_out)
+    with shown(MadeUp({"digits": job_with(RUNNING)})) as (page, _, _complaints):
+        page.evaluate("to => { location.hash = to; }", job_address("digits"))
+        dialog = page.get_by_role("dialog")
+        page.get_by_role("button", name="Delete").click()
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        page.get_by_role("button", name="Delete").click()
+        dialog.get_by_role("button", name="Delete").click()
+        expect(dialog).to_contain_text("Really?")
+        dialog.get_by_role("button", name="No").click()
+        assert called == []
+        page.get_by_role("button", name="Delete").click()
+        dialog.get_by_role("button", name="Delete").dblclick()
+        expect(dialog).to_contain_text("Really?")
+        assert called == []
+        dialog.get_by_role("button", name="Yes, delete it").click()
+        expect(page.locator("output")).to_have_text("digits: done")
+        page.get_by_role("button", name="Scale").click()
+        dialog.get_by_label("How many nodes?").fill("4")
+        page.keyboard.press("Enter")
+        expect(dialog).to_have_count(0)
+        expect(page.locator("output")).to_have_text("digits: done")
+    of_cluster = ("-n", "team", "--context", "here")
+    assert called == [
+        ("delete", "digits", "--wait=false", *of_cluster),
+        ("scale", "digits", "--nodes", "4", *of_cluster),
+    ]
+
+
+def test_a_page_without_the_token_shows_nothing_and_says_what_to_do() -> None:
+    with serving(hostile()) as guard, tab() as page:
+        page.goto(f"http://127.0.0.1:{guard.port}/")
+        expect(page.locator("main")).to_contain_text("open the address that ddpjob dashboard has printed")
+
+
+def test_the_command_serves_the_runs_of_this_machine_with_their_logs_until_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print('loading <b>weights</b>')\nprint('step 1: loss 0.5')\n")
+    subprocess.run([DDPJOB, "run", "hello.py"], cwd=tmp_path, check=True, capture_output=True, timeout=patience(120))
+    command = [DDPJOB, "dashboard", "--no-open", "--local"]
+    with tab() as page, subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().split()[-1]
+            began = time.monotonic()
+            page.goto(address)
+            expect(page.locator("h1")).to_have_text("1 job")
+            assert time.monotonic() - began <= patience(FIRST_VIEW_SECONDS)
+            page.get_by_role("link", name="hello").click()
+            page.get_by_role("link", name="Logs").click()
+            expect(page.locator(".line")).to_have_count(2)
+            page.get_by_label("Search the logs").fill("WEIGHTS")
+            expect(page.locator(".line")).to_have_text(["[rank 0] loading <b>weights</b>"])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(patience(30)) == 0
+            page.evaluate("location.hash = '#/'")
+            expect(page.locator("main")).to_contain_text("Has it ended?")
+        finally:
+            process.kill()

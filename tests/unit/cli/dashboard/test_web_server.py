@@ -1,0 +1,234 @@
+"""What the server of `ddpjob dashboard` answers, by real connections."""
+
+import asyncio
+import base64
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import aiohttp
+import pytest
+from ddpjob_operator.cli.dashboard import board as board_module
+from ddpjob_operator.cli.dashboard import web_server
+from ddpjob_operator.cli.dashboard.web_server import difference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.cli.dashboard.served import Served, served
+from tests.unit.cli.top.made_up import RUNNING, MadeUp
+from tests.unit.view_model.jobs import job_with, moment
+
+DEADLINE_SECONDS = 30.0
+DIGITS = "cluster:uid-of-digits"
+SECRET = "correct-horse-battery"
+OF_A_JOB = {"row", "lines", "ranks", "slowest", "start", "axis", "curves", "clock", "acts"}
+
+
+def jobs(*names: str, **status: Any) -> MadeUp:
+    return MadeUp({name: job_with(RUNNING | status) for name in names})
+
+
+def tell(feed: MadeUp, story: Callable[[Served], Awaitable[None]]) -> None:
+    """Lets a story happen between a server and its reader."""
+
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS), served(feed) as server:
+            await story(server)
+
+    asyncio.run(run())
+
+
+def test_all_that_is_asked_without_the_token_is_refused_and_each_answer_has_the_policy() -> None:
+    async def story(server: Served) -> None:
+        paths = {
+            "/": 200,
+            "/app.js": 200,
+            "/nowhere": 404,
+            "/../board.py": 404,
+            "/vendor/%2e%2e/%2e%2e/board.py": 404,
+        }
+        data = dict.fromkeys(("watch", "logs", "yaml", "events", "act"), 403)
+        async with aiohttp.ClientSession() as stranger:
+            for path, status in {**paths, **{f"/api/{name}": code for name, code in data.items()}}.items():
+                async with stranger.get(server.url(path)) as answer:
+                    assert (path, answer.status) == (path, status)
+                    policy = answer.headers["Content-Security-Policy"]
+                    assert policy.startswith("default-src 'none'; script-src 'self' 'sha256-")
+                    assert "unsafe" not in policy
+                    assert answer.headers["Cache-Control"] == "no-store"
+
+    tell(jobs("digits"), story)
+
+
+def test_another_name_of_the_server_and_another_origin_are_refused() -> None:
+    async def story(server: Served) -> None:
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            async with server.session.get(server.url("/api/watch"), headers=headers) as answer:
+                assert answer.status == 403
+                assert "Access-Control-Allow-Origin" not in answer.headers
+
+    tell(jobs("digits"), story)
+
+
+def test_the_only_inline_code_of_the_page_is_named_by_its_hash() -> None:
+    page = (web_server.WEB / "index.html").read_bytes()
+    (code,) = re.findall(rb"<script type=\"importmap\">(.+)</script>", page)
+    hashed = base64.b64encode(sha256(code).digest()).decode()
+    assert f"'sha256-{hashed}'" in web_server.headers_of(page)["Content-Security-Policy"]
+
+
+def test_a_stream_tells_all_jobs_and_then_what_changes() -> None:
+    feed = jobs("digits", "other")
+
+    async def story(server: Served) -> None:
+        events = aiter(server.events("/api/watch"))
+        first = await anext(events)
+        assert first["put"].keys() == {"problems", DIGITS, "cluster:uid-of-other"}
+        assert first["put"][DIGITS]["state"] == "Running"
+        feed.put("digits", state="Queued", message="waits in team-a")
+        changed = await anext(events)
+        assert (changed["put"].keys(), changed["gone"]) == ({DIGITS}, [])
+        assert changed["put"][DIGITS]["awaits"] == "waits in team-a"
+        del feed.jobs["other"]
+        feed.problem = "the cluster does not answer"
+        feed.changed()
+        assert await anext(events) == {"put": {"problems": [feed.problem]}, "gone": ["cluster:uid-of-other"]}
+
+    tell(feed, story)
+    assert feed.stopped
+
+
+VALUES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 2))
+
+
+@given(VALUES, VALUES)
+def test_who_applies_a_difference_has_the_new_state(before: dict[str, int], after: dict[str, int]) -> None:
+    change = difference(before, after) or {"put": {}, "gone": []}
+    assert {name: value for name, value in before.items() if name not in change["gone"]} | change["put"] == after
+    assert bool(difference(before, after)) == (before != after)
+    assert difference(None, after) == {"put": after, "gone": []}
+
+
+def test_one_stream_tells_several_jobs_in_full_and_which_of_them_are_gone() -> None:
+    async def story(server: Served) -> None:
+        async with server.session.get(
+            server.url("/api/watch"), params=[("id", DIGITS), ("id", "here:/etc/passwd")]
+        ) as answer:
+            line = await answer.content.readline()
+        put = json.loads(line.removeprefix(b"data: "))["put"]
+        assert put.keys() == {*(f"{DIGITS} {part}" for part in OF_A_JOB), "here:/etc/passwd problem"}
+        assert put["here:/etc/passwd problem"] == "The job is gone."
+        assert [act["name"] for act in put[f"{DIGITS} acts"]] == ["suspend", "resume", "scale", "cancel", "delete"]
+
+    tell(jobs("digits"), story)
+
+
+def test_no_secret_of_a_job_is_shown() -> None:
+    feed = jobs()
+    container = {"name": "trainer", "image": "any", "env": [{"name": "DB_PASSWORD", "value": SECRET}]}
+    failed = {"time": moment(-9), "attempt": 1, "node": 1, "pod": "x", "cause": "Application", "message": SECRET}
+    status = RUNNING | {"message": f"no login with {SECRET}", "incidents": [failed]}
+    feed.jobs["digits"] = job_with(status, template={"spec": {"containers": [container]}})
+
+    async def story(server: Served) -> None:
+        async with server.session.get(server.url("/api/watch"), params={"id": DIGITS}) as answer:
+            assert SECRET.encode() not in await answer.content.readline()
+        text = (await server.get("/api/yaml", id=DIGITS))["text"]
+        assert SECRET not in text
+        assert "value: •••" in text
+        (event,) = (await server.get("/api/events", id=DIGITS))["events"]
+        assert event["message"] == "created pods of digits"
+
+    tell(feed, story)
+
+
+def test_an_action_is_the_command_that_top_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[tuple[str, ...]]()
+
+    def carried_out(words: Sequence[str]) -> tuple[bool, str]:
+        called.append((*words,))
+        return False, f"no: TOKEN={SECRET}\x1b[2J"
+
+    monkeypatch.setattr(board_module, "carried_out", carried_out)
+
+    async def story(server: Served) -> None:
+        assert await server.act(DIGITS, "scale", "4") == (200, {"succeeded": False, "said": "no: TOKEN=•••"})
+        assert called == [("scale", "digits", "--nodes", "4", "-n", "team", "--context", "here")]
+        for wrong in (
+            (DIGITS, "logs", ""),
+            (DIGITS, "scale", ""),
+            (DIGITS, "scale", "4 --namespace=kube-system"),
+            (DIGITS, "scale", "\uff14"),
+            ("cluster:another", "delete", ""),
+        ):
+            status, answer = await server.act(*wrong)
+            assert status == 422, wrong
+            assert answer["problem"]
+        for body in (b"", b"[1]", b"[" * 9999, b"\xff"):
+            async with server.session.post(server.url("/api/act"), data=body) as answer:
+                assert answer.status == 422
+        assert len(called) == 1
+
+    tell(jobs("digits"), story)
+
+
+def test_a_log_is_what_the_command_prints_as_it_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import sys, time; print(sys.argv[1:], flush=True); time.sleep(1);"
+        rf"print('\x1b[31m<b>red</b>\x1b[0m\x07 token={SECRET}', 'x' * 9999, end='')"
+    )
+    monkeypatch.setattr(web_server, "OURSELVES", (sys.executable, "-c", program))
+
+    async def story(server: Served) -> None:
+        events = [event async for event in server.events("/api/logs", id=DIGITS, attempt="2")]
+        first = ["logs", "digits", "--follow", "--tail", "2000", "--attempt", "2", "-n", "team", "--context", "here"]
+        assert events[0] == {"lines": [str(first)]}
+        (line,) = [line for event in events[1:-1] for line in event["lines"]]
+        assert line.startswith(r"<b>red</b>\x07 token=••• xxx")
+        assert len(line) <= web_server.LONGEST_LINE
+        assert events[-1] == {"ended": 0}
+        assert "whole number" in (await server.get("/api/logs", status=422, id=DIGITS, attempt="--raw"))["problem"]
+
+    tell(jobs("digits"), story)
+
+
+def test_the_program_of_a_log_ends_with_its_reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    ended = tmp_path / "pid"
+    program = (
+        f"import os, time, pathlib; pathlib.Path({str(ended)!r}).write_text(str(os.getpid())); print(1, flush=True)"
+    )
+    monkeypatch.setattr(web_server, "OURSELVES", (sys.executable, "-c", f"{program}; time.sleep(600)"))
+
+    async def story(server: Served) -> None:
+        events = aiter(server.events("/api/logs", id=DIGITS))
+        assert await anext(events) == {"lines": ["1"]}
+        await events.aclose()  # type: ignore[attr-defined]
+        stat = f"/proc/{ended.read_text()}/stat"
+        while True:
+            try:
+                with open(stat) as file:  # noqa: ASYNC230, PTH123  It is no file of a disk.
+                    if file.read().split()[2] == "Z":
+                        return
+            except FileNotFoundError:
+                return
+            await asyncio.sleep(0.05)
+
+    tell(jobs("digits"), story)
+
+
+def test_a_directory_that_has_gone_is_a_problem_and_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = jobs("digits")
+
+    def rows(_: Any) -> Any:
+        raise board_module.BadInputError("--run-dir x: there is no such directory")
+
+    monkeypatch.setattr(feed, "rows", rows)
+
+    async def story(server: Served) -> None:
+        first = await anext(aiter(server.events("/api/watch")))
+        assert first["put"] == {"problems": ["--run-dir x: there is no such directory"]}
+
+    tell(feed, story)
