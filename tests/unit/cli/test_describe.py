@@ -516,7 +516,7 @@ def test_of_a_long_result_the_beginning_is_shown(length: int, shown: str) -> Non
 
 
 RANK = {"rank": 0, "node": 0, "step": 12, "activity": "training", "stepSeconds": 0.02, "seconds": {}}
-HOSTILE = "[bold]no[/bold]\x1b[2J"
+HOSTILE = "[bold]no[/bold]\x1b[2J\nState:"
 
 
 def test_on_a_cluster_describe_shows_the_spec_the_ranks_and_the_events(
@@ -536,7 +536,7 @@ def test_on_a_cluster_describe_shows_the_spec_the_ranks_and_the_events(
     parts = ("State:", "Conditions:", "Spec:", "restart.maxRestarts  2", "Defaults:", "Ranks:", "Events:", "Created")
     assert sorted(parts, key=said.index) == list(parts)
     assert re.search(r"^0 +0 +12 +20 ms", said, re.MULTILINE)
-    assert re.search(r"^  trainer\.image +\[bold\]no\[/bold\]\\x1b\[2J$", said, re.MULTILINE)
+    assert re.search(r"^  trainer\.image +\[bold\]no\[/bold\]\\x1b\[2J\\nState:$", said, re.MULTILINE)
     assert re.search(r"^  trainer\.env +TOKEN$", said, re.MULTILINE)
     assert "not-to-be-seen" not in said
     assert "\x1b" not in said
