@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -148,6 +149,10 @@ def test_a_job_is_submitted_looked_at_and_deleted(user: User) -> None:
     assert said.count("2 nodes created") == 1
     code, said = user.call("status", "digits", "-o", "wide")
     assert "Created             True" in said
+    code, said = user.call("describe", "digits")
+    assert (code, "Created             True" in said) == (0, True)
+    assert re.search(r"^  checkpoint\.everySteps  50$", said, re.MULTILINE)
+    assert ", checkpoint.keep 3, " in said.split("Defaults:")[1]
     assert user.call("delete", "digits") == (0, "digits: deleting it\ndigits: deleted\n")
     assert user.job() is None
 
