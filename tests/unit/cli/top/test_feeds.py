@@ -203,7 +203,7 @@ def test_a_broken_kubeconfig_hides_no_runs_unless_a_flag_asks_for_the_cluster(
     why, first, _, line = capsys.readouterr().out.splitlines()
     assert why.startswith(f"Jobs are missing: cannot use the kubeconfig {broken}: ")
     assert (first, line.split()[:2]) == ("1 job: 1 Running", ["here", "digits"])
-    here, there = module._feeds(parse(["top"]))
+    here, there = module._live_feeds(parse(["top"]))
     assert (here.problem, there.problem, there.rows(NOW)) == ("", why.removeprefix("Jobs are missing: "), [])
     for flag in (["--cluster"], ["--context", "x"]):
         assert call(parse(["top", "--once", *flag])) == 2
