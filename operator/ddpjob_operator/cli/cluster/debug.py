@@ -8,7 +8,7 @@ import threading
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from queue import SimpleQueue
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import TRAINER_CONTAINER
@@ -21,6 +21,7 @@ SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
 
 STDIN, STDOUT, STDERR = range(3)
 CHUNK = 1 << 12
+TERMINATED = 128 + signal.SIGTERM
 
 
 def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> int:
@@ -34,7 +35,7 @@ def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> in
             programs in pods.
     """
     terminal = os.isatty(STDIN) and os.isatty(STDOUT)
-    if command is None and not terminal:
+    if not command and not terminal:
         raise BadInputError(
             "a shell needs a terminal, and the input or the output of ddpjob is none; for a single command:"
             f" ddpjob debug {name} --rank {rank} -- COMMAND"
@@ -79,25 +80,31 @@ def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
 def _own_terminal(session: TerminalSession) -> Iterator[None]:
     """Passes on the user's keys, Ctrl-C among them, and the terminal's size, while the context is open."""
     settings = termios.tcgetattr(STDIN)
+    resized = SimpleQueue[bool]()  # The only queue that a signal handler may use, whatever it interrupts.
+    resized.put(True)
 
-    def resize(*_: Any) -> None:
+    def send_sizes() -> None:
         with suppress(ClusterError, OSError):  # The session ends by itself.
-            size = os.get_terminal_size(STDOUT)
-            session.resize(size.columns, size.lines)
+            while resized.get():
+                size = os.get_terminal_size(STDOUT)
+                session.resize(size.columns, size.lines)
 
     def copy_input() -> None:
         with suppress(ClusterError, OSError):
             while typed := os.read(STDIN, CHUNK):
                 session.send(typed)
 
-    former = signal.signal(signal.SIGWINCH, resize)
-    tty.setraw(STDIN, termios.TCSADRAIN)
+    handlers = {signal.SIGWINCH: lambda *_: resized.put(True), signal.SIGTERM: lambda *_: sys.exit(TERMINATED)}
+    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        resize()
-        threading.Thread(target=copy_input, name="terminal", daemon=True).start()
+        tty.setraw(STDIN, termios.TCSADRAIN)
+        for copy in (send_sizes, copy_input):
+            threading.Thread(target=copy, daemon=True).start()
         yield
     finally:
-        signal.signal(signal.SIGWINCH, former)
+        resized.put(False)
+        for number, handler in former.items():
+            signal.signal(number, handler)
         termios.tcsetattr(STDIN, termios.TCSADRAIN, settings)
 
 

@@ -1,0 +1,107 @@
+"""A shell beside a rank: what becomes of the user's terminal."""
+
+import json
+import os
+import signal
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import websocket
+from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.cluster import debug as module
+from ddpjob_operator.client import TerminalSession
+from ddpjob_operator.client.pod_exec import CLOSED, OUTCOME, SIZE
+
+from tests.support.waiting import wait_for
+from tests.unit.client.api import A_POD, jobs_with
+from tests.unit.client.api import a_job as a_document
+from tests.unit.view_model.jobs import job_with
+
+STATUS = {
+    "state": "Running",
+    "nodes": 2,
+    "procsPerNode": 2,
+    "message": "2 nodes are running",
+    "bookkeeping": {"incarnations": {"default": 1}},
+}
+SILENT, ENDED = (
+    websocket.WebSocketTimeoutException(),
+    (2, bytes([OUTCOME]) + json.dumps({"status": "Success"}).encode()),
+)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (30, 100))
+    monkeypatch.setattr(module, "STDIN", slave)
+    monkeypatch.setattr(module, "STDOUT", slave)
+    yield slave
+    os.close(master)
+    os.close(slave)
+
+
+def jobs(tunnel: Mock) -> Any:
+    @contextmanager
+    def attach_to_pod(*_: object, terminal: bool) -> Iterator[TerminalSession]:
+        assert terminal
+        with closing(TerminalSession(tunnel)) as session:
+            yield session
+
+    document = job_with(STATUS).to_document() | {"metadata": a_document()["metadata"]}
+    found = jobs_with(get=lambda _: document, pods=lambda _: [A_POD])
+    object.__setattr__(found.cluster, "attach_to_pod", attach_to_pod)
+    return found
+
+
+def silent_until(happens: Callable[[], object]) -> Mock:
+    """A program that prints nothing. While the pod is asked whether it is there, something happens."""
+    return Mock(**{
+        "recv_data.side_effect": [SILENT, ENDED, (CLOSED, b"")], "ping.side_effect": happens,
+    })  # fmt: skip
+
+
+def test_a_window_may_change_at_any_moment(terminal: int) -> None:
+    def changed() -> None:
+        termios.tcsetwinsize(terminal, (10, 20))
+        signal.raise_signal(signal.SIGWINCH)
+
+    tunnel, before = silent_until(changed), signal.getsignal(signal.SIGWINCH)
+    assert module.debug(jobs(tunnel), "digits", 1, None) == 0
+    size = bytes([SIZE]) + json.dumps({"Width": 20, "Height": 10}).encode()
+    wait_for("the new size", lambda: size in [call.args[0] for call in tunnel.send_binary.call_args_list])
+    assert signal.getsignal(signal.SIGWINCH) is before
+
+
+def test_the_terminal_is_as_before_when_the_command_is_terminated(terminal: int) -> None:
+    before = termios.tcgetattr(terminal)
+    with pytest.raises(SystemExit) as ended:
+        module.debug(jobs(silent_until(lambda: signal.raise_signal(signal.SIGTERM))), "digits", 0, ["top"])
+    assert (ended.value.code, termios.tcgetattr(terminal)) == (143, before)
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        (4, "--rank 4: digits has 4 ranks: ranks 0 to 3"),
+        (-1, "--rank -1: digits has 4 ranks: ranks 0 to 3"),
+        (2, "--rank 2: the pod of its node 1 does not run: 2 nodes are running"),
+    ],
+)
+def test_a_rank_that_cannot_be_debugged_is_said_to_be_missing(terminal: int, rank: int, said: str) -> None:
+    assert terminal
+    with pytest.raises(BadInputError) as refused:
+        module.debug(jobs(Mock()), "digits", rank, None)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("command", [None, []])
+def test_a_shell_needs_a_terminal(command: list[str] | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    with (tmp_path / "none").open("w") as none:
+        monkeypatch.setattr(module, "STDOUT", none.fileno())
+        with pytest.raises(BadInputError, match=r"ddpjob debug digits --rank 3 -- COMMAND$"):
+            module.debug(jobs(Mock()), "digits", 3, command)
