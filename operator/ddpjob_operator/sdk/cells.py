@@ -6,6 +6,8 @@ source, with what it names in turn. Numbers, strings, and lists and dicts of the
 cannot be sent.
 """
 
+import __future__
+
 import ast
 import builtins
 import linecache
@@ -30,6 +32,7 @@ MODULE = "ddpjob_notebook"
 CELLS = "ddpjob_cells"
 MOST_BYTES = 64 << 10
 """The largest size of all values of a notebook."""
+ANNOTATIONS = __future__.annotations.compiler_flag
 NAMED = 3
 """How many of the largest values are named if they are too large."""
 SHOWN = 40
@@ -74,6 +77,8 @@ class NotebookParts:
     name: str
     here: bool
     """Whether it stays on this machine, where everything may be read that is in the notebook."""
+    postponed: bool
+    """Whether annotations are not evaluated: `from __future__ import annotations` counts for all later cells."""
     cells: list[Cell]
     namespace: Mapping[str, Any]
     imports: dict[str, None] = field(default_factory=dict)
@@ -88,12 +93,13 @@ class NotebookParts:
         Raises:
             BadInputError: It cannot be sent.
         """
-        known = name not in self.namespace and hasattr(builtins, name)
+        known = name not in self.namespace and _is_pythons(name)
         if name in self._seen or known or (name.startswith("__") and name.endswith("__")):
             return
         self._seen.add(name)
         if name not in self.namespace:
-            raise BadInputError(f"{user} uses {name}, which the notebook does not define")
+            why = "only notebooks have" if hasattr(builtins, name) else "the notebook does not define"
+            raise BadInputError(f"{user} uses {name}, which {why}")
         value = self.namespace[name]
         found = self._definition(name, value)
         if found is not None:
@@ -142,13 +148,14 @@ class NotebookParts:
             )
 
     def _check_is_the_last(self, cell: Cell, node: Definition, value: Any) -> None:
-        """Checks that the last definition of a name is what the name means now.
+        """Checks that the last definition of a name is what the name means now: its cell may have failed before it.
 
         Raises:
             BadInputError: It is not.
         """
         code = innermost(value).__code__ if isinstance(value, FunctionType) else None
-        if code is not None and (code.co_name != node.name or code.co_firstlineno != _begin(node)):
+        other = code is not None and (code.co_name != node.name or code.co_firstlineno != _begin(node))
+        if other or _source_of(value) not in {None, cell.source.rstrip()}:
             raise BadInputError(f"{node.name} is not as {cell.name} defines it; run that cell again")
 
     def _imports(self, name: str, value: Any) -> Iterator[str]:
@@ -197,7 +204,10 @@ class NotebookParts:
                 f" {readable(MOST_BYTES)} are sent; the largest: {largest_of(sizes)}. Make them in {self.name}, or"
                 f" save them in a file that the ranks can read, and give {self.name} its path"
             )
-        module = NOTEBOOK.format(name=self.name, folder=CELLS, imports=imports, values=values, definitions=order)
+        how = ", postponed=True" if self.postponed else ""
+        module = NOTEBOOK.format(
+            name=self.name, folder=CELLS, imports=imports, values=values, definitions=f"{order}{how}"
+        )
         return {f"{MODULE}.py": module.encode(), **files}
 
     def imported(self) -> set[str]:
@@ -222,7 +232,8 @@ def parts_of(function: FunctionType, *, here: bool) -> NotebookParts:
     """
     name = function.__name__
     namespace = sys.modules[MAIN].__dict__
-    parts = NotebookParts(name, here, run_cells(namespace), namespace)
+    postponed = bool(innermost(function).__code__.co_flags & ANNOTATIONS)
+    parts = NotebookParts(name, here, postponed, run_cells(namespace), namespace)
     if namespace.get(name) is not function:
         raise BadInputError(f"{name} is not what the notebook's {name} is now; run the cell that submits it again")
     parts.add(name, name)
@@ -236,6 +247,23 @@ def run_cells(namespace: Mapping[str, Any]) -> list[Cell]:
         return [Cell(f"In[{number}]", str(source)) for number, source in enumerate(history) if source]
     typed = [(name, entry) for name, entry in linecache.cache.items() if name.startswith("<python-input-")]
     return [Cell(name.strip("<>"), "".join(entry[2])) for name, entry in typed if len(entry) > 1]
+
+
+def _is_pythons(name: str) -> bool:
+    """Whether a name is a builtin of Python. IPython adds some of its own, such as `display`."""
+    found = getattr(builtins, name, None)
+    return hasattr(builtins, name) and not str(getattr(found, "__module__", "")).startswith("IPython")
+
+
+def _source_of(value: Any) -> str | None:
+    """The source of the cell in which a function or class was defined; None if it is not kept.
+
+    Of a class, a method tells it; those that decorators have added are of no cell.
+    """
+    members = (innermost(each) for each in vars(value).values() if isinstance(each, FunctionType))
+    codes = [innermost(value).__code__] if isinstance(value, FunctionType) else [each.__code__ for each in members]
+    entries = (linecache.cache.get(code.co_filename, ()) for code in codes)
+    return next(("".join(entry[2]).rstrip() for entry in entries if len(entry) > 1 and entry[1] is None), None)
 
 
 def _begin(node: Definition) -> int:
@@ -298,7 +326,8 @@ def _imports_of(node: ast.Import | ast.ImportFrom, name: str, value: Any) -> Ite
             continue
         alone = type(node)(**{**dict(ast.iter_fields(node)), "names": [alias]})
         if isinstance(node, ast.Import):
-            if isinstance(value, ModuleType):
+            named = alias.name if alias.asname else bound
+            if alias.name in sys.modules and sys.modules.get(named) is value:
                 yield ast.unparse(alone)
         elif not node.level and _imported_value(node, alias) is value:
             yield ast.unparse(alone)

@@ -1,5 +1,6 @@
 """Functions of a notebook: what is sent of its cells and values, and which cannot be sent."""
 
+import builtins
 import linecache
 import sys
 from collections.abc import Iterator
@@ -104,6 +105,15 @@ SHAPES: dict[str, list[str]] = {
         "def train():\n    def inner():\n        return N\n    return inner()",
     ],
     "what a star has imported": ["from math import *", "def train():\n    return floor(pi)"],
+    "an import that another one replaces": [
+        "try:\n    import nowhere.to_be_found as j\nexcept ImportError:\n    import json as j",
+        "def train():\n    return j.dumps(1)",
+    ],
+    "annotations that are not evaluated": [
+        "class Tree:\n    def left(self) -> 'Tree':\n        return self",
+        "from __future__ import annotations\nclass Node:\n    def me(self) -> Node:\n        return self",
+        "from __future__ import annotations\ndef train():\n    return [Node().me().me.__annotations__, Tree is None]",
+    ],
     "a cell that is not Python": ["x = 3", "def train():\n    return x"],
 }
 
@@ -226,6 +236,34 @@ def test_what_cannot_be_sent_is_named(what: str, notebook: Notebook) -> None:
     with pytest.raises(BadInputError) as refused:
         packed_function(notebook["train"], {})
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("def fit():\n    return 1", "def fit():\n    return 2"), (
+        "class fit:\n    def __init__(self): self.x = 1", "class fit:\n    def __init__(self): self.x = 2"
+    )],
+    ids=["function", "class"],
+)  # fmt: skip
+def test_a_definition_that_was_not_reached_is_not_sent_in_the_place_of_the_one_that_counts(
+    notebook: Notebook, before: str, after: str
+) -> None:
+    notebook.run(f"x = 1\n{before}", "def train():\n    return fit()")
+    with pytest.raises(ZeroDivisionError):
+        notebook.run(f"x = 1 / 0\n{after}")
+    with pytest.raises(BadInputError, match=r"fit is not as In\[3\] defines it; run that cell again"):
+        packed_function(notebook["train"], {})
+
+
+def test_what_a_notebook_adds_to_python_is_refused(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def display(_: object) -> None:
+        """Of IPython."""
+
+    display.__module__ = "IPython.core.display_functions"
+    monkeypatch.setattr(builtins, "display", display, raising=False)
+    notebook.run("def train():\n    display(len([]))")
+    with pytest.raises(BadInputError, match="train uses display, which only notebooks have"):
+        packed_function(notebook["train"], {})
 
 
 def test_at_pythons_prompt_what_was_typed_is_kept_by_python(monkeypatch: pytest.MonkeyPatch) -> None:

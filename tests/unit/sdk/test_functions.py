@@ -92,6 +92,11 @@ SHAPES: dict[str, tuple[str, Tree, set[str]]] = {
         {"mine/__init__.py": "from .net import fit\n" + RETURNS.format("fit(x)"), "mine/net.py": FIT},
         {"mine/net.py"},
     ),
+    "a file whose name is a word of Python": (
+        "lambda",
+        {"lambda.py": "import net\n" + RETURNS.format("net.fit(x)"), "net.py": FIT},
+        {"net.py"},
+    ),
     "what may be missing": (
         "train",
         {"train.py": "try:\n    import nowhere\nexcept ImportError:\n    pass\n" + RETURNS.format("x")},

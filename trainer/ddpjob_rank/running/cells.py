@@ -3,29 +3,34 @@
 The module `ddpjob_notebook`, which DDPJob sends with them, calls `define` when a rank imports it.
 """
 
+import __future__
+
 import ast
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+ANNOTATIONS = __future__.annotations.compiler_flag
 CELLS = "ddpjob_cells"
 """The folder with a file for each cell. In it only the lines of the definitions are not empty."""
 
 
-def define(namespace: dict[str, Any], definitions: Sequence[tuple[str, int]]) -> None:
+def define(namespace: dict[str, Any], definitions: Sequence[tuple[str, int]], *, postponed: bool = False) -> None:
     """Adds definitions to a module, in this order.
 
     Args:
         namespace: The module's namespace, which has the imports and the values of the notebook already.
         definitions: The name of the file of each definition's cell, and the definition's first line.
+        postponed: Whether their annotations are not evaluated.
     """
-    folder = Path(namespace["__file__"]).parent
+    folder, flags = Path(namespace["__file__"]).parent, ANNOTATIONS if postponed else 0
     for name, line in definitions:
         file = folder / CELLS / name
         statement = _statements(file)[line]
         # The file is the cell's, so that tracebacks have its name, its lines and its source.
-        exec(compile(ast.Module([statement], []), str(file), "exec", dont_inherit=True), namespace)  # noqa: S102
+        code = compile(ast.Module([statement], []), str(file), "exec", flags, dont_inherit=True)
+        exec(code, namespace)  # noqa: S102
 
 
 @cache
