@@ -1,6 +1,7 @@
 """Restarts in place: supervisors on several loopback addresses, real ranks of a plain script, real SIGKILL."""
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,27 @@ def test_asked_to_stop_one_node_goes_and_the_other_waits_for_the_one_that_takes_
     assert gang.status()["incidents"] == []
     gang.start_node(1, "train.py", LONG, attempt=2)
     gang.await_steps(2)
+
+
+SAVES = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("saved", flush=True) or os._exit(0))
+note = f"{os.environ['RANK']} 1 {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}\\n"
+os.write(os.open(os.environ["STEPS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), note.encode())
+while True: time.sleep(0.1)
+"""
+
+
+def test_if_rank_0s_node_is_told_to_stop_first_the_others_can_still_save(gang: Gang, tmp_path: Path) -> None:
+    (tmp_path / "saves.py").write_text(SAVES)
+    gang.start("saves.py")
+    gang.await_steps(1)
+    gang.supervisors[0].send_signal(signal.SIGTERM)
+    gang.wait("rank 0 to have saved", lambda: "saved" in gang.log(0))
+    time.sleep(0.5)  # In which its supervisor would leave, and the other one would kill its rank.
+    gang.supervisors[1].send_signal(signal.SIGTERM)
+    assert gang.ends() == [205, 205]
+    assert "saved" in gang.log(1)
 
 
 def test_with_no_restart_left_the_pods_end_with_the_exit_code_of_the_rank(tmp_path: Path) -> None:

@@ -230,13 +230,21 @@ async def _lead(settings: Settings, service: CoordinatorService, follower: Follo
         if code == ExitCode.DONE or (code == ExitCode.SAVED_AND_STOPPED and not settings.in_a_job):
             await service.finish()
         if follower.told_at is not None:
-            await service.part(follower.told_at + PARTING_SECONDS - time.monotonic())
+            await service.part(follower.told_at + _stays(settings.grace) - time.monotonic())
         return code
     finally:
         for task in (following, *leading):
             task.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await service.close()
+
+
+def _stays(grace: float) -> float:
+    """For how many seconds the supervisor of rank 0 stays for others that may be told to stop a moment later.
+
+    It still has to write its final status within its grace period.
+    """
+    return min(PARTING_SECONDS, grace / 2)
 
 
 def _listen_to_signals(follower: Follower, strays: Strays) -> None:

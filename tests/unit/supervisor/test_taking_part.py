@@ -47,6 +47,11 @@ def test_a_terminal_that_is_closed_stops_the_ranks_once_however_often_it_says_so
     assert asked == [signal.SIGTERM]
 
 
+@pytest.mark.parametrize(("grace", "stays"), [(30.0, 3.0), (6.0, 3.0), (4.0, 2.0), (1.0, 0.5), (0.0, 0.0)])
+def test_the_supervisor_of_rank_0_leaves_before_it_is_killed(grace: float, stays: float) -> None:
+    assert taking_part._stays(grace) == stays
+
+
 class History:
     """Remembers what is told."""
 
