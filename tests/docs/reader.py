@@ -1,27 +1,27 @@
 """A reader who does what a page says, in a directory that looks like a clone of the project, or in one of his own."""
 
-import fcntl
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
-from ddpjob_operator.api.contract import DEFAULT_MASTER_PORT
-from ddpjob_operator.local.machine import lock_of
 
 from tests.docs.pages import AS_PRINTED, CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
+from tests.support.ports import hold_port
 
 DEADLINE_SECONDS = 480.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
 NOT_A_READERS = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DDPJOB_RUN_DIR", "KUBECONFIG", "COLUMNS", "FORCE_COLOR")
 """Variables that the test's environment may have."""
 INTERRUPTED = 130
+USUAL_PORT = re.compile(r"ddpjob-train (?=.*--procs-per-node)(?!.*--master-port)")
+"""Ranks that meet at the usual port, or end if somebody's run has it: they get another one."""
 
 
 @dataclass
@@ -75,14 +75,6 @@ def read(name: str, reader: "Reader") -> None:
         reader.finish()
     finally:
         reader.leave()
-
-
-@contextmanager
-def _the_usual_port() -> Iterator[None]:
-    """Kept from `ddpjob run` in other tests, which takes another one then; `ddpjob-train` takes this one or ends."""
-    with lock_of(DEFAULT_MASTER_PORT).open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @dataclass
@@ -146,9 +138,9 @@ class Reader:
             self.finish()
             self._first = self._open(block.text)
             return
-        with _the_usual_port() if "ddpjob-train" in block.text else nullcontext():
-            terminal = self._open(f"trap 'pwd >{self._went}' EXIT\n{self._as_printed(block)}")
-            terminal.finish()
+        port = {"MASTER_PORT": str(hold_port())} if USUAL_PORT.search(block.text) else {}
+        terminal = self._open(f"trap 'pwd >{self._went}' EXIT\n{self._as_printed(block)}", port)
+        terminal.finish()
         self.directory = Path(self._went.read_text(encoding="utf-8").rstrip("\n"))
         self._output = terminal.output
 
@@ -174,7 +166,7 @@ class Reader:
         assert self._first, "nothing was started in the first terminal"
         self._first.interrupt()
 
-    def _open(self, commands: str) -> Terminal:
+    def _open(self, commands: str, variables: Mapping[str, str] = MappingProxyType({})) -> Terminal:
         screen = self._desk / f"terminal-{len(self._terminals)}"
         environment = {name: value for name, value in os.environ.items() if name not in NOT_A_READERS}
         with screen.open("wb") as output:
@@ -184,7 +176,8 @@ class Reader:
                 env=environment
                 | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
                 | {"XDG_STATE_HOME": str(self._desk / "state")}
-                | self.environment,
+                | self.environment
+                | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
