@@ -18,6 +18,8 @@ from .documents import Document, detail_document, id_of, row_document, without_s
 
 LOGS = ("logs", "{name}", "--follow", "--tail", "2000")
 OF_ATTEMPT = ("--attempt", "{given}")
+OF_A_HISTORY = ("history", "reader-image", "context", "kubeconfig")
+"""The flags with which a history is read; all but the first are only given if it is on a volume claim."""
 MOST_EVENTS = 1000
 ACTIONS = {act.label.lower(): act for act in ACTS if not act.watched}
 """What a page can do to a job, by name."""
@@ -123,8 +125,9 @@ class Board:
         words = (*LOGS, *OF_ATTEMPT) if attempt else LOGS
         if key.origin == Origin.HISTORY:
             past = (f"--attempt={attempt}",) if attempt else ()
-            kept = ("--history", str(self._arguments.history), "--uid", key.uid)
-            return ["logs", f"{key.namespace}/{key.name}", *LOGS[3:], *kept, *past]
+            given = {flag: getattr(self._arguments, flag.replace("-", "_"), None) for flag in OF_A_HISTORY}
+            flags = [f"--{flag}={value}" for flag, value in given.items() if value]
+            return ["logs", f"{key.namespace}/{key.name}", *LOGS[3:], f"--uid={key.uid}", *flags, *past]
         return command_of(Act("", "", words, words), key, self._arguments, attempt)
 
     def act(self, job_id: str, name: str, given: str) -> tuple[bool, str]:

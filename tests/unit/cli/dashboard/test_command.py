@@ -1,7 +1,6 @@
-"""`ddpjob dashboard --history`: what is kept of jobs, as a feed."""
+"""`ddpjob dashboard` as it is called: with a history, with wrong flags, and with a browser."""
 
-import argparse
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,10 @@ from ddpjob_operator.cli import dashboard as command
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.dashboard.board import Board
-from ddpjob_operator.cli.dashboard.kept_feed import JobsKept
+from ddpjob_operator.cli.top import feeds_of
 
-from tests.support.waiting import wait_for
 from tests.unit.cli.test_from_history import INCIDENT, event, keep
 
-NOW = datetime.now(UTC)
 ID = "history:a-uid"
 
 
@@ -36,31 +33,33 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def a_board(place: Path) -> Board:
-    feed = JobsKept(str(place))
-    feed.look()
-    return Board([feed], argparse.Namespace(history=str(place), kubeconfig=None, context=None))
+@pytest.fixture
+def board(kept: Path) -> Iterator[Board]:
+    """What is kept of it, as the command shows it."""
+    arguments = parse(["dashboard", "--history", str(kept)])
+    with feeds_of(arguments) as feeds:
+        for feed in feeds:
+            feed.fetch()
+        yield Board(feeds, arguments)
 
 
-def test_a_job_of_which_only_its_history_is_left_is_shown_in_full(kept: Path) -> None:
-    board = a_board(kept)
+def test_a_job_of_which_only_its_history_is_left_is_shown_in_full(board: Board) -> None:
     rows = board.jobs()
     assert (rows["problems"], rows[ID]["name"], rows[ID]["namespace"]) == ([], "digits", "team")
     parts = board.details([ID])
-    assert parts[f"{ID} curves"]["loss"] == [[12, 40], [0.5, 0.25]]
-    assert [len(part) for part in parts[f"{ID} clock"]] == [2, 2]
+    assert parts[f"{ID} curves"]["loss"] == [[40], [0.25]]
+    assert [len(part) for part in parts[f"{ID} clock"]] == [1, 1]
     (incident,) = parts[f"{ID} axis"]["incidents"]
     assert (incident["message"], incident["step"], incident["resumed"]) == (r"killed\x1b[2J", 12, 10)
     assert parts[f"{ID} lines"]["Progress"] == "step 40 of 40"
     assert parts[f"{ID} acts"] == []
 
 
-def test_its_log_is_read_from_there_and_nothing_can_be_done_to_it(kept: Path) -> None:
-    board = a_board(kept)
-    words = ["logs", "team/digits", "--tail", "2000", "--history", str(kept), "--uid", "a-uid"]
+def test_its_log_is_read_from_there_and_nothing_can_be_done_to_it(board: Board, kept: Path) -> None:
+    words = ["logs", "team/digits", "--tail", "2000", "--uid=a-uid", f"--history={kept}"]
     assert board.log_command(ID, "") == words
     assert board.log_command(ID, "2") == [*words, "--attempt=2"]
-    assert parse(words).uid == "a-uid"
+    assert (parse(words).uid, parse(words).history) == ("a-uid", str(kept))
     with pytest.raises(BadInputError, match="not possible for digits"):
         board.act(ID, "delete", "")
     with pytest.raises(BadInputError, match="only its history"):
@@ -68,27 +67,11 @@ def test_its_log_is_read_from_there_and_nothing_can_be_done_to_it(kept: Path) ->
     assert board.events(ID) == []
 
 
-def test_jobs_that_come_later_are_found_and_a_place_that_goes_is_a_problem(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ddpjob_operator.cli.dashboard.kept_feed.AGAIN_SECONDS", 0.01)
-    feed = JobsKept(str(kept))
-    feed.follow(lambda: None)
-    wait_for("the first list", lambda: len(feed.rows(NOW)) == 1)
-    keep(kept, 0, b"hello\n", event("started", 1, 0), job=("other", "b-uid"))
-    wait_for("another job", lambda: {row.name for row in feed.rows(NOW)} == {"digits", "other"})
-    kept.rename(kept.with_name("elsewhere"))
-    wait_for("the problem", lambda: feed.problem)
-    assert len(feed.rows(NOW)) == 2
-    feed.stop()
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["--history", "/nowhere"], "/nowhere"),
         (["--history", ".", "--local"], "--local does not go with --history"),
-        (["--run-dir", ".", "--cluster"], "give only one of them"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +83,7 @@ def test_a_port_that_is_taken_or_none_is_refused(capsys: pytest.CaptureFixture[s
     with command._listening(0) as taken:
         port = str(taken.getsockname()[1])
         assert call(parse(["dashboard", "--no-open", "--local", "--port", port])) == 2
-    assert f"--port {port}: Address already in use; leave it out" in capsys.readouterr().err
+    assert f"--port {port}: Address already in use; without it, any port is used" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parse(["dashboard", "--port", "65536"])
     assert "65536 is not a port, such as 8000" in capsys.readouterr().err
