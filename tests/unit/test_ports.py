@@ -12,8 +12,12 @@ OPENERS = {
 """What libraries call that which opens a port."""
 SHARED = {"operator/ddpjob_operator/cluster/serve/fair_server.py", "trainer/ddpjob_rank/machine/listening.py"}
 
-OF_ONE_USER = {"operator/ddpjob_operator/client/serve_files.py"}
-"""On the loopback interface of a pod that a user has made for one command."""
+OF_ONE_USER = {
+    "operator/ddpjob_operator/client/serve_files.py",
+    "operator/ddpjob_operator/cli/dashboard/__init__.py",
+    "operator/ddpjob_operator/cli/dashboard/web_server.py",
+}
+"""On the loopback interface of a pod that a user has made for one command, or of the user's own machine."""
 
 OF_A_DIRECTORY = {"trainer/ddpjob_supervisor/hold/reception.py"}
 """A socket in a directory that no other user may enter."""

@@ -46,9 +46,7 @@ def _listening(port: int) -> socket.socket:
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
-        raise BadInputError(
-            f"--port {port}: {os.strerror(error.errno or 0)}; leave it out for any free port"
-        ) from None
+        raise BadInputError(f"--port {port}: {os.strerror(error.errno or 0)}; without it, any port is used") from None
 
 
 def _has_screen() -> bool:

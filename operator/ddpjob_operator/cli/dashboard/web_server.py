@@ -243,7 +243,7 @@ async def _act(request: web.Request) -> web.Response:
         asked = await request.json()
         job_id, name, given = (str(asked.get(part, "")) for part in ("id", "act", "given"))
     except (ValueError, AttributeError, RecursionError):
-        raise BadInputError("this is no request to act on a job") from None
+        raise BadInputError("this is not a request to act on a job") from None
     succeeded, said = await aside(lambda: board.act(job_id, name, given))
     return web.json_response({"succeeded": succeeded, "said": said})
 
