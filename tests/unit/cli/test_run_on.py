@@ -20,6 +20,7 @@ from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.client import ClusterError, JobPod
 from ddpjob_operator.client.archive import pack
+from ddpjob_operator.client.errors import UnreachableError
 from ddpjob_operator.client.source import read_file
 
 from tests.support.waiting import patience
@@ -212,6 +213,22 @@ def test_while_the_hold_is_not_ready_each_reason_is_said_once(
 def test_a_no_for_good_ends_it(run: Callable[..., int]) -> None:
     with pytest.raises(BadInputError, match=r"^dev: too old$"):
         run([Supervisor([BUSY | {"why": "too old", "later": False}])])
+
+
+def test_a_no_while_code_is_sent_is_said_although_the_rest_cannot_be_sent(
+    run: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor([{"kind": "SendCode"}], [{"kind": "NotRun", "why": "No space left on device"}])
+    sends = supervisor.send
+
+    def send(line: bytes) -> None:
+        if len(supervisor.heard) == 2:
+            raise UnreachableError("the connection to the pod broke")
+        sends(line)
+
+    monkeypatch.setattr(supervisor, "send", send)
+    with pytest.raises(BadInputError, match=r"^dev: No space left on device$"):
+        run([supervisor])
 
 
 def test_a_job_with_a_program_of_its_own_is_not_a_hold(run: Callable[..., int]) -> None:

@@ -98,6 +98,23 @@ def test_both_sides_hear_each_other_to_the_end(
     assert os.read(ours_out, 10_000) == answer
 
 
+def test_the_answer_of_a_supervisor_that_hears_no_more_arrives(parent: Path, exec_: tuple[int, int]) -> None:
+    """As if its disk is full while code still arrives."""
+    ours_in, ours_out = exec_
+    with listening(a_place(parent, "a")) as server:
+        speaks = threading.Thread(target=speak.main)
+        speaks.start()
+        server.settimeout(patience(20))
+        os.write(ours_in, b"code")
+        with server.accept()[0] as supervisor:
+            os.write(ours_in, b"more code" * 1000)
+            supervisor.sendall(b"no space")
+        os.write(ours_in, b"even more code")
+        speaks.join()
+        os.close(ours_in)
+    assert os.read(ours_out, 10_000) == b"no space"
+
+
 def test_without_a_supervisor_the_command_is_told_to_come_again(
     parent: Path,  # noqa: ARG001
     exec_: tuple[int, int],

@@ -34,8 +34,12 @@ def main() -> None:
             ready.register(source, selectors.EVENT_READ)
         while ready.get_map().get(supervisor.fileno()):
             for key, _ in ready.select():
-                piece = os.read(key.fd, PIECE)
-                whole(pairs[key.fd], piece)
+                try:
+                    piece = os.read(key.fd, PIECE)
+                    whole(pairs[key.fd], piece)
+                except OSError:  # A supervisor that refuses does not hear the rest, and its answer is still to come.
+                    ready.unregister(key.fd)
+                    continue
                 if not piece:
                     ready.unregister(key.fd)
                 if not piece and key.fd == INPUT:
