@@ -307,7 +307,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
         "checkpoint": _checkpoint(view, status, last.checkpoint),
         **(_result(view, last) if same_gang and not status.is_true(ConditionType.FAILURE_TARGET) else NO_RESULT),
         "stragglers": stragglers,
-        "code": report.code if report and runs and report.code else status.code,
+        "code": report.code if report and runs else status.code,
     }
 
 

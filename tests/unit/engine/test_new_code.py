@@ -80,6 +80,12 @@ def test_the_code_that_was_submitted_is_told_without_a_change() -> None:
     assert (status.code.digest, status.code.replaced) == (DIGEST, "")
 
 
+def test_of_a_gang_whose_code_is_in_its_image_no_former_code_is_told() -> None:
+    moment = running().after(5).hears(code=told()).settled().after(5)
+    assert moment.hears_nothing("timeout").settled().status.code is not None
+    assert moment.hears().settled().status.code is None
+
+
 @pytest.mark.parametrize(
     "code", [None, 3, {"digest": "no digest"}, {"digest": 7}, {"revision": 1}, {"digest": "4c" * 33}]
 )

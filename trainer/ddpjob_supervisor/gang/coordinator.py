@@ -378,9 +378,9 @@ class Coordinator:
         self._advance(now)
 
     def wanted(self, now: float) -> None:
-        """Records that somebody wants to run a program in a held gang whose nodes are not ready.
+        """Records that somebody wants to run a program in a held gang.
 
-        Otherwise the hold might end at the moment when they are.
+        Otherwise the hold might end before its nodes are ready, or before the code has arrived.
         """
         if self._idle_since is not None:
             self._idle_since = now

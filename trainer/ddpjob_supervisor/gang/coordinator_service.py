@@ -251,6 +251,7 @@ class CoordinatorService:
             raise NotReadyError("it is not held: it has a program of its own", later=False)
         match coordinator.state:
             case Holding():
+                coordinator.wanted(self._now())  # The program's code may still have to arrive.
                 return
             case Gathering() if coordinator.missing:
                 missing = ", ".join(map(str, coordinator.missing[:NAMED]))

@@ -127,7 +127,7 @@ def _without_code(spec: dict[str, Any]) -> dict[str, Any]:
     pod = copy["template"]["spec"]
     unpacking = (container for container in pod.get("initContainers", ()) if container["name"] == UNPACK_CONTAINER)
     for container in unpacking:  # How pods unpack code may differ between releases.
-        container.pop("command")
+        container.pop("command", None)
     for volume in pod.get("volumes", ()):
         if volume["name"] == CODE_VOLUME:
             volume["configMap"] = {}

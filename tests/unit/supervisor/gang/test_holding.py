@@ -223,6 +223,14 @@ def test_a_hold_does_not_end_while_somebody_waits_for_a_lost_node() -> None:
     assert waiting.coordinator.next_moment() == waiting.now - 50 + IDLE
 
 
+def test_a_hold_does_not_end_while_code_arrives() -> None:
+    hold = held()
+    hold.after(IDLE - 1)
+    assert asked(hold) == ""
+    hold.after(30)
+    assert hold.phase == Phase.HOLDING
+
+
 @pytest.mark.parametrize(("attempt", "message"), [(1, "yet"), (12, "since rank 0's pod was replaced")])
 def test_a_new_rank_0_says_only_what_it_knows_of_former_programs(attempt: int, message: str) -> None:
     hold = Hold()
