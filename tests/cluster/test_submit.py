@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client import Jobs, connect
 from ddpjob_operator.client.code import Code
 
@@ -22,6 +23,7 @@ from .test_cli import User
 OPTIONS = ("--source", ".", "--nodes", "2", "--gpus-per-node", "8", "--env-from", "tokens")
 TO_A_SECRET = "Values that only the job should know belong in a Secret: --env-from SECRET"
 SCRIPT = "import model\n"
+IN_AN_IMAGE = {"spec": {"containers": [{"name": "trainer", "image": "team/trainer:1"}]}}
 
 
 class Engineer(User):
@@ -129,6 +131,23 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
     assert name in engineer.codes(), "its client may be about to make the job"
     Code(cluster).clear(Jobs(cluster), datetime.now(UTC) + timedelta(hours=1))
     assert [*engineer.codes()] == [second]
+
+
+def test_new_code_in_place_is_the_next_revision_and_an_edited_job_gets_none(engineer: Engineer) -> None:
+    bind(engineer, named(render())["ClusterRole", "ddpjob-edit"])
+    assert engineer.submit("train.py", *OPTIONS)[0] == 0
+    jobs = Jobs(connect(engineer.kubeconfig, namespace=engineer.namespace))
+    first = jobs.get("train")
+    for revision, name in ((1, "code-a"), (2, "code-b"), (2, "code-b")):
+        changed = jobs.replace_code(jobs.get("train"), name, {"example.com/note": name})
+        assert changed["spec"]["code"] == {"configMap": name, "revision": revision}
+        assert changed["metadata"]["annotations"]["example.com/note"] == name
+    assert changed["spec"]["template"] == first["spec"]["template"]
+    with pytest.raises(BadInputError, match="somebody else has replaced the code of train"):
+        jobs.replace_code(first, "code-c", {})
+    in_an_image = {**changed, "spec": {**changed["spec"], "template": IN_AN_IMAGE, "suspend": True}}
+    with pytest.raises(BadInputError, match=r"needs a volume code-archive in the template"):
+        jobs.replace(changed, in_an_image)
 
 
 def _a_client_dies_before_the_job_owns_its_code(engineer: Engineer, name: str) -> None:
