@@ -120,6 +120,15 @@ def test_the_supervisor_gets_the_code_before_the_job_names_it_and_the_ranks_rest
     assert said == f"train: attempt 2 runs the new code {name.removeprefix('ddpjob-code-')[:12]}, in the same pods"
 
 
+@pytest.mark.usefixtures("script")
+def test_code_that_came_through_a_registry_is_replaced_by_code_in_a_config_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = running("--source-registry", "registry.example.com/team/code", *COMMAND)
+    assert "image" in job["spec"]["template"]["spec"]["volumes"][1]
+    assert "train: attempt 2 runs the new code" in replace(World(job, monkeypatch, *ANSWERS), *COMMAND)
+
+
 @pytest.mark.parametrize(
     ("words", "different"),
     [

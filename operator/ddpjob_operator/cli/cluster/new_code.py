@@ -128,9 +128,9 @@ def _without_code(spec: dict[str, Any]) -> dict[str, Any]:
     unpacking = (container for container in pod.get("initContainers", ()) if container["name"] == UNPACK_CONTAINER)
     for container in unpacking:  # How pods unpack code may differ between releases.
         container.pop("command", None)
-    for volume in pod.get("volumes", ()):
-        if volume["name"] == CODE_VOLUME:
-            volume["configMap"] = {}
+    pod["volumes"] = [
+        {"name": CODE_VOLUME} if volume["name"] == CODE_VOLUME else volume for volume in pod.get("volumes", ())
+    ]
     return copy
 
 
