@@ -31,6 +31,8 @@ class Act:
     """Whether it gets the terminal until it ends."""
     asks: str = ""
     """What has to be typed before, as a question; empty if nothing."""
+    usual: str = ""
+    """The answer that is there already."""
     warns: str = ""
     """What it destroys, as the end of a question; empty if it can be undone. Then the user is asked twice."""
 
@@ -39,11 +41,13 @@ LOGS = ("logs", "{name}", "--follow", "--tail", "200")
 STACKS = ("status", "{name}", "--stacks")
 ACTS = (
     Act("l", "Logs", LOGS, LOGS, watched=True),
-    Act("t", "Stacks", STACKS, STACKS, watched=True),
+    Act("t", "Stack", STACKS, STACKS, watched=True),
+    Act("x", "Shell", ("debug", "{name}", "--rank", "{given}"), watched=True, asks="In the container of which rank?",
+        usual="0"),
     Act("s", "Suspend", ("suspend", "{name}"), ("stop", "{name}")),
     Act("r", "Resume", ("resume", "{name}"), ("run", "--resume", "{name}", "--detach")),
-    Act("n", "Scale", ("scale", "{name}", "--nodes", "{given}"), asks="How many nodes?"),
-    Act("c", "Cancel", ("cancel", "{name}"), ("stop", "{name}"), warns="It ends for good; its logs stay."),
+    Act("n", "Size", ("scale", "{name}", "--nodes", "{given}"), asks="How many nodes?"),
+    Act("c", "Cancel", ("cancel", "{name}"), warns="It ends for good; its logs stay."),
     Act("d", "Delete", ("delete", "{name}", "--wait=false"), ("rm", "{name}"),
         warns="Its logs are removed with it, and on this machine its checkpoints too."),
 )  # fmt: skip

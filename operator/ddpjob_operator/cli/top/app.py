@@ -93,15 +93,15 @@ class Question(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, usual: str) -> None:
         super().__init__()
-        self._question = question
+        self._question, self._usual = question, usual
 
     def compose(self) -> ComposeResult:
         """The question, and a line for the answer."""
         with Vertical(classes="box"):
             yield plain(f"{self._question} (Esc: leave it)")
-            yield Input()
+            yield Input(self._usual)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Takes the answer."""
@@ -153,14 +153,14 @@ class ActingScreen(Screen[None]):
         act, job = next(act for act in ACTS if act.key == key), self.chosen()
         if job is None:
             return
-        given = await self.app.push_screen_wait(Question(act.asks)) if act.asks else ""
+        if not command_of(act, job, self.top.arguments):
+            self.tell(f"{act.label}: not possible for {job.name}", failed=True)
+            return
+        given = await self.app.push_screen_wait(Question(act.asks, act.usual)) if act.asks else ""
         if given is None:
             return
-        words = command_of(act, job, self.top.arguments, given)
-        if not words:
-            self.tell(f"{act.label}: not possible for {job.name}", failed=True)
-        elif not act.warns or await self.app.push_screen_wait(Confirmation(f"{act.label} {job.name}?", act.warns)):
-            self._carry_out(act, words)
+        if not act.warns or await self.app.push_screen_wait(Confirmation(f"{act.label} {job.name}?", act.warns)):
+            self._carry_out(act, command_of(act, job, self.top.arguments, given))
 
     def _carry_out(self, act: Act, words: Sequence[str]) -> None:
         if act.watched:
@@ -189,7 +189,7 @@ class JobsScreen(ActingScreen):
     """All jobs, the unfinished and newest ones first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Detail", priority=True),
+        Binding("enter", "open", "Job", priority=True),
         *ActingScreen.BINDINGS,
         Binding("q", "app.quit", "Quit"),
     ]

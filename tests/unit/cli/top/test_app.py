@@ -5,6 +5,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from ddpjob_operator.view_model import JobDetail, JobKey, Origin
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
+from tests.support.waiting import patience
 from tests.unit.cli.top.made_up import RUNNING, MadeUp, text_of
 from tests.unit.view_model.jobs import condition, job_with, moment
 
@@ -35,10 +37,11 @@ def shown(feed: MadeUp, story: Story, size: tuple[int, int] = (80, 24)) -> None:
 
 async def until(app: TopApp, pilot: Pilot[None], words: str) -> list[str]:
     """The lines of the screen, once it has these words."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while words not in "\n".join(text_of(app)):
-            await pilot.pause(0.05)
-    return text_of(app)
+    begun = time.monotonic()
+    while words not in "\n".join(lines := text_of(app)):
+        assert time.monotonic() - begun < patience(DEADLINE_SECONDS), lines
+        await pilot.pause(0.05)
+    return lines
 
 
 def jobs(*names: str, **status: Any) -> MadeUp:
@@ -63,7 +66,8 @@ def test_a_screen_has_the_columns_that_fit(size: tuple[int, int], heading: str, 
         assert (lines[1].strip().startswith(heading), lines[2].strip().startswith(line)) == (True, True)
         assert lines[-3] == "2 nodes are running"
         assert len(lines) == size[1]
-        assert "Detail" in lines[-1]
+        assert "x Shell" in lines[-1]
+        assert "⏎ Job" in lines[-1]
         assert "Quit" in lines[-1]
 
     shown(jobs("digits"), story, size)
@@ -150,13 +154,15 @@ def test_a_job_is_shown_in_full_by_one_key() -> None:
     shown(feed, story)
 
 
-def test_a_job_that_is_gone_is_said_to_be_gone() -> None:
+def test_a_job_that_is_gone_is_said_to_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = jobs("digits")
+    monkeypatch.setattr(module, "DETAIL_SECONDS", 0.1)
 
     async def story(pilot: Pilot[None], app: TopApp) -> None:
         await until(app, pilot, "digits")
-        feed.jobs.clear()
         await pilot.press("enter")
+        await until(app, pilot, "State:")
+        feed.jobs.clear()
         await until(app, pilot, "The job is gone.")
 
     shown(feed, story)
@@ -252,6 +258,36 @@ def test_keys_run_the_command_and_what_destroys_is_asked_twice(monkeypatch: pyte
             assert called[before:] == wanted, keys
 
     shown(jobs("digits"), story)
+
+
+def test_a_shell_gets_the_terminal_in_the_rank_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[str]()
+    monkeypatch.setattr(module, "watched", called.extend)
+    monkeypatch.setattr(TopApp, "suspend", lambda _: nullcontext())
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        await pilot.press("x")
+        await until(app, pilot, "In the container of which rank?")
+        await pilot.press("backspace", "3", "enter")
+        await until(app, pilot, "1 job")
+        await pilot.pause()
+        assert called == ["debug", "digits", "--rank", "3", "-n", "team", "--context", "here"]
+
+    shown(jobs("digits"), story)
+
+
+def test_what_is_not_possible_is_not_asked() -> None:
+    feed = jobs("digits")
+    feed.origin = Origin.HERE
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        for key, label in (("n", "Size"), ("x", "Shell"), ("c", "Cancel")):
+            await pilot.press(key)
+            await until(app, pilot, f"{label}: not possible for digits")
+
+    shown(feed, story)
 
 
 def test_a_thousand_jobs_and_half_a_thousand_nodes_can_be_scrolled() -> None:

@@ -249,17 +249,20 @@ GIVEN = argparse.Namespace(kubeconfig=Path("k"), context="c")
     ("label", "key", "words"),
     [
         ("Cancel", JobKey(Origin.CLUSTER, "team", "a", "u"), "cancel a -n team --kubeconfig k --context c"),
+        ("Shell", JobKey(Origin.CLUSTER, "team", "a", "u"), "debug a --rank 3 -n team --kubeconfig k --context c"),
+        ("Shell", JobKey(Origin.HERE, "", "a", "/r/a"), ""),
+        ("Cancel", JobKey(Origin.HERE, "", "a", "/r/a"), ""),
         ("Logs", JobKey(Origin.HERE, "", "a", "/r/a"), "logs a --follow --tail 200 --run-dir /r"),
         ("Suspend", JobKey(Origin.HERE, "", "a", "/r/a"), "stop a --run-dir /r"),
         ("Resume", JobKey(Origin.HERE, "", "a", "/r/a"), "run --resume a --detach --run-dir /r"),
         ("Delete", JobKey(Origin.HERE, "", "a", "/r/a"), "rm a --run-dir /r"),
-        ("Scale", JobKey(Origin.HERE, "", "a", "/r/a"), ""),
+        ("Size", JobKey(Origin.HERE, "", "a", "/r/a"), ""),
         ("Suspend", JobKey(Origin.HISTORY, "", "a", "u"), ""),
         ("Delete", JobKey(Origin.HERE, "", "--all", "/r/--all"), ""),
     ],
 )  # fmt: skip
 def test_what_a_key_does_is_a_command_that_can_be_typed(label: str, key: JobKey, words: str) -> None:
     act = next(act for act in ACTS if act.label == label)
-    assert " ".join(command_of(act, key, GIVEN)) == words
+    assert " ".join(command_of(act, key, GIVEN, "3")) == words
     if words:
         parse(words.split())
