@@ -87,10 +87,10 @@ def job_detail(
     loss = last_loss_alone(status, around.logged) if around.logged else None
     row = job_row(job, key, now, around.made, loss)
     ranks = rank_rows(job, page, present)
-    began = around.made or status.start_time
+    began, ended = _in_utc(around.made or status.start_time), _in_utc(status.completion_time)
     axis = None
     if began is not None:
-        axis = TimeAxis.of(began, status.completion_time or now, interruptions_of(status.incidents, records))
+        axis = TimeAxis.of(began, ended or now, interruptions_of(status.incidents, records))
     times = start_moments(status, around.made, present, _met(page))
     return JobDetail(
         row=row,
@@ -104,12 +104,20 @@ def job_detail(
     )
 
 
+def _in_utc(time: datetime | None) -> datetime | None:
+    """A time as UTC has it; None if there is none, or if UTC has no such year."""
+    try:
+        return time and time.astimezone(UTC)
+    except OverflowError:
+        return None
+
+
 def _met(page: Any) -> datetime | None:
     """When the gang has met, according to its status page; None if that is unknown."""
     if not isinstance(page, Mapping) or page.get("phase") not in TRAINING:
         return None
     try:
         found = datetime.fromisoformat(text_of(page.get("since")))
-        return found.astimezone(UTC) if found.tzinfo else None
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    return _in_utc(found) if found.tzinfo else None

@@ -159,3 +159,12 @@ def test_the_words_are_those_of_ddpjob_status() -> None:
     lines = detail({"message": "2 nodes\x1b running"}).lines
     assert lines["Message"] == r"2 nodes\x1b running"
     assert list(lines)[:2] == ["Name", "State"]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_utc_does_not_have_is_unknown(time: str) -> None:
+    found = job_detail(job_with({"state": "Failed", "startTime": time, "completionTime": time}), KEY, NOW, Around())
+    assert found.axis is None
+    axis = detail({"state": "Failed", "completionTime": time}).axis
+    assert axis is not None
+    assert axis.until == NOW

@@ -22,7 +22,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.cli.phrases import style_of
+from ddpjob_operator.cli.phrases import about_a_file, style_of
 from ddpjob_operator.client import ClusterError
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import JobDetail, JobKey, JobRow, newest_first
@@ -342,7 +342,9 @@ class JobScreen(ActingScreen):
         while not self._left.is_set():
             try:
                 detail, problem = feed.detail(self._key, datetime.now(UTC)), "The job is gone."
-            except (BadInputError, ClusterError, OSError) as error:
+            except OSError as error:
+                detail, problem = None, about_a_file(error)
+            except (BadInputError, ClusterError) as error:
                 detail, problem = None, str(error)
             aside.show(partial(self._show, detail, problem))
             self._left.wait(DETAIL_SECONDS)
