@@ -1,5 +1,6 @@
 """Failure reports: what a process that ends badly leaves behind."""
 
+import dataclasses
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from ddpjob_rank.failure.failure_report import (
     add_last_progress,
     clear,
     known_failure,
+    read_report,
     report_of,
     report_path,
     write_final_status,
@@ -227,7 +229,23 @@ def test_a_failure_report_gets_the_last_progress_if_there_is_room_for_it(tmp_pat
     assert json.loads(file.read_text()) == {**alone, "progress": {"step": 400}, "checkpoint": None}
     add_last_progress({**status, "progress": {"activity": "x" * REPORT_BYTES}}, file)
     assert json.loads(file.read_text())["progress"] == {"step": 400}
-    file.write_text("a word of the program's own")
-    add_last_progress(status, file)
-    assert file.read_text() == "a word of the program's own"
     add_last_progress(status, None)
+
+
+@pytest.mark.parametrize("letter", ["\x1b", '"', "é", "\x7f", "\t"])
+def test_a_report_of_any_letters_fits_into_a_termination_message(letter: str, tmp_path: Path) -> None:
+    kind = type("E" + letter * 300, (Exception,), {})
+    write_report(
+        dataclasses.replace(report_of(kind(letter * 600), 1, 3), incident={"a": "b" * 500}), tmp_path / "log"
+    )
+    assert read_report(tmp_path / "log") is not None
+
+
+@pytest.mark.parametrize("content", ["a word", "[" * 4000, '{"a": 1}' + " " * REPORT_BYTES, "[1]", "\udcff"])
+def test_what_the_program_has_written_itself_is_no_failure_report(content: str, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text(content, errors="surrogateescape")
+    add_last_progress({"version": 2, "progress": {}, "checkpoint": None}, file)
+    assert file.read_text(errors="surrogateescape") == content
+    write_report(OWN, file)
+    assert json.loads(file.read_text())["exception"] == "ValueError"

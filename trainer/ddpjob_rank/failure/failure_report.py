@@ -16,6 +16,7 @@ from typing import Any
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
+from ddpjob_rank.machine.regular_file import NotRegularError, read_regular
 from ddpjob_rank.moments import rfc3339
 
 from .collective_errors import Fault, collective_error, lines_of, nccl_error, without_frames
@@ -33,6 +34,7 @@ MESSAGE_BYTES = 512
 NAME_BYTES = 256
 SENTENCE_BYTES = 200
 
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 TIMED_OUT = re.compile(r"Timed out waiting \d+ms for (?:recv|send) operation")
 """gloo's message about a collective that another rank did not enter in time."""
 
@@ -64,8 +66,8 @@ class Report:
                 "version": VERSION,
                 "rank": self.rank,
                 "exitCode": self.exit_code,
-                "exception": self.exception,
-                "message": self.message,
+                "exception": self.exception and _cut(self.exception, NAME_BYTES),
+                "message": _cut(self.message, MESSAGE_BYTES),
                 "step": self.step,
                 "attempt": self.attempt,
                 "cause": self.cause,
@@ -86,8 +88,8 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
         rank=rank,
         exit_code=kind.exit_code,
         cause=kind.cause,
-        exception=_cut(type(error).__qualname__, NAME_BYTES),
-        message=_cut(last_line(error), MESSAGE_BYTES),
+        exception=type(error).__qualname__,
+        message=last_line(error),
         step=step,
         waited=isinstance(error, PeerLostError) and error.waited,
     )
@@ -150,6 +152,16 @@ def write_report(report: Report, path: Path | None) -> None:
     _write(path, report.to_json().encode(errors="replace"))
 
 
+def read_report(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a report's file; None if there is none, such as if the program has written there itself."""
+    try:
+        content = read_regular(path, REPORT_BYTES)
+        known = json.loads(content) if len(content) <= REPORT_BYTES else None
+    except (OSError, NotRegularError, ValueError, RecursionError):
+        return None
+    return known if isinstance(known, dict) else None
+
+
 def write_final_status(status: Mapping[str, Any], path: Path | None, result: Mapping[str, Any]) -> None:
     """Writes the final progress, because the operator may have read the status page some seconds before the end.
 
@@ -162,7 +174,7 @@ def write_final_status(status: Mapping[str, Any], path: Path | None, result: Map
 
 def add_last_progress(status: Mapping[str, Any], path: Path | None) -> None:
     """Adds the last progress to the failure report in the file, if a termination message has room for both."""
-    report = None if path is None else _written(path)
+    report = None if path is None else read_report(path)
     if path is not None and report is not None and len(content := _packed(_last_of(status) | report)) <= REPORT_BYTES:
         _write(path, content)
 
@@ -177,17 +189,8 @@ def _packed(content: Mapping[str, Any]) -> bytes:
 
 
 def _tells_of_a_first_failure(path: Path) -> bool:
-    known = _written(path)
+    known = read_report(path)
     return known is not None and known.get("cause") != PeerLostError.cause
-
-
-def _written(path: Path) -> dict[str, Any] | None:
-    """The JSON object in the file; None if it contains none."""
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) else None
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -204,4 +207,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _cut(text: str, size: int) -> str:
+    """The beginning of a text, without control characters: in JSON, each of these takes six bytes."""
+    text = CONTROL.sub("?", text)
     return text.encode(errors="replace")[:size].decode(errors="ignore")

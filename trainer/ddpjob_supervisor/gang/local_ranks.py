@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
-from ddpjob_rank.failure.failure_report import known_failure, last_line
+from ddpjob_rank.failure.failure_report import known_failure, last_line, read_report
 from ddpjob_rank.machine import memory
 from ddpjob_rank.machine.cores import cores_of_each, threads_of_each, threads_within
 from ddpjob_rank.running.program import Program
@@ -341,8 +340,8 @@ def _crashed(end: End, crash: CrashWords) -> End:
 
 def _reported(spec: RankSpec, now: float) -> End | None:
     """The failure that the rank itself has reported; None if it has left no valid report."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        report = json.loads(spec.report.read_text(encoding="utf-8"))
+    report = read_report(spec.report) or {}
+    with contextlib.suppress(KeyError):
         exception, step = report["exception"], report["step"]
         waited = GLOO if report.get("waited") else ""
         known = (report["exitCode"], now, report["cause"], report["message"], exception, step)
