@@ -322,8 +322,14 @@ def _result(view: View, last: FinalReport) -> StatusChanges:
 
 
 def progress_of(view: View) -> Progress | None:
-    """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status."""
-    return _last_words(view).progress or (view.report and view.report.progress) or view.status.progress
+    """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status.
+
+    That of a former program in a held gang does not count: each program begins anew.
+    """
+    report, known = view.report, view.status.progress
+    if reported := _last_words(view).progress or (report and report.progress):
+        return reported
+    return None if report and report.hold and known and report.attempt > (known.attempt or 0) else known
 
 
 def _last_words(view: View) -> FinalReport:

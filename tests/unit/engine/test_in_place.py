@@ -34,6 +34,15 @@ def test_the_next_program_of_a_held_gang_is_the_next_attempt_and_no_restart() ->
     assert (status.attempt, status.restarts, status.incidents) == (2, 0, ())
 
 
+def test_the_progress_of_a_held_gang_is_that_of_its_last_program() -> None:
+    hold = {"message": "held: train.py runs"}
+    first = supervised().hears(attempt=2, hold=hold, progress={"step": 300, "attempt": 2}).settled()
+    ended = first.hears("Holding", attempt=2, hold=hold).settled()
+    assert [one.status.display.progress for one in (first, ended)] == ["step 300"] * 2
+    begun = ended.hears("Starting", attempt=3, hold=hold).settled()
+    assert (begun.status.progress, begun.status.display.progress) == (None, "")
+
+
 def supervised(**restart: Any) -> Moment:
     """Three nodes that run, and whose supervisors were heard."""
     return a_job(nodes=3, restart=restart).running().hears().settled()
