@@ -129,6 +129,16 @@ def test_code_that_came_through_a_registry_is_replaced_by_code_in_a_config_map(
     assert "train: attempt 2 runs the new code" in replace(World(job, monkeypatch, *ANSWERS), *COMMAND)
 
 
+@pytest.mark.usefixtures("script")
+def test_the_size_of_a_job_is_not_told_by_arguments_that_need_not_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(submit, "replace_in_place", lambda *_: running(*COMMAND))
+    assert submit.submit(a_cluster({}), parse(["submit", "--replace", "--in-place", "train.py"])) == 0
+    said = capsys.readouterr().out
+    assert ("1 node x" in said, "it starts over" in said, "Watch it with: " in said) == (False, False, True), said
+
+
 @pytest.mark.parametrize(
     ("words", "different"),
     [

@@ -84,8 +84,9 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
         screen.print(f"It would get a Service and {counted(job.spec.nodes, 'pod')}; nothing was created")
         warn_of_losses(screen, job)
         return 0
-    screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
-    warn_of_losses(screen, job)
+    if not given.in_place:  # Otherwise the size is that of the job, which the arguments need not repeat.
+        screen.print(f"{job.metadata.name}: {size}, submitted to {where}")
+        warn_of_losses(screen, job)
     if given.wait:
         return _wait(jobs, made, screen)
     say_how_to_go_on(screen, job.metadata.name, cluster)
