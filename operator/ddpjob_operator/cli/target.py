@@ -12,11 +12,12 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.local import RUNS, Runs, find_runs, names_in_use
+from ddpjob_operator.local import RUNS, Runs, find_run, find_runs, names_in_use
 from ddpjob_operator.text import visible
 
 from .invocation import called_by_kubectl
@@ -92,6 +93,8 @@ def _check_only_here(arguments: argparse.Namespace) -> None:
         print(f"On this machine ({runs}); {problem}", file=sys.stderr)
     elif there is not None:
         both = f"{arguments.name} is a run on" if arguments.name else "there are runs on"
+        with suppress(BadInputError):  # Several runs have this name.
+            runs = Runs(find_run(runs, arguments.name).root.parent)
         which = (
             "say which, with --local or --cluster" if hasattr(arguments, "local") else "for that one add --cluster"
         )

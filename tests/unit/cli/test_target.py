@@ -9,6 +9,7 @@ from ddpjob_operator.cli import cluster, target
 from ddpjob_operator.cli.arguments import parser
 from ddpjob_operator.cli.commands import each
 from ddpjob_operator.cli.target import on_cluster
+from ddpjob_operator.local import RunDirectory, register
 
 
 @pytest.fixture
@@ -67,6 +68,18 @@ def test_where_both_have_it_a_flag_is_asked_for(
     assert asked(*arguments, "--cluster") is True
     if not only_there:
         assert asked(*arguments, "--local") is False
+
+
+def test_where_both_have_it_the_directory_of_the_run_is_named(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run_of("digits", tmp_path / "elsewhere")
+    register(RunDirectory(tmp_path / "elsewhere" / "runs" / "digits"))
+    kubeconfig.touch()
+    monkeypatch.setattr(cluster, "location_of_job", lambda _: "namespace team")
+    with pytest.raises(BadInputError, match=rf"this machine \({tmp_path}/elsewhere/runs\) and in namespace team"):
+        asked("status", "digits")
 
 
 def test_where_only_this_machine_has_it_nothing_is_asked_for_or_said(
