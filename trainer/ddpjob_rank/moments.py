@@ -3,6 +3,6 @@
 from datetime import UTC, datetime
 
 
-def rfc3339(moment: float) -> str:
-    """Converts seconds since the epoch to a date and time in UTC, with milliseconds."""
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def rfc3339(moment: float, timespec: str = "milliseconds") -> str:
+    """Converts seconds since the epoch to a date and time in UTC, as precise as `timespec` of `isoformat` says."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -361,7 +361,7 @@ class CoordinatorService:
         none = "since rank 0's pod was replaced" if self._settings.attempt > 1 else "yet"
         ended = f"{name} has ended" if name else f"no program has run {none}"
         how = f": {outcome.message}" if outcome is not None and outcome.message else ""
-        ends = "" if until is None else f"; the hold ends at {rfc3339(until)} unless a program is run"
+        ends = "" if until is None else f"; the hold ends at {rfc3339(until, 'seconds')} unless a program is run"
         return f"held: {ended}{how}{ends}"
 
     async def finish(self) -> None:
