@@ -319,8 +319,8 @@ def test_of_a_hold_that_is_over_the_command_says_how_it_ended(nodes: Nodes) -> N
     ("words", "message"),
     [
         ("nowhere.py", "there is no nowhere.py in "),
-        ("--nodes 2 train.py", "--nodes cannot be given with --on: dev was held with it, or without it"),
-        ("--detach train.py", "--detach cannot be given with --on"),
+        ("--nodes 2 train.py", "--nodes cannot be given with --on: it was chosen when dev was held"),
+        ("--detach train.py", "--detach cannot be given with --on: it is for runs on this machine"),
         ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
         ("", "name a script, a module after -m, or a command after --"),
         ("-- bash train.sh", "held nodes run scripts and modules; name a script, or a module: -m NAME"),

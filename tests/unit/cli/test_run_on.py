@@ -167,10 +167,13 @@ def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        *((f"{option} train.py", f"{option.split()[0]} cannot be given with --on: dev was held") for option in (
+        *((f"{option} train.py", f"{option.split()[0]} cannot be given with --on: it was chosen when dev was held")
+          for option in (
             "--nodes 2", "--procs-per-node 2", "--name a", "--max-restarts 3", "--start-method warm",
-            "--checkpoint a", "--history a", "--attach 0", "--run-dir a", "--fresh", "--detach", "--dry-run",
+            "--checkpoint a", "--history a",
         )),
+        *((f"{option} train.py", f"{option.split()[0]} cannot be given with --on: it is for runs on this machine")
+          for option in ("--attach 0", "--run-dir a", "--fresh", "--detach", "--dry-run")),
         ("-m train", "-m train: the module has to be sent; name its folder: --source ."),
         ("-- nvidia-smi", "held nodes run scripts and modules"),
         ("--include train.py -- nvidia-smi", "--include is for files of the --source folder"),

@@ -27,11 +27,10 @@ from .parcel import beside, packed_files
 from .saves import Saves
 from .talk import say
 
-OF_THE_HOLD = (
-    *("nodes", "procs_per_node", "name", "max_restarts", "start_method", "checkpoint", "history"),
-    *("resume", "attach", "output", "run_dir"),
-)
-"""Options of `run` that a held job already has an answer to, or that concern runs on this machine."""
+OF_THE_HOLD = ("nodes", "procs_per_node", "name", "max_restarts", "start_method", "checkpoint", "history")
+"""Options of `run` that a held job already has an answer to."""
+OF_THIS_MACHINE = ("resume", "attach", "output", "run_dir", "fresh", "detach", "dry_run")
+"""Options of `run` that are for runs on this machine."""
 
 POLL_SECONDS = 0.05
 
@@ -161,9 +160,10 @@ def refuse_options(given: argparse.Namespace) -> None:
     Raises:
         BadInputError: one is given, or a variable is wrong.
     """
-    why = f"cannot be given with {option('on')}: {given.on} was held with it, or without it"
-    program.refuse_options(given, OF_THE_HOLD, why)
-    program.refuse_options(given, [flag for flag in ("fresh", "detach", "dry_run") if getattr(given, flag)], why)
+    why = f"cannot be given with {option('on')}: it"
+    here = [name for name in OF_THIS_MACHINE if getattr(given, name) is not False]
+    program.refuse_options(given, OF_THE_HOLD, f"{why} was chosen when {given.on} was held")
+    program.refuse_options(given, here, f"{why} is for runs on this machine")
     variables(given.env)
     if given.include and given.source is None and given.target is None:
         raise BadInputError(
