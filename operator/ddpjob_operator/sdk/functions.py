@@ -69,7 +69,7 @@ def program_of(
             raise BadInputError(f"arguments={shown(arguments)} are for a function; a script gets a list: args=[…]")
         return None, None if target is None else os.fspath(target)
     if args:
-        raise BadInputError(f"args={shown(args)} are for a script; a function gets a mapping after it: {{'lr': 0.1}}")
+        raise BadInputError(f"args={shown(args)} is for a script; a function gets a mapping after it: {{'lr': 0.1}}")
     return packed_function(target, arguments, source=source, here=here), None
 
 
@@ -143,7 +143,8 @@ def checked(function: Function) -> FunctionType:
         )
     if not isinstance(function, FunctionType):
         kind = "a class" if isinstance(function, type) else f"of type {type(function).__qualname__}"
-        raise BadInputError(f"{name} is {kind}, not a Python function; write a function that calls it")
+        right = "write a function that calls it" if callable(function) else "give a function without calling it"
+        raise BadInputError(f"{name} is {kind}, not a Python function; {right}")
     if function.__name__ == "<lambda>":
         raise BadInputError(
             "a lambda cannot be sent, because it has no name to import; write it as a function: def …"

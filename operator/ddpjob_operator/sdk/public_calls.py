@@ -32,6 +32,8 @@ NUMBERS = {int: Integral, float: Real}
 UNIONS = frozenset({UnionType, Union})
 OF_PROGRAMS = frozenset({"target", "arguments"})
 """Parameters that are checked later, because a message about them has to name the function."""
+OF_FUNCTIONS = OF_PROGRAMS | {"args"}
+"""The same, if the target is a function: then `args` is refused with what would be right."""
 
 
 def public_call(function: Callable[P, R]) -> Callable[P, R]:
@@ -47,8 +49,9 @@ def public_call(function: Callable[P, R]) -> Callable[P, R]:
         with as_parameters():
             _check_names(name, signature, args, kwargs)
             bound = signature.bind(*args, **kwargs)
+            later = OF_FUNCTIONS if callable(bound.arguments.get("target")) else OF_PROGRAMS
             for parameter, value in bound.arguments.items():
-                if parameter in hints and parameter not in OF_PROGRAMS:
+                if parameter in hints and parameter not in later:
                     _check_type(parameter, value, hints[parameter])
                     _check_text(parameter, value)
                     if isinstance(value, Integral):

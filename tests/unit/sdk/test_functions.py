@@ -200,7 +200,7 @@ REFUSED: list[tuple[Any, str]] = [
     (Model, "Model is a class, not a Python function"),
     (len, "len is of type builtin_function_or_method, not a Python function"),
     (partial(plain, 1), "a partial cannot be sent"),
-    (7, "7 is of type int, not a Python function"),
+    (7, "7 is of type int, not a Python function; give a function without calling it"),
     (time.sleep, "sleep is of type builtin"),
     (Path.cwd, "Path.cwd is a method"),
     (importlib.import_module, "import_module is in an installed package"),
@@ -237,7 +237,7 @@ def test_arguments_that_the_function_cannot_get_are_refused(arguments: Any, sent
 def test_arguments_of_scripts_and_of_functions_are_not_mixed_up() -> None:
     with pytest.raises(BadInputError, match="are for a function; a script gets a list"):
         program_of("train.py", {"lr": 1}, [])
-    with pytest.raises(BadInputError, match="are for a script; a function gets a mapping"):
+    with pytest.raises(BadInputError, match="is for a script; a function gets a mapping"):
         program_of(plain, None, ["--lr", 1])
     assert program_of("train.py", None, ["--lr"]) == (None, "train.py")
 

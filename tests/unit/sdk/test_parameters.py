@@ -67,6 +67,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         SCRIPT | {"args": "--lr 0.1"},
         r"args='--lr 0.1': .* a list, such as \['--lr', '0.1'\]",
     ),
+    "a mapping for a function": ("run", {"target": print, "args": {"lr": 1}}, "args={'lr': 1} is for a script; a fu"),
     "bytes": ("run", SCRIPT | {"args": b"--lr"}, "args=b'--lr': must be a list"),
     "a truth": ("run", SCRIPT | {"nodes": True}, "nodes=True: must be a whole number"),
     "an array": ("run", SCRIPT | {"start_method": np.array([1, 2])}, "must be 'warm' or 'cold'"),
@@ -75,7 +76,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a variable's name": ("run", SCRIPT | {"env": {"A=B": 1}}, "env: 'A=B' cannot be the name of a variable"),
     "a null character": ("run", SCRIPT | {"env": {"A": "secret\0"}}, "env has a null character, which [^']*$"),
     "a path with one": ("run", SCRIPT | {"checkpoint": "a\0"}, "checkpoint has a null character"),
-    "on a hold": ("run", SCRIPT | {"on": "dev", "nodes": 2}, "nodes cannot be given with on: dev was held"),
+    "on a hold": ("run", SCRIPT | {"on": "dev", "nodes": 2}, "nodes cannot be given with on: it was chosen"),
     "files on a hold": (
         "run",
         {"module": "m", "on": "dev", "include": ["a"]},
