@@ -326,10 +326,13 @@ def progress_of(view: View) -> Progress | None:
 
     That of a former program in a held gang does not count: each program begins anew.
     """
-    report, known = view.report, view.status.progress
-    if reported := _last_words(view).progress or (report and report.progress):
-        return reported
-    return None if report and report.hold and known and report.attempt > (known.attempt or 0) else known
+    report = view.report
+    known = _last_words(view).progress or (report and report.progress) or view.status.progress
+    if known is None or report is None or not report.hold:
+        return known
+    # Between two programs, the attempt is that of the next.
+    last = report.attempt - (report.phase is Phase.HOLDING)
+    return known if known.attempt in {None, last, report.attempt} else None
 
 
 def _last_words(view: View) -> FinalReport:

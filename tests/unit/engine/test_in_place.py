@@ -35,12 +35,13 @@ def test_the_next_program_of_a_held_gang_is_the_next_attempt_and_no_restart() ->
 
 
 def test_the_progress_of_a_held_gang_is_that_of_its_last_program() -> None:
-    hold = {"message": "held: train.py runs"}
-    first = supervised().hears(attempt=2, hold=hold, progress={"step": 300, "attempt": 2}).settled()
-    ended = first.hears("Holding", attempt=2, hold=hold).settled()
+    said = {"hold": {"message": "held: train.py runs"}, "progress": {"step": 300, "attempt": 2}}
+    first = supervised().hears(attempt=2, **said).settled()
+    ended = first.hears("Holding", attempt=3, **said).settled()
     assert [one.status.display.progress for one in (first, ended)] == ["step 300"] * 2
-    begun = ended.hears("Starting", attempt=3, hold=hold).settled()
-    assert (begun.status.progress, begun.status.display.progress) == (None, "")
+    without_steps = ended.hears("Running", attempt=3, **said).settled()
+    after = without_steps.hears("Holding", attempt=4, **said).settled()
+    assert [(one.status.progress, one.status.display.progress) for one in (without_steps, after)] == [(None, "")] * 2
 
 
 def supervised(**restart: Any) -> Moment:
