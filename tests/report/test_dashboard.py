@@ -34,23 +34,34 @@ LONGEST_TASK_SECONDS = 0.1
 RANKS = 512
 MOST_ELEMENTS = 2000
 """So many elements at most, however many jobs there are."""
-LONG_TASKS = """
-window.tasks = [];
-new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((one) => one.duration / 1000)))
-  .observe({ type: "longtask" });
-"""
 SCROLL = """
 async () => {
   const box = document.querySelector(".long");
-  window.tasks.length = 0;
+  let steps = 0;
   for (let at = 0; at < box.scrollHeight; at += 340) {
     box.scrollTop = at;
     await new Promise(requestAnimationFrame);
+    steps += 1;
   }
-  return Math.max(0, ...window.tasks);
+  return steps;
 }
 """
-"""Scrolls from the first line to the last, and says how long the browser was busy without a pause, in seconds."""
+"""Scrolls from the first line to the last, ten lines at a time."""
+expect.set_options(timeout=60_000)
+
+
+def busy_seconds_of_a_step(page: Page) -> float:
+    """For how long the page has a processor in each step of scrolling, however many programs wait for it."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy() -> float:
+        told = tools.send("Performance.getMetrics")["metrics"]
+        return float(next(one["value"] for one in told if one["name"] == "TaskDuration"))
+
+    before = busy()
+    steps = page.evaluate(SCROLL)
+    return (busy() - before) / float(steps)
 
 
 def job_address(name: str, view: str = "") -> str:
@@ -113,7 +124,6 @@ def shown(feed: MadeUp) -> Iterator[tuple[Page, Guard, list[str]]]:
         page.on(
             "request", lambda one: one.url.startswith(guard.address.partition("#")[0]) or complaints.append(one.url)
         )
-        page.add_init_script(LONG_TASKS)
         page.set_viewport_size({"width": 1280, "height": 800})
         page.goto(guard.address)
         expect(page.locator("h1")).to_be_visible()
@@ -152,7 +162,7 @@ def test_a_job_is_shown_by_its_parts() -> None:
         expect(page.locator(".ranks")).to_contain_text("rank 77 on node 9 : 2 s")
         colours = "all => new Set(all.map(one => one.style.background)).size"
         assert page.locator(".heat i").evaluate_all(colours) == 2
-        assert page.evaluate(SCROLL) <= patience(LONGEST_TASK_SECONDS)
+        assert busy_seconds_of_a_step(page) <= LONGEST_TASK_SECONDS
         page.get_by_role("link", name="Curves").click()
         expect(page.get_by_role("img", name=f"loss: {HOSTILE} from 1 to 0.010101, lowest 0.010101")).to_be_visible()
         expect(page.locator("canvas")).to_have_count(3)
@@ -174,7 +184,7 @@ def test_a_thousand_jobs_are_scrolled_sorted_and_filtered() -> None:
     )
     with shown(feed) as (page, _, complaints):
         expect(page.locator("h1")).to_have_text("1000 jobs")
-        assert page.evaluate(SCROLL) <= patience(LONGEST_TASK_SECONDS)
+        assert busy_seconds_of_a_step(page) <= LONGEST_TASK_SECONDS
         expect(page.get_by_role("link", name="job-999")).to_be_visible()
         assert page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
         page.get_by_role("button", name="Loss").click()
