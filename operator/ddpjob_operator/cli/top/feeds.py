@@ -223,6 +223,7 @@ class JobsThere:
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Watches the jobs in a thread. Trouble is a `problem` until it is over, and ends nothing."""
+        self.problem = "The cluster has not answered yet"
         threading.Thread(target=self._follow, args=(changed,), daemon=True).start()
 
     def _follow(self, changed: Callable[[], None]) -> None:
@@ -393,6 +394,7 @@ class KeptJobs:
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Reads the jobs again and again, in a thread, because an object store may take seconds."""
+        self.problem = "The history is being read"
         threading.Thread(target=self._follow, args=(changed,), daemon=True).start()
 
     def _follow(self, changed: Callable[[], None]) -> None:

@@ -91,11 +91,22 @@ def test_jobs_on_a_cluster_are_known_by_a_watch() -> None:
     changed = list[str]()
     feed = there(a_list(a_document()), [], ClusterError("end"))
     feed.follow(lambda: changed.append("changed"))
-    wait_for("the watch", lambda: feed.problem)
+    wait_for("the watch", lambda: feed.problem == "end")
     feed.stop()
     (row,) = feed.rows(NOW)
     assert (row.key, row.state) == (JobKey(Origin.CLUSTER, "team", "digits", "uid-of-digits"), "Running")
     assert (feed.problem, len(changed) >= 2) == ("end", True)
+
+
+def test_until_a_cluster_has_answered_it_is_said_that_it_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    feed = there()
+    monkeypatch.setattr(Jobs, "watch_all", lambda *_, **__: (answers.wait(60) and [] for _ in range(1)))
+    feed.follow(lambda: None)
+    assert (feed.problem, feed.rows(NOW)) == ("The cluster has not answered yet", [])
+    answers.set()
+    wait_for("the answer", lambda: not feed.problem)
+    feed.stop()
 
 
 def test_a_cluster_that_goes_away_is_said_to_be_away_and_its_jobs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +115,7 @@ def test_a_cluster_that_goes_away_is_said_to_be_away_and_its_jobs_stay(monkeypat
     monkeypatch.setattr(watching, "RETRY_SECONDS", 0.01)
     feed = there(a_list(a_document()), *[away] * 9)
     feed.follow(lambda: None)
-    wait_for("the outage", lambda: feed.problem)
+    wait_for("the outage", lambda: feed.problem == str(away))
     feed.stop()
     assert (feed.problem, [row.name for row in feed.rows(NOW)]) == ("cannot reach the cluster", ["digits"])
 
