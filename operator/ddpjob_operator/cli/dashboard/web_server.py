@@ -51,7 +51,7 @@ LOG_LINES = 500
 LONGEST_LINE = 4096
 LARGEST_REQUEST = 1 << 16
 ENDING_SECONDS = 1.0
-INLINE = re.compile(rb"<script[^>]*>([^<]+)</script>")
+INLINE = re.compile(rb"<script[^<>]*>([^<]+)</script>")
 
 T = TypeVar("T")
 State = dict[str, Any]
