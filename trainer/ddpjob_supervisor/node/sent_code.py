@@ -220,7 +220,9 @@ def _extract(archive: Path, directory: Path) -> None:
         entries = opened.infolist()
         size = sum(entry.file_size for entry in entries)  # `extract` writes at most file_size bytes.
         if size > MOST_BYTES or len(entries) > MOST_FILES:
-            raise ValueError(f"it has {len(entries)} files of {size} bytes, which is too much")
+            raise ValueError(
+                f"it has {len(entries)} files of {size} bytes; {MOST_FILES} of {MOST_BYTES} bytes are allowed"
+            )
         for entry in entries:
             path = Path(opened.extract(entry, directory))  # It drops parts of a path that lead outside.
             if not entry.is_dir():
