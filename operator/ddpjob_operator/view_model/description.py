@@ -198,12 +198,10 @@ def is_before_first_step(job: DDPJob) -> bool:
     A held job, in which perhaps no program runs, says itself what it does: in its message.
     """
     status = job.status
-    if job.spec.held:
+    if status.state is not State.RUNNING or not status.bookkeeping.supervised or job.spec.held:
         return False
     unclear = any(map(status.is_true, (ConditionType.PROGRESS_UNKNOWN, ConditionType.AWAITING_FIRST_STEP)))
-    return (
-        status.state is State.RUNNING and status.bookkeeping.supervised and not unclear and last_step(status) is None
-    )
+    return not unclear and last_step(status) is None
 
 
 def waiting(status: DDPJobStatus, now: datetime) -> str:

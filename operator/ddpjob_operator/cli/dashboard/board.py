@@ -21,7 +21,7 @@ OF_ATTEMPT = ("--attempt", "{given}")
 OF_A_HISTORY = ("history", "reader-image", "context", "kubeconfig")
 """The flags with which a history is read; all but the first are only given if it is on a volume claim."""
 MOST_EVENTS = 1000
-ACTIONS = {act.label.lower(): act for act in ACTS if not act.watched}
+ACTIONS = {act.there[0]: act for act in ACTS if not act.watched}
 """What a page can do to a job, by name."""
 TROUBLE = (BadInputError, ClusterError, OSError)
 
@@ -75,7 +75,7 @@ class Board:
     def _acts(self, key: JobKey) -> list[Document]:
         """What can be done to a job."""
         return [
-            {"name": name, "label": act.label, "asks": act.asks, "warns": act.warns}
+            {"name": name, "label": name.capitalize(), "asks": act.asks, "warns": act.warns}
             for name, act in ACTIONS.items()
             if command_of(act, key, self._arguments)
         ]
@@ -144,7 +144,7 @@ class Board:
             raise BadInputError(f"{act.asks} A whole number, such as 2")
         words = command_of(act, key, self._arguments, given)
         if not words:
-            raise BadInputError(f"{act.label}: not possible for {key.name}")
+            raise BadInputError(f"{act.there[0]}: not possible for {key.name}")
         succeeded, said = carried_out(words)
         return succeeded, visible(without_secrets(said))
 
