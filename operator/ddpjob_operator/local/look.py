@@ -47,8 +47,8 @@ def _answer(place: tuple[str, int], path: str) -> Any:
     """The JSON that a supervisor answers."""
     with closing(HTTPConnection(*place, timeout=ANSWER_SECONDS)) as connection:
         connection.request("GET", path)
-        response = connection.getresponse()
-        answer = response.read(LARGEST_ANSWER)
+        with connection.getresponse() as response:  # Of a server that closes, the connection does not close it.
+            answer = response.read(LARGEST_ANSWER)
     if response.status != HTTPStatus.OK:
         raise ValueError(answer[:QUOTED_BYTES].decode(errors="replace").strip())
     return json.loads(answer)

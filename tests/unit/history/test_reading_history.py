@@ -442,7 +442,7 @@ def test_a_line_whose_process_was_killed_in_its_middle_is_not_lost() -> None:
     ]
 
 
-@pytest.mark.parametrize(("count", "more"), [(2, ""), (10, ""), (11, ", …")])
+@pytest.mark.parametrize(("count", "more"), [(2, ""), (10, ""), (11, " and 1 more")])
 def test_of_many_jobs_the_first_ten_are_named(tmp_path: Path, count: int, more: str) -> None:
     for number in range(count):
         (tmp_path / f"team/j{number:02}/uid").mkdir(parents=True)

@@ -146,7 +146,6 @@ def test_a_rank_finds_what_a_program_of_a_shell_would_find(
             )
             for file, own in zip(told, ({"ONE": "1"}, {"OTHER": "2"}), strict=True)
         ]
-        assert all(rank.runs for rank in ranks)
         assert [await rank.ended for rank in ranks] == [7, 7]
         assert not any(rank.runs for rank in ranks)
 
