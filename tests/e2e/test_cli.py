@@ -84,12 +84,13 @@ def _let_it_fail(team: Team) -> None:
     try:
         user.until("rank 1 runs in pod talk-1")
         user.type("stty size; hostname\n")
-        user.until("\r\n30 100")
-        user.until("\r\ntalk-1-")
+        user.until("30 100\r\n")
+        user.until("talk-1-")
         user.type("touch /tmp/go; exit 7\n")
         assert process.wait(patience(DEADLINE_SECONDS)) == 7, user.text
     finally:
         process.kill()
+        process.wait()
 
 
 def lines(screen: Path) -> Counter[tuple[int, int, int]]:
