@@ -235,7 +235,7 @@ def test_asked_to_stop_one_node_goes_and_the_other_waits_for_the_one_that_takes_
     gang.await_steps(2)
 
 
-SAVES = """
+SAVES_AT_A_SIGNAL = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: print("saved", flush=True) or os._exit(0))
 note = f"{os.environ['RANK']} 1 {time.time()} {os.environ['DDPJOB_ATTEMPT']} {os.getpid()}\\n"
@@ -245,7 +245,7 @@ while True: time.sleep(0.1)
 
 
 def test_if_rank_0s_node_is_told_to_stop_first_the_others_can_still_save(gang: Gang, tmp_path: Path) -> None:
-    (tmp_path / "saves.py").write_text(SAVES)
+    (tmp_path / "saves.py").write_text(SAVES_AT_A_SIGNAL)
     gang.start("saves.py")
     gang.await_steps(1)
     gang.supervisors[0].send_signal(signal.SIGTERM)
