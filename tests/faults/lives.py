@@ -143,20 +143,31 @@ _WRITES = (
 again, because it must not read Secrets, and is refused because the Secret exists. A status about the pods' progress
 may be written once more, or together with the next status."""
 
-_BRIEF_WRITES = (
-    _status("run", "start-1", "attempt-1-Pending"),
-    *_group("run", 1),
-    Row("run", "create-networkpolicy", On("create", "networkpolicies")),
-    Row("run", "create-service", On("create", "services")),
-    Row("run", "create-secret", On("create", "secrets")),
-    _pod("run", "create", 0, 1),
-    _pod("run", "create", 1, 1),
-    _status("run", "created-1", "attempt-1-*-created"),
-    _status("run", "running-1", "attempt-1-Running-created"),
+
+def _first_attempt(*after_the_group: Row) -> tuple[Row, ...]:
+    """The writes until two pods run; some of them depend on the life."""
+    return (
+        _status("run", "start-1", "attempt-1-Pending"),
+        *_group("run", 1),
+        *after_the_group,
+        Row("run", "create-service", On("create", "services")),
+        Row("run", "create-secret", On("create", "secrets")),
+        _pod("run", "create", 0, 1),
+        _pod("run", "create", 1, 1),
+        _status("run", "created-1", "attempt-1-*-created"),
+        _status("run", "running-1", "attempt-1-Running-created"),
+    )
+
+
+_SUSPENDED = (
     _status("suspend", "suspending", "attempt-1-Suspending*"),
     _pod("suspend", "delete", 0, 1),
     _pod("suspend", "delete", 1, 1),
     _status("suspend", "suspended", "attempt-1-Suspended"),
+)
+_BRIEF_WRITES = (
+    *_first_attempt(Row("run", "create-networkpolicy", On("create", "networkpolicies"))),
+    *_SUSPENDED,
     _status("resume", "start-2", "attempt-2-Pending"),
     *_group("resume", 2),
     Row("resume", "delete-networkpolicy", On("delete", "networkpolicies")),
@@ -173,18 +184,8 @@ _BRIEF_WRITES = (
 )
 
 
-_FIRST_ATTEMPT = (
-    _status("run", "start-1", "attempt-1-Pending"),
-    *_group("run", 1),
-    Row("run", "create-service", On("create", "services")),
-    Row("run", "create-secret", On("create", "secrets")),
-    _pod("run", "create", 0, 1),
-    _pod("run", "create", 1, 1),
-    _status("run", "created-1", "attempt-1-*-created"),
-    _status("run", "running-1", "attempt-1-Running-created"),
-)
 _CANCELLED_WRITES = (
-    *_FIRST_ATTEMPT,
+    *_first_attempt(),
     _pod("cancel", "patch", 0, 1),
     _pod("cancel", "patch", 1, 1),
     _status("cancel", "cancelling", "attempt-1-Running-created", nth=2),
@@ -193,11 +194,8 @@ _CANCELLED_WRITES = (
     Row("expire", "delete-job", On("delete", "ddpjobs")),
 )
 _CANCELLED_AT_REST_WRITES = (
-    *_FIRST_ATTEMPT,
-    _status("suspend", "suspending", "attempt-1-Suspending*"),
-    _pod("suspend", "delete", 0, 1),
-    _pod("suspend", "delete", 1, 1),
-    _status("suspend", "suspended", "attempt-1-Suspended"),
+    *_first_attempt(),
+    *_SUSPENDED,
     _status("cancel", "cancelled-at-rest", "attempt-1-Failed*"),
     Row("cancel", "mark-job", _MARK),
     Row("expire", "delete-job", On("delete", "ddpjobs")),

@@ -579,12 +579,7 @@ def _top(command: argparse.ArgumentParser) -> None:
         "Show all jobs on one screen: the runs on this machine and, if a kubeconfig names one, the jobs on a cluster."
     )
     command.add_argument("--once", action="store_true", help="print a line for each job, and end")
-    command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
-    command.add_argument("--local", action="store_true", help="show only the runs on this machine")
-    command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
-    _history(command, "show the jobs of which something is kept in this directory, or at this URL, instead")
-    _machine(command)
-    _cluster(command)
+    _all_jobs(command, "show the jobs of which something is kept in this directory, or at this URL, instead")
 
 
 def _dashboard(command: argparse.ArgumentParser) -> None:
@@ -594,10 +589,15 @@ def _dashboard(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--port", type=_port, default=0, metavar="N", help="listen on this port (default: any)")
     command.add_argument("--no-open", dest="open", action="store_false", help="print the address, open no browser")
+    _all_jobs(command, "show what is kept of jobs in this directory, or at this URL; no cluster is needed")
+
+
+def _all_jobs(command: argparse.ArgumentParser, of_history: str) -> None:
+    """Adds the flags of commands that show all jobs: those here, those on a cluster, or those of a history."""
     command.add_argument("-A", "--all-namespaces", action="store_true", help="show the jobs of all namespaces")
     command.add_argument("--local", action="store_true", help="show only the runs on this machine")
     command.add_argument("--cluster", action="store_true", help="show only the jobs on the cluster")
-    _history(command, "show what is kept of jobs in this directory, or at this URL; no cluster is needed")
+    _history(command, of_history)
     _machine(command)
     _cluster(command)
 

@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.words import counted
 from ddpjob_operator.engine import Event
 from ddpjob_operator.text import one_line
 
 from .display import origin
+from .phrases import check_rank
 
 STDIN, STDOUT = 0, 1
 LOCAL_MODES = 3
@@ -50,9 +50,7 @@ def check_attach(rank: int, job: DDPJob) -> None:
         BadInputError: there is no such rank, or the job has no supervisor.
     """
     ranks = job.spec.nodes * job.spec.resolved_procs_per_node()
-    if not 0 <= rank < ranks:
-        named = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
-        raise BadInputError(f"--attach {rank}: {job.metadata.name} has {counted(ranks, 'rank')}: {named}")
+    check_rank("--attach", rank, job.metadata.name, ranks)
     if job.spec.supervisor is None:
         raise BadInputError(
             f"--attach {rank} is for scripts and modules: only they are started by ddpjob-supervise, which gives a"

@@ -6,7 +6,6 @@ Neither a run directory is needed nor, unless the history is on a volume claim, 
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from ddpjob_operator.api import BadInputError, DDPJob, Incident
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
 from ddpjob_operator.api.words import age, listed, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
-from ddpjob_operator.text import one_line, visible
+from ddpjob_operator.text import one_line
 from ddpjob_operator.view_model import (
     Curve,
     JobDetail,
@@ -34,7 +33,7 @@ from ddpjob_operator.view_model import (
 from .kept_jobs import list_jobs
 from .last_lines import MOST_LINES, last_lines
 from .logs import which_of
-from .phrases import span_of_attempts, writer
+from .phrases import say, span_of_attempts, writer
 from .printed_records import records_of
 from .report import COMPARISON, write_page
 from .run_logs import Line, Which
@@ -86,7 +85,7 @@ def call(arguments: argparse.Namespace) -> int:
             return _call(place, namespace, name or None, arguments, unreadable)
         finally:
             for left_out in unreadable.values():
-                _say(left_out)
+                say(left_out)
 
 
 def check_flags(arguments: argparse.Namespace) -> None:
@@ -139,16 +138,16 @@ def _call(
         return COMMANDS[arguments.command](history, arguments)
     finally:
         for problem in history.problems:
-            _say(problem)
+            say(problem)
 
 
 def _tell_others(history: JobHistory) -> None:
     name, others = history.identity.name, history.others
-    _say(f"this is the newest of {len(others) + 1} jobs named {name}. Choose another one with --uid:")
+    say(f"this is the newest of {len(others) + 1} jobs named {name}. Choose another one with --uid:")
     for job in others[:OTHERS]:
-        _say(f"  --uid {job.uid}  began {job.moment if job.began else 'at an unknown time'}  {job.result}".rstrip())
+        say(f"  --uid {job.uid}  began {job.moment if job.began else 'at an unknown time'}  {job.result}".rstrip())
     if len(others) > OTHERS:
-        _say(f"  and {len(others) - OTHERS} more, which ddpjob ls {name} --history {history.place} lists")
+        say(f"  and {len(others) - OTHERS} more, which ddpjob ls {name} --history {history.place} lists")
 
 
 def _logs(history: JobHistory, arguments: argparse.Namespace) -> int:
@@ -532,10 +531,6 @@ def _moment(time: Any) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo else None
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
 
 
 COMMANDS = {"logs": _logs, "status": _status, "report": _report}

@@ -2,12 +2,14 @@
 
 import os
 import pwd
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ddpjob_operator.api import Cause, ConditionType, DDPJobStatus, Incident, State, words
+from ddpjob_operator.api import BadInputError, Cause, ConditionType, DDPJobStatus, Incident, State, words
 from ddpjob_operator.api.reasons import DEADLINES, FROM_OUTSIDE, Reason
+from ddpjob_operator.text import visible
 
 Rest = Callable[[], int]
 """The second part of a command, called after the first part was done for every name; returns the exit code."""
@@ -27,6 +29,22 @@ STYLES: dict[str, str] = {
     **dict.fromkeys((State.STALLED, State.FAILED), "red"),
 }
 """Colours of states, on terminals that want colours."""
+
+
+def say(text: str) -> None:
+    """Tells the user something beside the output that was asked for: on standard error."""
+    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
+
+
+def check_rank(flag: str, rank: int, name: str, ranks: int) -> None:
+    """Checks that the job `name`, which has so many ranks, has the one that a flag names.
+
+    Raises:
+        BadInputError: there is no such rank.
+    """
+    if not 0 <= rank < ranks:
+        named = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
+        raise BadInputError(f"{flag} {rank}: {name} has {words.counted(ranks, 'rank')}: {named}")
 
 
 def style_of(state: str) -> str:

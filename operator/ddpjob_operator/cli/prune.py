@@ -1,7 +1,6 @@
 """`ddpjob prune --history`: removes what is kept of old jobs that have ended."""
 
 import argparse
-import sys
 import time
 from itertools import islice
 
@@ -19,9 +18,9 @@ from ddpjob_operator.history import (
     namespaces_of,
     open_place,
 )
-from ddpjob_operator.text import visible
 
 from .from_history import CLAIM
+from .phrases import say
 
 CERTAIN = "a job is removed a day after the last line of one that succeeded, and a week after that of one that failed"
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -52,14 +51,14 @@ def prune(arguments: argparse.Namespace) -> int:
     jobs = [job for job in islice(found, 10 * MOST_JOBS) if not name or job.name == name]
     retention = Retention(arguments.keep, arguments.older_than, None if size is None else int(size))
     for sentence in left_out.values():
-        _say(sentence)
+        say(sentence)
     stock, freed, number, failed = Stock(place, jobs), 0, 0, 0
     for job in stock.surplus(retention, time.time()):
         try:
-            taken = stock.size(job) if arguments.dry_run else stock.remove(job, _say)
+            taken = stock.size(job) if arguments.dry_run else stock.remove(job, say)
         except PlaceError as error:
             failed += 1
-            _say(f"{job.namespace}/{job.name} {job.uid} is not removed, or not all of it: {error}")
+            say(f"{job.namespace}/{job.name} {job.uid} is not removed, or not all of it: {error}")
             continue
         verb = "would remove" if arguments.dry_run else "removed"
         print(
@@ -68,7 +67,7 @@ def prune(arguments: argparse.Namespace) -> int:
         freed, number = freed + taken, number + 1
     _say_unreadable(stock)
     if stock.uncertain:
-        _say(f"{counted(len(stock.uncertain), 'job')} may still run: {CERTAIN}")
+        say(f"{counted(len(stock.uncertain), 'job')} may still run: {CERTAIN}")
     kept = counted(len(jobs) - number, "job")
     print(
         f"{counted(number, 'job')}, {_in_units(freed)}; {kept} {'remain' if len(jobs) - number != 1 else 'remains'}"
@@ -80,7 +79,7 @@ def _say_unreadable(stock: Stock) -> None:
     if stock.unreadable:
         number, first = len(stock.unreadable), next(iter(stock.unreadable.values()))
         whose = "is kept, because its folder" if number == 1 else "are kept, because their folders"
-        _say(f"{counted(number, 'job')} {whose} cannot be read: {'' if number == 1 else 'for example, '}{first}")
+        say(f"{counted(number, 'job')} {whose} cannot be read: {'' if number == 1 else 'for example, '}{first}")
 
 
 def _in_units(size: int) -> str:
@@ -88,7 +87,3 @@ def _in_units(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} B"
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +10,11 @@ from urllib.parse import urlencode
 
 from ddpjob_operator.api import BadInputError, DDPJob, PodSecurity
 from ddpjob_operator.api.spec import is_url
+from ddpjob_operator.cli.phrases import say
 from ddpjob_operator.client import Claimed, Cluster, ClusterError, Document, Jobs, as_job, connect, reading
 from ddpjob_operator.client.reader_pod import PORT, USER
 from ddpjob_operator.engine import history_of, no_history
 from ddpjob_operator.history import HistoryPlace, PlaceError
-from ddpjob_operator.text import visible
 
 ADDRESS = re.compile(
     r"pvc://(?:(?P<user>[0-9]{1,10})@)?(?P<claim>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?P<path>/[^\x00-\x1f?#]{0,1024})?"
@@ -93,7 +92,7 @@ def opened_address(cluster: Cluster, address: str, image: str, secrets: Sequence
     """
     claim, path, user = _parts(address)
     try:
-        with reading(cluster, Claimed(claim, path, image, user, secrets), _say) as pod:
+        with reading(cluster, Claimed(claim, path, image, user, secrets), say) as pod:
             yield ClaimPlace(cluster, pod, address.rstrip("/"))
     except ClusterError as error:
         raise PlaceError(str(error)) from None
@@ -173,7 +172,3 @@ def image_of(job: DDPJob) -> tuple[str, Sequence[Document]] | None:
     """A job's image, and the names of the secrets to pull it with; None if no image is known."""
     image = job.spec.trainer.get("image") or job.status.trainer_image
     return (str(image), job.spec.template["spec"].get("imagePullSecrets", ())) if image else None
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)

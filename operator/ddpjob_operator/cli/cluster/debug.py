@@ -12,9 +12,8 @@ from queue import SimpleQueue
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import TRAINER_CONTAINER
-from ddpjob_operator.api.words import counted
+from ddpjob_operator.cli.phrases import check_rank, say
 from ddpjob_operator.client import ClusterError, JobPod, Jobs, TerminalSession, as_job, present
-from ddpjob_operator.text import visible
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
 """Bash, if the image has it."""
@@ -41,7 +40,7 @@ def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> in
             f" ddpjob debug {name} --rank {rank} -- COMMAND"
         )
     pod = _pod_of(jobs, name, rank)
-    _say(f"rank {rank} runs in pod {pod.name}, container {TRAINER_CONTAINER}")
+    say(f"rank {rank} runs in pod {pod.name}, container {TRAINER_CONTAINER}")
     with jobs.cluster.attach_to_pod(pod.name, TRAINER_CONTAINER, command or SHELL, terminal=terminal) as session:
         if terminal:
             with _own_terminal(session):
@@ -65,10 +64,7 @@ def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
         raise BadInputError(f"{name} has ended, and nothing runs in its pods: {status.message}")
     if not status.nodes or not status.procs_per_node:
         raise BadInputError(f"{name} has no ranks yet: {status.message}")
-    ranks = status.nodes * status.procs_per_node
-    if not 0 <= rank < ranks:
-        named = "rank 0" if ranks == 1 else f"ranks 0 to {ranks - 1}"
-        raise BadInputError(f"--rank {rank}: {name} has {counted(ranks, 'rank')}: {named}")
+    check_rank("--rank", rank, name, status.nodes * status.procs_per_node)
     node = rank // status.procs_per_node
     pod = next((pod for pod in present(jobs.pods(document), status) if pod.node == node and pod.runs), None)
     if pod is None:
@@ -112,7 +108,3 @@ def _copy_output(session: TerminalSession) -> None:
     for stream, data in session.output():
         while data:
             data = data[os.write(stream, data) :]  # noqa: PLW2901
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)

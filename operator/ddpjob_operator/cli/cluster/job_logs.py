@@ -1,7 +1,6 @@
 """`ddpjob logs NAME` for a job on a cluster: the output of its ranks, merged and prefixed as in local mode."""
 
 import shlex
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
@@ -11,12 +10,11 @@ from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.api.words import listed
 from ddpjob_operator.cli.from_history import print_logs
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, span_of_attempts
+from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, say, span_of_attempts
 from ddpjob_operator.cli.run_logs import Line, Which, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called, history_of
 from ddpjob_operator.history import find_history, open_place
-from ddpjob_operator.text import visible
 
 from .claim_place import claim_of, why_no_history
 from .life import Life, unnoticed
@@ -50,7 +48,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
         raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
     pods = jobs.pods(document)
     if follow and not job.status.finished:
-        for line in followed_lines(jobs, document, pods, which, _say):
+        for line in followed_lines(jobs, document, pods, which, say):
             print(line, flush=True)
         return 0
     if not pods and (code := _kept(job, which)) is not None:
@@ -73,16 +71,16 @@ def _kept(job: DDPJob, which: Which) -> int | None:
         where = shlex.quote(address or "")
         command = f"{itself()} logs {identity.namespace}/{identity.name} --history {where} --uid {identity.uid}"
         how = f"read it with: {command}" if address else "copy it, and read it with --history"
-        _say(f"its history is on a volume, at {path}; {how}")
+        say(f"its history is on a volume, at {path}; {how}")
         return None
     try:
         found = find_history(open_place(path), identity.namespace, identity.name, identity.uid)
         code = print_logs(found, which)
     except BadInputError as error:
-        _say(str(error))
+        say(str(error))
         return None
     for problem in found.problems:
-        _say(problem)
+        say(problem)
     return code
 
 
@@ -95,7 +93,7 @@ def _miss_first(job: DDPJob, pods: list[JobPod]) -> None:
     if not job.status.finished or first is None or first.cause in NEVER_RAN:
         return
     if first.node not in {pod.node for pod in pods}:
-        _say(f"{called(job)} {first.node} failed first, but its pod is gone, and its log with it")
+        say(f"{called(job)} {first.node} failed first, but its pod is gone, and its log with it")
 
 
 def past_pods(job: DDPJob, pods: list[JobPod], which: Which) -> tuple[int, list[JobPod]]:
@@ -136,18 +134,18 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
                 print(_line(job, pod, which.shown(moment, shown)))
         except ClusterError as error:
             code = 1
-            _say(f"{called(job)} {pod.node}: {error}")
+            say(f"{called(job)} {pod.node}: {error}")
     waits_for = job.status.message or unnoticed(job)
     without = [str(pod.node) for pod in pods if not pod.started]
     if without:
         yet = "" if job.status.finished else " yet"
-        _say(f"no log{yet} of {called(job)} {', '.join(without)}: {waits_for}")
+        say(f"no log{yet} of {called(job)} {', '.join(without)}: {waits_for}")
     if not pods:
         gone = "its pods are gone, and their logs with them"
         if history_of(job) is None:
             gone = f"{gone}. No history is kept: {why_no_history(job)}"
         message = gone if job.status.finished else f"no log yet: {waits_for}"
-        _say(_nothing(job) if nothing_ran(job.status) else message)
+        say(_nothing(job) if nothing_ran(job.status) else message)
     return code
 
 
@@ -228,7 +226,3 @@ def followed_lines(
 
 def _line(job: DDPJob, pod: JobPod, text: str) -> Line:
     return Line(pod.node, pod.attempt, text, called(job))
-
-
-def _say(text: str) -> None:
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)

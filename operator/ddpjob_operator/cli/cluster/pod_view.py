@@ -1,5 +1,6 @@
 """What a screen shows of a job's pods and ranks on a cluster."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from ddpjob_operator.api import DDPJob
@@ -15,16 +16,19 @@ def pod_seen(pod: JobPod) -> PodSeen:
     return PodSeen(pod.node, pod.name, pod.node_name, pod.does, *times)
 
 
-def pods_and_page(jobs: Jobs, document: Document, job: DDPJob) -> tuple[list[JobPod], Document | None, str]:
+def pods_and_page(
+    jobs: Jobs, document: Document, job: DDPJob, pods_of: Callable[[], list[JobPod]] | None = None
+) -> tuple[list[JobPod], Document | None, str]:
     """The present pods of a job that has not ended, its status page, and why one of these cannot be had.
 
-    The page is None, and the reason empty, if no supervisor serves one.
+    The page is None, and the reason empty, if no supervisor serves one. `pods_of` gives all pods that exist, if they
+    are known without asking.
     """
     pods: list[JobPod] = []
     page: Document | None = None
     if not job.status.finished:
         try:
-            pods = present(jobs.pods(document), job.status)
+            pods = present(pods_of() if pods_of else jobs.pods(document), job.status)
             page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
         except ClusterError as error:
             return pods, None, str(error)

@@ -15,6 +15,7 @@ from ddpjob_operator.api.entrypoint import variables
 from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
+from ddpjob_operator.cli.phrases import say
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.client import Cluster, Document, Jobs
 from ddpjob_operator.client.archive import BY_EXEC, pack
@@ -25,7 +26,6 @@ from .held_run import HeldRun, Ran, SentProgram, started
 from .packages import within
 from .parcel import beside, packed_files
 from .saves import Saves
-from .talk import say
 
 OF_THE_HOLD = ("nodes", "procs_per_node", "name", "max_restarts", "start_method", "checkpoint", "history")
 """Options of `run` that a held job already has an answer to."""

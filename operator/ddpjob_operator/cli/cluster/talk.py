@@ -5,7 +5,6 @@ import getpass
 import json
 import queue
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import TRAINER_CONTAINER
+from ddpjob_operator.cli.phrases import say
 from ddpjob_operator.client import ClusterError, Conversation, Document, JobPod, Jobs, as_job, present
 from ddpjob_operator.text import visible
 
@@ -44,11 +44,6 @@ def who() -> str:
     with suppress(OSError, KeyError):
         return f"{getpass.getuser()}@{socket.gethostname()}"
     return socket.gethostname()
-
-
-def say(text: str) -> None:
-    """Tells the person, beside the output of ranks."""
-    print(f"ddpjob: {visible(text)}", file=sys.stderr, flush=True)
 
 
 @dataclass

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.cluster.pod_view import pod_seen
+from ddpjob_operator.cli.cluster.pod_view import pod_seen, pods_and_page
 from ddpjob_operator.cli.from_history import kept_detail
 from ddpjob_operator.cli.last_loss import logged_last
 from ddpjob_operator.cli.phrases import about_a_file
 from ddpjob_operator.cli.status import row_here
-from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, present
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job
 from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, find_history, kept_jobs, namespaces_of
 from ddpjob_operator.local import RunDirectory, Runs, all_runs, page_of
 from ddpjob_operator.local.record_files import SEEN_NAME, read
@@ -265,15 +265,10 @@ class JobsThere:
         if document is None:
             return None
         job, jobs = as_job(document), self._jobs.of_namespace(key.namespace)
-        pods: list[JobPod] = []
-        page: Document | None = None
+        pods, page, problem = pods_and_page(jobs, document, job, lambda: self._pods_of(document, jobs))
         where = {"Namespace": f"{key.namespace} of context {jobs.cluster.context}"}
-        if not job.status.finished:
-            try:
-                pods = present(self._pods_of(document, jobs), job.status)
-                page = jobs.status_page(document, pods) if job.status.bookkeeping.supervised else None
-            except ClusterError as error:
-                where["Not shown"] = f"what single ranks do: {error}"
+        if problem:
+            where["Not shown"] = f"what single ranks do: {problem}"
         around = Around(_made(document), where, logged=LoggedProgress())
         return job_detail(job, key, now, around, page=page, pods=map(pod_seen, pods))
 
