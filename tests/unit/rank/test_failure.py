@@ -1,10 +1,12 @@
 """Failure reports: what a process that ends badly leaves behind."""
 
 import dataclasses
+import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -95,20 +97,58 @@ def test_a_full_disk_is_known_by_the_error_number_in_other_libraries_messages(wo
     assert (None if known is None else str(known)) == full
 
 
+def failed_save(file: object) -> RuntimeError:
+    with pytest.raises(RuntimeError, match=r"iostream error|unexpected pos|failed writing file") as raised:
+        torch.save(torch.zeros(100_000), file)
+    return raised.value
+
+
+@pytest.mark.parametrize("refused", ["open", "write", "flush", "sync"])
+@pytest.mark.parametrize(
+    ("number", "known"),
+    [
+        (28, (StorageFullError, "No space left on device: {}")),
+        (122, (StorageFullError, "Disk quota exceeded: {}")),
+        (
+            5,
+            (StorageError, "torch.save could not write {} completely: most likely the disk or a quota was full then"),
+        ),
+    ],
+)
 def test_a_full_disk_is_known_by_a_probe_when_torch_save_keeps_no_error_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refused: str, number: int, known: tuple[type, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "weights.pt"
     path.symlink_to("/dev/full")
-    with pytest.raises(RuntimeError, match=r"iostream error|unexpected pos") as raised:
-        torch.save(torch.zeros(100_000), path)
-    known = known_failure(raised.value)
-    assert type(known) is StorageError, "there is room now"
-    assert str(known).startswith(f"torch.save could not write {path} completely: most likely")
-    monkeypatch.setattr(full_storage.tempfile, "TemporaryFile", Mock(side_effect=OSError(122, "")))
-    known = known_failure(raised.value)
-    assert isinstance(known, StorageFullError)
-    assert str(known) == f"Disk quota exceeded: {path}"
+    error, probe, refuses = failed_save(path), MagicMock(), {"side_effect": OSError(number, "")}
+    probe.__enter__.return_value = probe
+    for name in ("write", "flush"):
+        getattr(probe, name).configure_mock(**(refuses if name == refused else {}))
+    created = Mock(return_value=probe, **(refuses if refused == "open" else {}))
+    monkeypatch.setattr(full_storage.tempfile, "TemporaryFile", created)
+    monkeypatch.setattr(full_storage.os, "fsync", Mock(**(refuses if refused == "sync" else {})))
+    found = known_failure(error)
+    assert (type(found), str(found)) == (known[0], known[1].format(path))
+    created.assert_called_once_with(dir=tmp_path)
+
+
+def test_where_there_is_room_again_a_failed_save_is_an_error_of_the_storage(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    path.symlink_to("/dev/full")
+    known = known_failure(failed_save(path))
+    assert type(known) is StorageError
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_save_into_a_file_of_the_programs_own_has_no_path_to_probe() -> None:
+    class Full(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(28, "")
+
+    error = RuntimeError("iostream error")
+    with pytest.raises((RuntimeError, OSError)) as raised:
+        torch.save(torch.zeros(8), Full())
+    assert known_failure(error.with_traceback(raised.tb)) is None
 
 
 def test_a_report_is_one_json_object_with_the_last_line_of_the_error(tmp_path: Path) -> None:
