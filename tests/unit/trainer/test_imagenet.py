@@ -230,6 +230,9 @@ def spoil(directory: Path, kind: str) -> None:
     match kind:
         case "no train":
             (directory / "train").rename(directory / "training")
+        case "no class":
+            for name in ("beetle", "cat", "dog"):
+                shutil.rmtree(directory / "train" / name)
         case "an empty class":
             (directory / "train" / "emu").mkdir()
         case "a class with another name in val":
@@ -247,6 +250,7 @@ def spoil(directory: Path, kind: str) -> None:
     ("kind", "message"),
     [
         ("no train", "has no directory train/: it must hold images as train/CLASS/*.jpg"),
+        ("no class", "train has no classes: it must hold a directory of images for each class"),
         ("an empty class", "train/emu has no images: no file in it ends with .jpg"),
         ("a class with another name in val", "class cat is in {0}/train but not in {0}/val: both"),
         ("a class missing in train", "class cat is in {0}/val but not in {0}/train: both"),
@@ -260,6 +264,17 @@ def test_a_mistake_in_the_files_is_one_clear_error(tmp_path: Path, kind: str, me
         read_all(image_classes(tmp_path, 64).test)
     assert message.format(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_directory_without_shards_or_with_a_class_that_is_not_trained_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"^{tmp_path} has no shards: no file in it ends with .tar$"):
+        ImageShards(tmp_path, to_test(64))
+    assert image_classes(pictures.as_shards(tmp_path), 64).classes == 3
+    with tarfile.open(tmp_path / "val" / "val-0000.tar", "a") as tar:
+        pictures.add(tar, "7.jpg", pictures.jpeg(0, 7))
+        pictures.add(tar, "7.cls", b"3")
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/val has class 3, but the classes in .*/train end at 2$"):
+        image_classes(tmp_path, 64)
 
 
 def test_without_a_directory_the_flag_is_named_that_was_not_given() -> None:
@@ -299,6 +314,9 @@ def test_a_shard_that_changes_under_a_run_is_told(tmp_path: Path) -> None:
     data = ImageShards(train, to_test(64))
     (train / "train-0000.tar").write_bytes(bytes(1000))
     with pytest.raises(ConfigError, match=r"train-0000.tar has changed at byte 0 since its samples were indexed"):
+        data[0]
+    (train / "train-0000.tar").unlink()
+    with pytest.raises(TrainerError, match=r"train-0000.tar cannot be read: No such file or directory$"):
         data[0]
 
 
@@ -363,6 +381,20 @@ def test_another_name_is_told_with_those_that_are_like_it(tmp_path: Path) -> Non
         ConfigError, match="--arch resnet19 is not a classification model of torchvision: such as resnet1"
     ):
         task_of(pictures.as_files(tmp_path, 1, 1), "--arch", "resnet19").model()
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("resnet18", {}), ("googlenet", {"aux_logits": False, "init_weights": True})],
+)
+def test_a_network_is_one_of_torchvisions_with_an_output_for_each_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, more: dict[str, bool]
+) -> None:
+    from torchvision import models  # noqa: PLC0415  (its import takes seconds)
+
+    monkeypatch.setattr(models, "get_model", lambda *words, **how: (words, how))
+    made: Any = task_of(pictures.as_files(tmp_path, 3, 0), "--arch", name).model()
+    assert made == ((name,), {"weights": None, "num_classes": 3, **more})
 
 
 def test_without_val_nothing_is_held_out(tmp_path: Path) -> None:
