@@ -1,10 +1,15 @@
 """Options of what DistributedDataParallel sends, and when."""
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import TrainConfig, read_config
+from ddpjob_trainer.model import compression
 from ddpjob_trainer.model.compression import PowerSGD, compress
 from ddpjob_trainer.model.parallel import parallel, prepare_model
 from ddpjob_trainer.options import CommunicationConfig, Hook
@@ -24,6 +29,46 @@ def test_what_is_left_out_is_each_ranks_own_or_the_mean_of_all() -> None:
 
     assert restored(1.0, 4.0, world=World(rank=1, world_size=2)) == 4.0
     assert restored(1.0, 4.0, world=World(rank=1, world_size=3)) == 2.5
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.parametrize(("total", "begins"), [(1000, 100), (29, 2), (30, 3), (1, 2)])
+def test_compression_begins_after_a_tenth_of_the_steps_and_never_before_the_second(total: int, begins: int) -> None:
+    settings = CommunicationConfig(comm_hook="powersgd")
+    power = compress(parallel(nn.Linear(1, 1), settings, CPU), settings)
+    assert power is not None
+    power._state.iter = 7  # The warm-up has counted.
+    power.begin(total)
+    assert (power._state.start_powerSGD_iter, power._state.iter) == (begins, 0)
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+@pytest.mark.parametrize("changed", [{"bucket_cap_mb": 1.0}, {"powersgd_rank": 3}, {"find_unused_parameters": True}])
+def test_what_was_left_out_does_not_fit_buckets_of_other_sizes(changed: dict[str, Any]) -> None:
+    def made(**how: Any) -> PowerSGD:
+        settings = CommunicationConfig(comm_hook="powersgd", **how)
+        return PowerSGD(parallel(nn.Linear(1, 1), settings, CPU), settings)
+
+    saved = made().capture() | {"errors": {0: torch.ones(1)}, "steps": 5}
+    other = made(**changed)
+    assert not other.restore([saved], World(), CPU)
+    assert (other.capture()["errors"], other.capture()["steps"]) == ({}, 0)
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+def test_one_bucket_is_compressed_after_another_by_a_number_of_threads_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    future = SimpleNamespace(wait=partial(done.append, "waited"))
+    monkeypatch.setattr(compression, "powerSGD_hook", lambda *_: future)
+    assert compression._in_turn(None, None) is future  # type: ignore[arg-type]
+    assert done == ["waited"]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: done.append("counted"))
+    kept = compression._Kept()
+    kept[0] = torch.ones(1)
+    assert done == ["waited", "counted"]
+    assert list(kept) == [0]
 
 
 @pytest.mark.usefixtures("alone_in_a_group")

@@ -1,5 +1,7 @@
 """The workloads that come with the trainer: what they learn from, with which model, and how fast."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +176,44 @@ def test_a_workload_that_cannot_be_is_one_clear_error() -> None:
         with pytest.raises(ConfigError, match=said):
             task(workload)
     assert list(BUILT_IN) == ["convnet", "mlp", "random", "imagenet", "layers"]
+
+
+class WithoutData(Task):
+    def model(self) -> nn.Module:
+        return nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("output", "target", "counted"),
+    [
+        (torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), torch.tensor([1, 1, 1]), 2),
+        (torch.tensor([[0.0, 1.0]]), torch.tensor([[1, 0]]), None),
+        (torch.tensor([[0.0, 1.0]]), None, None),
+        (torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), None),
+        ("words", torch.tensor([0]), None),
+    ],
+)
+def test_a_task_counts_how_often_the_likeliest_class_is_right_and_nothing_without_classes(
+    output: Any, target: Any, counted: int | None
+) -> None:
+    sums = WithoutData(read_config([], {})).metrics(output, target)
+    assert {name: int(sum_) for name, sum_ in sums.items()} == ({} if counted is None else {"accuracy": counted})
+
+
+def test_a_task_without_data_is_told_what_it_needs() -> None:
+    with pytest.raises(ConfigError, match=r"^WithoutData has no data: define train_data or train_loader$"):
+        WithoutData(read_config([], {})).train_data()
+
+
+def test_a_task_is_found_in_the_working_directory_and_what_it_lacks_is_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "of_mine.py").write_text(f"from {__name__} import WithoutData\n")
+    (tmp_path / "lacking.py").write_text("import none_such_is_installed\n")
+    assert type(task("of_mine:WithoutData")).__name__ == "WithoutData"
+    assert sys.path.count(str(tmp_path)) == 1
+    with pytest.raises(ModuleNotFoundError, match="none_such_is_installed"):
+        task("lacking:Task")
+    assert sys.path.count(str(tmp_path)) == 1

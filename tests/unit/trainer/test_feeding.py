@@ -1,21 +1,25 @@
 """The input of a run: how many steps it has, and what each rank gets of them."""
 
+import itertools
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from ddpjob_rank.errors import ConfigError
+from ddpjob_rank.errors import ConfigError, TrainerError
 from ddpjob_rank.world import World
 from ddpjob_trainer.config import read_config
 from ddpjob_trainer.data import feed as feed_module
 from ddpjob_trainer.data import feeding
+from ddpjob_trainer.data import loader as loader_module
 from ddpjob_trainer.data.explaining import explain_shards
 from ddpjob_trainer.data.feed import Uneven
+from ddpjob_trainer.data.loader import Loader, sample_count
 from ddpjob_trainer.recording.position import Position
 from ddpjob_trainer.task import Task
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler, TensorDataset
 
 CPU = torch.device("cpu")
 
@@ -243,6 +247,66 @@ def test_which_rank_sees_which_sample_is_printed_for_the_first_steps(capsys: pyt
     ]
     numbers = [number for line in shards for number in line.rpartition("=")[2].split(",")]
     assert len(set(numbers)) == len(numbers) == 12
+
+
+class Length:
+    """What can be indexed as far as anybody knows."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
+class Unsized(Dataset[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (DataLoader(TensorDataset(torch.zeros(2))), "DataLoader is not a data set: give the data set that it loads"),
+        (Endless(), "Endless cannot be indexed: have the task's train_loader return batches"),
+        (Unsized(), "Unsized has no length: a task's data must have a length and be indexed"),
+        (Length(0), "Length is empty: a task's data must have samples"),
+        (Length(1), None),
+    ],
+)
+def test_a_data_set_has_samples_that_can_be_counted(data: Any, said: str | None) -> None:
+    if said is None:
+        assert sample_count(data) == 1
+        return
+    with pytest.raises(ConfigError, match=f"^{said}"):
+        sample_count(data)
+
+
+def test_a_worker_leaves_signals_to_its_rank_and_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda *how: ignored.append(how))
+    monkeypatch.setattr(loader_module, "die_with", ignored.append)
+    loader_module._become_worker(4711, 0)
+    assert ignored == [(signal.SIGTERM, signal.SIG_IGN), (signal.SIGINT, signal.SIG_IGN), 4711]
+
+
+class Unreadable(Dataset[Any]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, _: int) -> Any:
+        raise TrainerError("the image 7 cannot be read")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sample_that_cannot_be_read_is_the_datas_own_error_wherever_it_is_read(workers: int) -> None:
+    loader = Loader(Unreadable(), seed=0, device=CPU, workers=workers)
+    with pytest.raises(TrainerError, match=r"^the image 7 cannot be read$"):
+        loader.batch(torch.arange(2))
 
 
 def test_what_a_loader_of_ones_own_gives_cannot_be_explained() -> None:

@@ -20,6 +20,7 @@ from ddpjob_rank.world import World
 from ddpjob_trainer.checkpoint import saving, state
 from ddpjob_trainer.model.learner import Learner
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import SGD, Adagrad, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.swa_utils import AveragedModel
@@ -106,6 +107,29 @@ def test_the_state_of_another_model_is_refused_with_the_first_three_differences_
     )
     with pytest.raises(ConfigError, match="is from another optimizer than the workload's: it is that of another"):
         state.load(learner, state.shared(replace(saved, optimizer=SGD(saved.model.parameters(), lr=0.1))), 1)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_schedule_that_the_checkpoint_does_not_have_stands_where_it_would_after_its_steps(steps: int) -> None:
+    saved, learner = a_learner(OPTIMIZERS["SGD"]), a_learner(OPTIMIZERS["SGD"])
+    saved.optimizer.param_groups[0]["lr"] = 5.0
+    assert state.load(learner, state.shared(replace(saved, scheduler=None)), steps) == []
+    assert learner.scheduler is not None
+    assert (learner.scheduler.last_epoch, learner.optimizer.param_groups[0]["lr"]) == (
+        steps,
+        pytest.approx(0.1**steps / 10),
+    )
+
+
+@pytest.mark.parametrize("was", [True, False])
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_scale_of_the_loss_goes_on_where_it_was_if_it_is_still_wanted(*, was: bool, is_on: bool) -> None:
+    saved, learner = a_learner(AdamW), a_learner(AdamW)
+    saved = replace(saved, scaler=GradScaler("cpu", init_scale=4.0) if was else None)
+    learner = replace(learner, scaler=GradScaler("cpu", init_scale=2.0) if is_on else None)
+    state.load(learner, state.shared(saved), 1)
+    if learner.scaler:
+        assert learner.scaler.get_scale() == (4.0 if was else 2.0)
 
 
 def test_a_state_of_format_1_is_read(tmp_path: Path) -> None:
