@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from .gangs import BEGIN, INTERRUPTED, KILLED, RAISED, STOPPED, WELL, Gang
 
 IDLE = 600.0
+PROGRAM = HeldProgram(("train.py",), "ab12", "alice")
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Hold(Gang):
         return self.coordinator.phase
 
     def runs(self, code: str = "ab12") -> Hold:
-        self.coordinator.run(HeldProgram(("train.py",), code, "alice"), self.now)
+        self.coordinator.run(replace(PROGRAM, code=code), self.now)
         self._hear()
         return self
 
@@ -261,6 +262,55 @@ def test_the_end_of_each_program_is_told_once() -> None:
         return ended
 
     assert asyncio.run(told()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("hold", "answer"),
+    [
+        (held().runs(), "train.py (code ab12, run by alice) runs here"),
+        (held().runs().interrupted(), "train.py (code ab12, run by alice) runs here"),
+        (Hold(nodes=12), "waiting for the supervisor of node 0, 1, 2, 3, 4, 5, 6, 7 (later)"),
+        (Gang(), "it is not held: it has a program of its own"),
+        (Gang().starts(), "it is not held: it has a program of its own"),
+    ],
+    ids=["runs", "is being ended", "not there", "no hold", "a job"],
+)
+def test_why_a_program_cannot_be_run_now_is_told_and_whether_it_can_be_later(hold: Hold, answer: str) -> None:
+    assert asked(hold) == answer
+
+
+def test_a_hold_that_is_over_runs_nothing() -> None:
+    hold = held()
+    hold.after(IDLE)
+    assert asked(hold) == "the hold is over"
+
+
+def test_a_program_that_runs_has_an_attempt_and_an_end_and_learns_no_limits_of_another() -> None:
+    async def told() -> None:
+        hold = held()
+        service, begun = served(hold), list[tuple[int, HeldProgram]]()
+        service.on_run = lambda *how: begun.append(how)
+        learned = service._kept
+        attempt, ended = service.run(PROGRAM)
+        assert begun == [(1, PROGRAM)]
+        assert (attempt, ended.done(), service.hold_message) == (
+            *(1, False),
+            "held: train.py (code ab12, run by alice) runs",
+        )
+        assert service._kept is not learned
+        with pytest.raises(NotReadyError, match="runs here"):
+            service.run(PROGRAM)
+        service.interrupt(2)
+        assert hold.phase is Phase.RUNNING
+        service.finish_run(1)
+        service.interrupt(1)
+        assert hold.phase is Phase.STOPPING
+        hold.ends(STOPPED, STOPPED)
+        service._act()
+        assert ended.result().exit_code == 130
+        await service.close()
+
+    asyncio.run(told())
 
 
 def served(hold: Hold, attempt: int = 1) -> CoordinatorService:

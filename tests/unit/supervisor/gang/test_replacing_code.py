@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 from ddpjob_supervisor.gang.coordinator import Coordinator
@@ -11,8 +13,12 @@ from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotRe
 from ddpjob_supervisor.gang.messages import CodeRevision, Finished, Hello, Leave, Past, Start
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
+from msgspec.structs import replace
 
 from .gangs import RAISED, STOPPED, WELL, Gang
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OLD, NEW = CodeRevision(0, "0" * 64), CodeRevision(1, "1" * 64, "alice")
 
@@ -35,6 +41,10 @@ class Job(Gang):
         self.coordinator.joined(node, said, f"10.0.0.{node}:29502", self.now)
         self._hear()
         return self
+
+    @property
+    def phase(self) -> Phase:
+        return self.coordinator.phase
 
     @property
     def runs(self) -> str:
@@ -146,3 +156,69 @@ def test_the_former_code_can_be_put_back() -> None:
     job.replaced().idle(0, STOPPED).idle(1, STOPPED)
     job.replaced(CodeRevision(2, OLD.digest, "bob")).idle(0, STOPPED).idle(1, STOPPED)
     assert (job.runs, job.coordinator.past.code.attempt) == ("3: 0", 3)
+
+
+def served(job: Job, mounted: str = OLD.digest, idle_seconds: float | None = None) -> CoordinatorService:
+    service = CoordinatorService(Settings(nodes=2, idle_seconds=idle_seconds))
+    if idle_seconds is None:
+        service.coordinator = job.coordinator
+    service.code.mounted_digest = mounted
+    return service
+
+
+def ended() -> Job:
+    job = started()
+    job.done(0).done(1)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("service", "answer", "later"),
+    [
+        (lambda: served(Job(), idle_seconds=600.0), "it is held: run other code with ddpjob run --on", False),
+        (lambda: served(started(), mounted=""), "its pods do not have the archive of its code, ", False),
+        (lambda: served(Job()), "its ranks do not run yet", True),
+        (lambda: served(ended()), "the gang is about to end", False),
+    ],
+    ids=["a hold", "code of the image", "not yet", "over"],
+)
+def test_why_the_code_cannot_be_replaced_now_is_told_and_whether_it_can_be_later(
+    service: Callable[[], CoordinatorService], answer: str, *, later: bool
+) -> None:
+    with pytest.raises(NotReadyError, match=f"^{answer}") as refused:
+        service().check_replaceable()
+    assert refused.value.later is later
+
+
+def test_code_is_replaced_by_later_revisions_alone_and_the_same_code_only_gets_its_number() -> None:
+    async def told() -> None:
+        job = started()
+        service = served(job)
+        learned = service._kept
+        job.coordinator.prepare(NEW)
+        assert service.replace_code(NEW) == 2
+        assert service._kept is not learned, "limits of the former code"
+        job._hear()
+        job.idle(0, STOPPED).idle(1, STOPPED)
+        assert job.runs == "2: 1"
+        assert service.replace_code(replace(NEW, revision=5)) == 2, "the attempt that brought it"
+        assert (job.phase, job.coordinator.past.code.revision) == (Phase.RUNNING, 5)
+        assert service.replace_code(replace(NEW, revision=3)) == 2
+        assert job.coordinator.past.code.revision == 5
+        for revision in (4, 5):
+            with pytest.raises(NotReadyError, match="its ranks run revision 5 of the code already") as refused:
+                service.replace_code(CodeRevision(revision, OLD.digest))
+            assert not refused.value.later
+        await service.close()
+
+    asyncio.run(told())
+
+
+def test_a_job_that_still_runs_its_first_code_names_its_present_attempt() -> None:
+    async def told() -> int:
+        service = served(started())
+        attempt = service.replace_code(replace(OLD, revision=1))
+        await service.close()
+        return attempt
+
+    assert asyncio.run(told()) == 1
