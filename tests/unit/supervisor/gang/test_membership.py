@@ -1,6 +1,7 @@
 """What a node's supervisor tells of its ranks, with ranks that are any processes."""
 
 import asyncio
+import hashlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from ddpjob_rank.errors import PeerLostError
 from ddpjob_rank.machine import interface
 from ddpjob_rank.reporting import copy_handover
 from ddpjob_rank.reporting.heartbeat import COUNTED, COUNTED_ANEW, EMPTY, SLOTS, Record
@@ -24,11 +26,15 @@ from ddpjob_supervisor.gang.link import LocalLink
 from ddpjob_supervisor.gang.membership import Follower, beat_seconds
 from ddpjob_supervisor.gang.messages import (
     Beats,
+    Bring,
+    Code,
+    CodeRevision,
     End,
     Examine,
     Examined,
     Failed,
     Farewell,
+    Finish,
     Finished,
     HeldProgram,
     Hello,
@@ -37,6 +43,8 @@ from ddpjob_supervisor.gang.messages import (
     Leave,
     Leaving,
     Located,
+    Look,
+    Looked,
     Message,
     Past,
     Start,
@@ -180,6 +188,11 @@ async def ranks_run(follower: Follower, attempt: int) -> None:
         return running is not None and running.start.attempt == attempt and len(running.ranks.pids) == 2
 
     while not run():  # noqa: ASYNC110  (nothing tells of a start)
+        await asyncio.sleep(0.01)
+
+
+async def ranks_end(follower: Follower) -> None:
+    while follower.running:  # noqa: ASYNC110  (nothing tells of it)
         await asyncio.sleep(0.01)
 
 
@@ -845,3 +858,190 @@ def test_it_waits_for_its_domain_no_longer_than_its_ranks_would_wait_for_their_i
         await locating
 
     follow(scene, domain_file=file)
+
+
+@pytest.mark.parametrize(
+    ("ends", "place", "fit", "code"),
+    [
+        (None, {}, True, 143),
+        (None, {"idle_seconds": 600.0}, True, 205),
+        ((0, 0), {}, True, 205),
+        ((0, 1), {}, True, 143),
+        ((0, 1), {"idle_seconds": 600.0}, True, 205),
+        ("run", {}, False, 143),
+        ("run", {"idle_seconds": 600.0}, False, 143),
+    ],
+    ids=["no ranks", "a hold without any", "done", "failed", "a hold after a failure", "not fit", "a hold not fit"],
+)
+def test_who_is_told_to_stop_and_runs_no_ranks_goes_at_once(
+    follow: Follow, ends: tuple[int, int] | str | None, place: dict[str, Any], code: int, *, fit: bool
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        coordinator = coordinators_end(follower)
+        if ends:
+            follower._handle(Start(1, 0, {}))
+            await ranks_run(follower, 1)
+            for rank, end in zip(sleepers.ranks, ends, strict=False):
+                if not isinstance(end, str):
+                    rank.ended.set_result(end)
+        if ends and ends != "run":
+            await ranks_end(follower)
+        looking: Any = asyncio.create_task(asyncio.Event().wait())
+        if not fit:
+            follower._node = replace(follower._node, fit=looking)
+        assert (follower.told_to_stop, follower.told_at) == (False, None)
+        follower.request(signal.SIGTERM)
+        assert follower.told_to_stop
+        assert follower.told_at is not None
+        assert follower._exit_code.result() == code
+        while await coordinator.receive() != Leaving():
+            pass
+        looking.cancel()
+
+    follow(scene, **place)
+
+
+@pytest.mark.parametrize(("ends", "code"), [((0, 0), 0), ((0, 3), None), (None, None)])
+def test_without_an_operator_nobody_takes_a_lost_coordinators_place(
+    follow: Follow, ends: tuple[int, int] | None, code: int | None
+) -> None:
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        link = LocalLink()
+        coordinator, following = link.other_end(), asyncio.create_task(follower.follow(0, link))
+        coordinator.send(Start(1, 0, {}))
+        await ranks_run(follower, 1)
+        for rank, end in zip(sleepers.ranks, ends or (), strict=False):
+            rank.ended.set_result(end)
+        if ends:
+            await ranks_end(follower)
+        await coordinator.close()
+        if code is None:
+            with pytest.raises(PeerLostError, match=r"^rank 0's supervisor is gone, and its ranks with it$"):
+                await following
+            assert all(rank.ended.done() for rank in sleepers.ranks)
+        else:
+            assert await following == code
+
+    follow(scene, joining_seconds=60.0)
+
+
+def test_what_is_said_of_another_attempt_is_not_heeded(follow: Follow, monkeypatch: pytest.MonkeyPatch) -> None:
+    signals: list[int] = []
+    monkeypatch.setattr(Rank, "send_signal", lambda _, number: signals.append(number))
+
+    async def scene(follower: Follower, sleepers: Sleepers) -> None:
+        for message in (Stop(0), Finish(0), Look(0), Examine(0)):  # There is none.
+            follower._handle(message)
+        await first_attempt(follower)
+        for attempt in (0, 2):
+            for message in (Stop(attempt), Finish(attempt), Look(attempt), Examine(attempt)):
+                follower._handle(message)
+        assert (signals, follower._looking, follower._examining) == ([], None, None)
+        assert follower._running is not None
+        assert not follower._running.ranks.told_to_stop
+        follower._handle(Finish(1))
+        assert signals.count(signal.SIGTERM) == 2
+        assert not any(rank.ended.done() for rank in sleepers.ranks)
+
+    follow(scene)
+
+
+def test_what_ranks_do_is_told_to_who_only_looks(follow: Follow) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinator = await first_attempt(follower)
+        follower._handle(Look(1))
+        told = await said_besides_beats(coordinator)
+        assert isinstance(told, Looked)
+        assert (told.attempt, [seen.rank for seen in told.observations]) == (1, [0, 1])
+
+    follow(scene)
+
+
+ARCHIVE = b"an archive of code"
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (ARCHIVE, None),
+        (None, "cannot get the code from rank 0's node: rank 0's supervisor does not have it"),
+        (b"other code", "cannot get the code from rank 0's node: the code that arrived is not the code that was an"),
+    ],
+    ids=["whole", "not there", "not what was announced"],
+)
+def test_code_comes_from_the_coordinator_piece_by_piece(follow: Follow, sent: bytes | None, said: str | None) -> None:
+    digest = hashlib.sha256(ARCHIVE).hexdigest()
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinator, fetching = coordinators_end(follower), asyncio.create_task(follower._fetch(digest))
+        asked: list[int] = []
+        while not fetching.done():
+            asking = asyncio.create_task(coordinator.receive())
+            await asyncio.wait([asking, fetching], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                asking.cancel()
+                break
+            bring = asking.result()
+            assert isinstance(bring, Bring)
+            assert bring.digest == digest
+            asked.append(bring.offset)
+            follower._handle(Code(digest, bring.offset + 1, b"of another question"))
+            piece = sent if sent is None else sent[bring.offset : bring.offset + 7]
+            follower._handle(Code(digest, bring.offset, piece))
+            follower._handle(Code(digest, bring.offset, b"twice"))
+            await asyncio.sleep(0)
+        if said is None:
+            await fetching
+            assert asked == [0, 7, 14, len(ARCHIVE)]
+            await follower._fetch(digest)  # It is here.
+            assert follower._node.code.piece(digest, 0) == ARCHIVE
+        else:
+            with pytest.raises(StartError, match=f"^{said}"):
+                await fetching
+        follower._handle(Code(digest, 0, b"that nobody has asked for"))
+
+    follow(scene)
+
+
+@pytest.mark.parametrize(("node", "leads"), [(0, True), (1, False)])
+def test_new_code_is_told_and_kept_by_one_node_for_all(
+    follow: Follow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], node: int, *, leads: bool
+) -> None:
+    noted: list[Any] = []
+    monkeypatch.setattr(NodeHistory, "note", lambda _, *words, **how: noted.append((*words, how)))
+    code = CodeRevision(3, "c" * 64, "alice", attempt=2)
+
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        coordinators_end(follower)
+        follower._handle(Start(2, 0, {}, Past(code=code, incidents=(KILLED_IN_1,))))
+        follower._handle(Start(3, 0, {}, Past(code=code)))
+
+    follow(scene, node=node, nodes=2)
+    said = [line for line in capsys.readouterr().out.splitlines() if "begins" in line]
+    assert said == ["attempt 2 begins in place: new code cccccccccccc, sent by alice", "attempt 3 begins"]
+    kept = [one for one in noted if one[0] == membership.CODE_REPLACED]
+    assert kept == (
+        [(membership.CODE_REPLACED, 2, {"hurry": True, "revision": 3, "digest": "c" * 64, "by": "alice"})]
+        if leads
+        else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("node", "place", "said"),
+    [
+        (1, {"joining_seconds": 60.0}, "node 1 failed: Stalled: it is stopped"),
+        (0, {"joining_seconds": 60.0}, ""),
+        (1, {}, ""),
+    ],
+    ids=["another node", "its own", "the operator says it"],
+)
+def test_without_an_operator_each_node_says_which_one_failed(
+    follow: Follow, capsys: pytest.CaptureFixture[str], node: int, place: dict[str, Any], said: str
+) -> None:
+    async def scene(follower: Follower, _: Sleepers) -> None:
+        follower._handle(Leave(Incident(1, node, End(2 * node, 203, 1.0, "Stalled", "it is stopped"))))
+        await follower._exit_code
+
+    follow(scene, nodes=2, **place)
+    assert (said in capsys.readouterr().err) if said else "failed" not in capsys.readouterr().err
