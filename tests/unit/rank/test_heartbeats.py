@@ -796,6 +796,20 @@ def test_the_memory_of_a_process_without_a_gpu_is_what_it_has_in_memory() -> Non
     assert teller._memory_bytes() > len(touched)
 
 
+def test_the_memory_of_a_process_with_a_gpu_is_the_gpus_and_may_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(is_initialized=lambda: True, memory_allocated=lambda: 4711)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert teller._memory_bytes() == 4711
+    cuda.is_initialized = lambda: False
+
+    def refuse(_: object) -> bytes:
+        raise OSError
+
+    assert teller._memory_bytes() > 1 << 20
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert math.isnan(teller._memory_bytes())
+
+
 def test_memory_is_measured_now_and_then_and_not_whenever_something_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

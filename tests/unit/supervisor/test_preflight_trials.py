@@ -82,10 +82,20 @@ def test_products_that_are_not_the_cpus_are_counted(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", broken)
     assert exchange._wrong_products(CPU) == exchange.PRODUCTS
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    used: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
     for wrong, told in ((0, ""), (3, f"{exchange.WRONGLY}: 3 wrong values in {exchange.PRODUCTS} matrix products")):
         monkeypatch.setattr(exchange, "_wrong_products", lambda _, wrong=wrong: wrong)
         assert exchange.try_gpu(1) == Outcome(told)
+    assert used == [torch.device("cuda", 1)] * 2
+
+
+def test_a_gpu_is_waited_for_before_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[object] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    for device in (CPU, torch.device("cuda", 1)):
+        exchange._finish(device)
+    assert waited == [torch.device("cuda", 1)]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +131,35 @@ def test_gpus_are_counted_and_why_there_are_none_is_told(
 def store(monkeypatch: pytest.MonkeyPatch) -> dist.HashStore:
     shared = dist.HashStore()
     monkeypatch.setattr(trial_store, "await_rank_0", lambda *_: None)
-    monkeypatch.setattr(trial_store, "_store", lambda *_, **__: shared)
+    monkeypatch.setattr(trial_store, "_store", lambda *_, serves: None if serves else shared)
     return shared
+
+
+def test_one_process_serves_the_store_and_ranks_only_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(dist, "TCPStore", lambda *where, **how: made.append((where, how)))
+    monkeypatch.setattr(trial_store, "await_rank_0", lambda *_: None)
+    monkeypatch.setattr(trial_store, "_KEPT", [])
+    world = World(rank=0, world_size=2, master_addr="10.0.0.7", master_port=4711)
+    assert trial_store.serve(world, 7.0) == Outcome()
+    assert trial_store._KEPT == [None]
+    TrialStore(world, 7.0)
+    how = {"timeout": timedelta(seconds=7), "wait_for_workers": False}
+    assert made == [(("10.0.0.7", 4711), {"is_master": serves, **how}) for serves in (True, False)]
+
+
+def test_a_rank_that_cannot_answer_any_more_has_lost_rank_0(
+    store: dist.HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise dist.DistNetworkError("Connection reset by peer")
+
+    mine = TrialStore(World(rank=1, world_size=2), 1.0)
+    store.set("entry/0", "{}")
+    mine.next_step(1.0)
+    monkeypatch.setattr(type(store), "set", gone)
+    with pytest.raises(PeerLostError, match=r"^lost rank 0 in preflight: Connection reset by peer$"):
+        mine.answer(Outcome())
 
 
 @pytest.mark.usefixtures("store")

@@ -106,14 +106,18 @@ def test_processes_of_several_containers_that_have_one_number_keep_the_index_sid
     assert [path.name for path in train.glob(".*")] == [INDEX]
 
 
+@pytest.mark.parametrize("begun", [True, False])
 def test_where_the_index_cannot_be_written_each_start_makes_it_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, begun: bool
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     train = pictures.as_shards(tmp_path) / "train"
-    monkeypatch.setattr(tar_index.np, "savez", refuse)
+    if begun:
+        monkeypatch.setattr(tar_index.np, "savez", refuse)
+    else:
+        monkeypatch.setattr(Path, "open", refuse)
     assert len(ImageShards(train, to_test(64))) == 48
     said = f"cannot write the index to {train} (No space left on device): each start reads all headers again"
     assert said in capsys.readouterr().out

@@ -5,19 +5,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import obstore
 import pytest
-from ddpjob.checkpoint import object_store
+from ddpjob.checkpoint import object_store, store_client
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob.checkpoint.content import Sink
 from ddpjob.checkpoint.object_store import PROBE, ObjectStore
 from ddpjob.checkpoint.opening import open_storage
 from ddpjob.checkpoint.reading import Found
-from ddpjob.checkpoint.store_client import StoreError
+from ddpjob.checkpoint.store_client import StoreError, asking
 from ddpjob_rank.errors import (
     CheckpointMissedError,
     CheckpointUnusableError,
@@ -28,7 +29,7 @@ from ddpjob_rank.errors import (
 )
 from ddpjob_rank.manifests.manifest import NAME, Manifest, decoded, encoded
 from ddpjob_rank.manifests.unusable import UnavailableError, UnusableError
-from obstore.exceptions import GenericError
+from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import MemoryStore
 
 URL = "memory://jobs/digits"
@@ -233,6 +234,98 @@ def test_if_all_are_broken_nothing_starts_unless_it_is_asked_for(store: MemorySt
     assert newest(store, start_over=True) is None
     with pytest.raises(CheckpointUnusableError):
         newest(store)
+
+
+def test_if_all_were_set_aside_the_newest_of_them_is_named(store: MemoryStore) -> None:
+    write(store, (1, 60), (1, 120), (1, 180))
+    for step in (60, 120, 180):
+        deleted("state.pt")(store, step)
+    assert newest(store, start_over=True) is None
+    assert sum(name.endswith(".broken") for name in keys(store)) == 3
+    with pytest.raises(CheckpointUnusableError, match=r"can be used; the newest is step-00000180-"):
+        newest(store)
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting", "lost", "said"),
+    [
+        (AWAY, False, False, "the server answers 503"),
+        (AWAY.replace("503", "501"), True, False, "the server answers 501"),
+        (AWAY.replace("503", "400") + "<Code>Bad</Code>", True, False, "the server answers 400 Bad"),
+        (AWAY.replace("503", "301"), True, False, "the server answers 301"),
+        (AWAY.replace("503", "401"), True, False, "the credentials are not valid (401)"),
+        (AWAY.replace("503", "403"), True, False, "the credentials do not permit it (403)"),
+        (AWAY.replace("503", "404"), True, False, "the bucket does not exist (404)"),
+        (AWAY.replace("503", "408"), False, False, "the server answers 408"),
+        (AWAY.replace("503", "409"), False, False, "the server answers 409"),
+        (AWAY.replace("503", "429"), False, False, "the server answers 429"),
+        (BROKEN_CONNECTION, False, True, "the connection to the server broke"),
+        (BROKEN_CONNECTION.replace("Request", "Decode"), False, True, "the connection to the server broke"),
+        (BROKEN_CONNECTION.replace("Request", "Timeout"), False, True, "the server has not answered in time"),
+        (BROKEN_CONNECTION.replace("Request", "Connect"), False, False, "there is no connection to the server"),
+        (BROKEN_CONNECTION.replace("Request", "Odd"), False, True, "obstore raises GenericError"),
+        ("GET http://169.254.169.254/latest", False, False, "no credentials were found in the environment, and the"),
+        ("odd", False, False, "obstore raises GenericError"),
+    ],
+)
+def test_what_a_store_refuses_is_told_in_words_and_whether_it_will_do_so_again(
+    error: str, said: str, *, lasting: bool, lost: bool
+) -> None:
+    with pytest.raises(StoreError) as raised, asking("x cannot be read"):
+        raise GenericError(error)
+    assert str(raised.value).startswith(f"x cannot be read: {said}")
+    assert (raised.value.lasting, raised.value.lost) == (lasting, lost)
+
+
+@pytest.mark.parametrize("kind", [PermissionDeniedError, UnauthenticatedError])
+def test_a_refusal_without_a_number_is_one_of_the_credentials(kind: type[Exception]) -> None:
+    with pytest.raises(StoreError, match=r"^x: the credentials do not permit it$"), asking("x"):
+        raise kind("no")
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (FileNotFoundError("no such key"), FileNotFoundError),
+        (FileNotFoundError("<Code>NoSuchKey</Code>"), FileNotFoundError),
+        (FileNotFoundError("<Code>NoSuchBucket</Code>"), StoreError),
+        (FileNotFoundError("<Code>ContainerNotFound</Code>"), StoreError),
+        (GenericError("odd"), StoreError),
+        (KeyError("x"), KeyError),
+    ],
+)
+def test_an_error_that_is_expected_stays_what_it_is_unless_the_whole_bucket_is_missing(
+    raised: Exception, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind) as found, asking("x", FileNotFoundError):
+        raise raised
+    assert type(found.value) is kind
+    said = StoreError("a", ValueError("b"))
+    with pytest.raises(StoreError) as found, asking("x"):
+        raise said
+    assert found.value is said
+
+
+def test_a_store_that_cannot_be_opened_is_told_in_one_line_without_its_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def from_url(url: str, **how: Any) -> None:
+        asked.append((url, how))
+        raise ValueError("a region is missing\nsecret: s3cr3t")
+
+    monkeypatch.setattr(store_client, "from_url", from_url)
+    with pytest.raises(ConfigError, match=r"^s3://jobs/x cannot be used: a region is missing$"):
+        store_client.opened("s3://jobs/x")
+    client = {
+        "allow_http": True,
+        "connect_timeout": timedelta(seconds=5),
+        "timeout": timedelta(seconds=90),
+    }
+    assert asked == [
+        ("s3://jobs/x", {"client_options": client, "retry_config": {"retry_timeout": timedelta(seconds=15)}})
+    ]
 
 
 def test_one_of_a_newer_format_stops_all_and_is_never_removed(store: MemoryStore) -> None:

@@ -109,7 +109,8 @@ class Training:
         self._has_loader, self._tried = loader is not None, False
         self._length, self._data_of = length_of(loader), described(loader)
         self._losses, self._stops_if_nonfinite = Losses(), on_nonfinite == "stop"
-        self._step = self._epoch = self._in_epoch = self._total = 0
+        self._step = self._epoch = self._in_epoch = 0
+        self._total_told = False
         self._epochs: int | None = None
         self._loops = 0
         """How many loops over epochs have begun."""
@@ -212,7 +213,7 @@ class Training:
                     self._warn_without_steps(f"in {MOST_BATCHES} batches")
                 continue
             self._after_step()
-            if not self._total:
+            if not self._total_told:
                 self._report_total(batches_per_step)
         self._end_batches()
         if not batches_per_step and self._in_epoch and self._saver.world.leads:
@@ -289,11 +290,11 @@ class Training:
 
     def _report_total(self, batches_per_step: int) -> None:
         """Reports the number of the last step, if the number of batches per epoch is known."""
-        self._total = -1
+        self._total_told = True
         if self._epochs and self._length:
             steps = self._length // batches_per_step
-            self._total = self._step - self._in_epoch + (self._epochs - self._epoch) * steps
-            reporting.report(total=max(self._total, self._step))
+            total = self._step - self._in_epoch + (self._epochs - self._epoch) * steps
+            reporting.report(total=max(total, self._step))
 
     def _after_step(self) -> None:
         """Saves or stops, if the program has called `step` since the last batch.
@@ -327,7 +328,7 @@ class Training:
             self._warn_without_steps(f"in epoch {self._epoch + 1}")
         self._epoch, self._in_epoch, self._random_of_epoch = self._epoch + 1, 0, None
         # The total is reported anew in the next epoch: a resumed epoch may have had another batch size.
-        self._total = 0
+        self._total_told = False
         if last:
             reporting.report(total=self._step)
         if (loss := self._losses.arrived()) is not None:
