@@ -1,5 +1,6 @@
 """How ranks agree over real connections: ranks are threads here, or processes where one ends."""
 
+import asyncio
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from itertools import count, product
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
@@ -635,6 +636,47 @@ def test_a_stranger_at_the_port_harms_nothing(words: bytes, gang: Callable[..., 
             stranger.settimeout(patience(SOON))
             with suppress(ConnectionResetError):  # What was sent after the greeting is not read.
                 assert stranger.recv(1) == b"", "it is dismissed without an answer"
+
+
+@pytest.mark.parametrize(
+    ("sent", "heard"),
+    [
+        (b"wish 1\nsave 2 3\n", [("wish", [1]), ("save", [2, 3])]),
+        (b"end\nhalf", [("end", [])]),
+        (b"a" * agreement_wire.LINE_BYTES, []),
+        (b"a" * (agreement_wire.LINE_BYTES + 1), ValueError("a line without an end")),
+        (b"wish one\n", ValueError("invalid literal for int")),
+    ],
+)
+def test_messages_are_lines_of_a_word_and_numbers_and_have_an_end(sent: bytes, heard: Any) -> None:
+    async def all_heard() -> list[Any]:
+        mine, other = socket.socketpair()
+        mine.setblocking(False)
+        with mine, other:
+            other.sendall(sent)
+            other.shutdown(socket.SHUT_WR)
+            return [message async for message in agreement_wire.messages(mine)]
+
+    if isinstance(heard, ValueError):
+        with pytest.raises(ValueError, match=str(heard)):
+            asyncio.run(all_heard())
+    else:
+        assert asyncio.run(all_heard()) == heard
+
+
+def test_who_does_not_read_loses_its_connection_and_keeps_nobody_waiting() -> None:
+    mine, other = socket.socketpair()
+    with mine, other:
+        mine.setblocking(False)
+        agreement_wire.tell(mine, "save", 7, 8)
+        assert other.recv(100) == b"save 7 8\n"
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for _ in range(10_000):
+            agreement_wire.tell(mine, "save", 7, 8)
+        with pytest.raises(BrokenPipeError):
+            mine.send(b"x", socket.MSG_NOSIGNAL)
+        agreement_wire.end(mine)
+    agreement_wire.tell(mine, "save")  # It is closed.
 
 
 def test_a_rank_that_says_nonsense_loses_its_connection_only(

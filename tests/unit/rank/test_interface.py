@@ -2,11 +2,13 @@
 
 import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ddpjob_rank.machine import interface
+from ddpjob_rank.machine import interface, network
 from ddpjob_rank.machine.interface import choose_interface, interface_towards, name_leads_out
+from ddpjob_rank.world import World
 
 INTERFACES = {"127.0.0.1": "lo", "::1": "lo", "10.0.0.11": "eth0", "fe80::1": "eth0"}
 """The kernel does not list 127.0.1.1, although any program can bind to it."""
@@ -62,3 +64,49 @@ def test_the_interface_is_the_one_that_leads_to_the_other_machines(
     assert interface_towards(own, others) == name
     assert choose_interface(own, others) == name
     assert os.environ.get(interface.VARIABLE, "") == name
+
+
+def test_the_address_towards_the_master_is_asked_for_unless_the_user_has_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(master: str) -> str:
+        return interface.local_address(World(master_addr=master, master_port=29500))
+
+    assert [of("10.0.0.12"), of("192.0.2.7"), of("")] == ["10.0.0.11", "", ""]
+    monkeypatch.setenv(interface.VARIABLE, "eth7")
+    assert of("10.0.0.12") == ""
+
+
+def test_a_host_has_several_addresses_and_the_first_that_there_is_a_route_to_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nowhere = (socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("2001:db8::1", 9, 0, 0))
+    here = (socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", 9))
+    connect = socket.socket.connect
+
+    class Probe(socket.socket):
+        def connect(self, address: Any) -> None:
+            if address[0] != "127.0.0.1":
+                raise OSError(101, "Network is unreachable")
+            connect(self, address)
+
+    monkeypatch.setattr(socket, "socket", Probe)
+    for found, address in (([nowhere, here], "127.0.0.1"), ([here, nowhere], "127.0.0.1"), ([nowhere], None)):
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
+        assert network.address_towards("node-1", 9) == address
+
+
+def test_what_the_kernel_does_not_list_there_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError
+
+    kinds = tmp_path / "sys/class/net/ib0/type"
+    kinds.parent.mkdir(parents=True)
+    kinds.write_text("32\n")
+    assert network.fabric(tmp_path) == network.Fabric((), ("ib0",))
+    assert network.interface_of("::1") in {"lo", None}
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert network.fabric(tmp_path) == network.Fabric()
+    assert network.interface_of("::1") is None
+    monkeypatch.setattr(network.sys, "platform", "darwin")
+    assert network.interface_of("127.0.0.1") is None

@@ -11,6 +11,7 @@ from ddpjob.checkpoint import content
 from ddpjob.checkpoint.checkpoint_directory import CheckpointDirectory
 from ddpjob_rank.errors import ConfigError, StorageError, StorageFullError, TrainerError
 from ddpjob_rank.failure.failure_report import report_of
+from ddpjob_rank.machine.regular_file import NotRegularError, open_regular, read_regular
 from ddpjob_rank.machine.storage import forbids
 from ddpjob_rank.manifests.manifest import Manifest
 from ddpjob_rank.running.program import Program
@@ -101,3 +102,35 @@ def test_without_a_place_for_temporary_files_it_is_said_before_anything_is_start
         StorageError, match=r"^No usable .*\['/tmp'\]: set TMPDIR to a directory of yours that has room"
     ):
         supervise(program)
+
+
+def test_only_regular_files_are_opened_whatever_takes_their_place_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, pipe, link, new = (tmp_path / name for name in ("file", "pipe", "link", "new"))
+    file.write_bytes(b"abcdef")
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    assert [read_regular(file, limit) for limit in (5, 6, 7)] == [b"abcdef"] * 3
+    assert read_regular(file, 2) == b"abc", "one more than allowed"
+    with pytest.raises(FileNotFoundError):
+        open_regular(new)
+    os.close(open_regular(new, os.O_WRONLY | os.O_CREAT))
+    assert new.stat().st_mode & 0o777 == 0o644 & ~_umask()
+    for other in (pipe, link, tmp_path):
+        with pytest.raises(NotRegularError):
+            open_regular(other)
+    was, opened = file.lstat(), len([*Path("/proc/self/fd").iterdir()])
+    monkeypatch.setattr(Path, "lstat", lambda _: was)
+    for other in (pipe, link, tmp_path):
+        with pytest.raises(NotRegularError):
+            open_regular(other)
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "none")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
