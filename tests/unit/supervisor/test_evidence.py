@@ -70,3 +70,16 @@ def test_each_rank_of_each_attempt_has_its_own_place_and_only_the_last_attempts_
 def test_where_no_directory_can_be_made_there_is_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     assert list(directories({})) == []
+
+
+def test_where_nothing_can_be_written_the_next_place_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DDPJOB_CHECKPOINT_DIR", str(tmp_path / "file"))  # No directory can be made in it.
+    monkeypatch.setenv("DDPJOB_RUN_DIR", str(tmp_path / "run"))
+    evidence._write(b"it waits", 2, "rank-0.txt", "what it did")
+    kept = tmp_path / "run" / "stalls" / "attempt-2" / "rank-0.txt"
+    assert kept.read_bytes() == b"it waits"
+    assert f"saved what it did to {kept}\n" in capsys.readouterr().err
+    assert [path.name for path in kept.parent.iterdir()] == ["rank-0.txt"]

@@ -13,7 +13,9 @@ import pytest
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.running.program import Program
 from ddpjob_supervisor import taking_part
+from ddpjob_supervisor.gang.messages import HeldProgram
 from ddpjob_supervisor.gang.settings import read_settings
+from ddpjob_supervisor.gang.states import RunEnd
 from ddpjob_supervisor.node import open_files
 from ddpjob_supervisor.node.cold import Cold
 from ddpjob_supervisor.preflight.findings import Finding, Level, PreflightError
@@ -186,3 +188,92 @@ def test_only_a_job_is_held() -> None:
     assert settings_of({"DDPJOB_STATUS_PORT": "29501"}, None, None, 60.0).idle_seconds == 60.0
     with pytest.raises(ConfigError, match="--hold is for jobs on a cluster"):
         settings_of({}, None, None, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("revision", "there", "found", "said"),
+    [
+        (None, True, False, ""),
+        (3, True, True, ""),
+        (3, False, False, "there is no archive of the code at {}, so the code cannot be replaced in place"),
+    ],
+)
+def test_the_code_that_a_pod_was_made_with_is_where_it_was_mounted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    revision: int | None,
+    said: str,
+    *,
+    there: bool,
+    found: bool,
+) -> None:
+    archive = tmp_path / "code.zip"
+    if there:
+        archive.touch()
+    settings: Any = SimpleNamespace(code_revision=revision)
+    mounted = taking_part._mounted(settings, {"DDPJOB_CODE_ARCHIVE": str(archive)})
+    assert mounted == (archive if found else None)
+    told = capsys.readouterr().err
+    assert said.format(archive) in told if said else not told
+
+
+def test_a_signal_that_is_not_passed_on_is_told_and_asks_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(taking_part, "sys", SimpleNamespace(platform="darwin"))
+    asked: list[int] = []
+    follower: Any = SimpleNamespace(request=asked.append)
+
+    async def scene() -> None:
+        taking_part._listen_to_signals(follower, None)  # type: ignore[arg-type]
+        os.kill(os.getpid(), taking_part.OTHERS[0])
+        await asyncio.sleep(0.05)
+        for number in REQUESTS:
+            os.kill(os.getpid(), number)
+        await asyncio.sleep(0.05)
+
+    before = signal.signal(taking_part.OTHERS[0], signal.SIG_DFL)
+    try:
+        asyncio.run(scene())
+    finally:
+        signal.signal(taking_part.OTHERS[0], before)
+    assert sorted(asked) == sorted(REQUESTS.values())
+    name = taking_part.OTHERS[0].name
+    assert f"ddpjob-supervise does not pass {name} on to the ranks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_who_was_started_by_nohup_does_not_mind_a_terminal_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch, *, ignored: bool
+) -> None:
+    monkeypatch.setattr(taking_part, "sys", SimpleNamespace(platform="darwin"))
+    asked: list[int] = []
+    follower: Any = SimpleNamespace(request=asked.append)
+
+    async def scene() -> None:
+        taking_part._listen_to_signals(follower, None)  # type: ignore[arg-type]
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        asyncio.run(scene())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert asked == ([] if ignored else [signal.SIGTERM])
+
+
+def test_which_program_a_hold_runs_and_how_it_ends_is_kept_without_its_arguments() -> None:
+    kept: list[Any] = []
+    history: Any = SimpleNamespace(note=lambda *words, **how: kept.append((*words, how)))
+    program = HeldProgram(("train.py", "--token", "s3cr3t"), "0123456789abcdef", "alice")
+    taking_part._keep_run(history, 3, program)
+    ended: list[RunEnd] = []
+    status: Any = SimpleNamespace(finish_run=ended.append)
+    end = RunEnd(3, 7, "rank 1 failed")
+    taking_part._keep_end(history, status, end)
+    assert ended == [end]
+    assert kept == [
+        (taking_part.PROGRAM, 3, {"hurry": True, "program": "train.py", "code": "0123456789ab", "by": "alice"}),
+        (taking_part.PROGRAM_ENDED, 3, {"hurry": True, "exitCode": 7, "message": "rank 1 failed"}),
+    ]
