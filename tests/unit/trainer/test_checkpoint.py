@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ddpjob.checkpoint import content
@@ -29,6 +30,8 @@ from ddpjob_rank.errors import (
     StorageError,
     StorageFullError,
     StorageUnavailableError,
+    SupersededError,
+    TrainerError,
 )
 from ddpjob_rank.manifests import manifest as manifests
 from ddpjob_rank.manifests.manifest import Manifest, checkpoints_in
@@ -505,3 +508,72 @@ def test_a_run_may_save_a_step_twice_without_a_warning(tmp_path: Path, capsys: p
     write(tmp_path, 3, 3)
     assert names(tmp_path) == ["step-00000003", "step-00000003-2"]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_broken_one_that_cannot_be_set_aside_is_told_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    storage = write(tmp_path, 1, 2)
+    (tmp_path / "step-00000002" / "state.pt").write_bytes(b"")
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert newest_step(tmp_path) == 1
+    said = f"the broken checkpoint {tmp_path}/step-00000002 could not be set aside: {os.strerror(number)}"
+    assert capsys.readouterr().err.count(said) == 1
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+    with pytest.raises(TrainerError):
+        storage.write(manifest(3), state(b"3"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), MemoryError),
+        (OSError(errno.EIO, "Input/output error"), StorageUnavailableError),
+        (ValueError("another version's"), CheckpointUnusableError),
+    ],
+)
+def test_a_whole_checkpoint_that_cannot_be_decoded_is_not_taken_for_a_broken_one(
+    tmp_path: Path, error: Exception, kind: type[Exception]
+) -> None:
+    def decode(_: Path) -> None:
+        raise error
+
+    storage = write(tmp_path, 1, 2)
+    with pytest.raises(kind):
+        storage.newest(decode, retry_seconds=0.0)
+    assert names(tmp_path) == ["step-00000001", "step-00000002"]
+
+
+def test_how_much_room_is_left_is_told_if_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Sink) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    storage = CheckpointDirectory(tmp_path, keep=3)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 5, 4))  # type: ignore[attr-defined]
+    with pytest.raises(StorageFullError, match=r"No space left on device \(needed 0 bytes, free 4\)"):
+        storage.write(manifest(1), full)
+    monkeypatch.setattr(shutil, "disk_usage", Mock(side_effect=OSError))
+    with pytest.raises(StorageFullError, match=r"\(needed 0 bytes, free unknown\)"):
+        storage.write(manifest(1), full)
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_an_old_checkpoint_in_whose_place_a_later_attempt_has_put_its_own_stays(
+    tmp_path: Path, *, later: bool
+) -> None:
+    storage = write(tmp_path, 1)
+    by = replace(manifest(5), lineage=(1, 2, 3) if later else (1, 2))
+    CheckpointDirectory(tmp_path / "other", keep=3).write(replace(by, step=1), state(b"theirs"))
+    shutil.rmtree(tmp_path / "step-00000001")
+    (tmp_path / "other" / "step-00000001").rename(tmp_path / "step-00000001")
+    shutil.rmtree(tmp_path / "other")
+    with pytest.raises(SupersededError) if later else nullcontext():
+        storage._remove(tmp_path / "step-00000001", manifest(5))
+    assert names(tmp_path) == (["step-00000001"] if later else [])
+    if later:
+        return
+    storage._remove(tmp_path / "step-00000009", manifest(5))  # Somebody else has removed it.

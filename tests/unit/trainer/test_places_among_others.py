@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from ddpjob.group import collectives
+from ddpjob.group.group_world import world_of_group
 from ddpjob.group.shared_file import SharedFile
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.world import World
@@ -82,3 +83,43 @@ def left_out(saved: list[dict[str, Any]], world: World) -> float:
     assert PowerSGD.restore(own, saved, world, CPU)
     assert state.iter == 7
     return float(state.error_dict[0][0])
+
+
+@pytest.mark.parametrize(
+    ("env", "world"),
+    [
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, World(5, 1, 6, 2)),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "6"}, World(5, 1, 6, 6)),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, World(5, 0, 6, 1)),
+        ({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "7"}, World(5, 0, 6, 1)),
+        ({"LOCAL_RANK": "1"}, World(5, 0, 6, 1)),
+        ({"LOCAL_WORLD_SIZE": "2"}, World(5, 0, 6, 1)),
+        ({"LOCAL_RANK": "-1", "LOCAL_WORLD_SIZE": "2"}, World(5, 0, 6, 1)),
+    ],
+)
+def test_a_process_has_its_place_from_its_group_and_that_on_its_node_if_it_can_be(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], world: World
+) -> None:
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    for name, answer in (("is_initialized", True), ("get_rank", 5), ("get_world_size", 6)):
+        monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
+    assert world_of_group("the saver") == world
+
+
+@pytest.mark.parametrize(("size", "refused"), [(None, False), ("1", False), ("2", True), ("two", False)])
+@pytest.mark.parametrize("available", [True, False])
+def test_without_a_group_a_process_is_alone_unless_others_were_started(
+    monkeypatch: pytest.MonkeyPatch, size: str | None, *, refused: bool, available: bool
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if size:
+        monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: available)
+    if refused:
+        with pytest.raises(ConfigError, match=r"^the saver needs the process group of all 2 processes: call "):
+            world_of_group("the saver")
+    else:
+        assert world_of_group("the saver") == World()
