@@ -16,6 +16,8 @@ from .run_directory import RunDirectory
 ANSWER_SECONDS = 15.0
 QUOTED_BYTES = 400
 """If an answer contains no stacks, this many bytes of it are quoted."""
+NO_ANSWER = (OSError, HTTPException, ValueError, RecursionError)
+"""What a request raises if nobody answers, or if the answer is no JSON; Python cannot read JSON that is too deep."""
 
 
 def look(run: RunDirectory) -> Any:
@@ -30,7 +32,7 @@ def look(run: RunDirectory) -> Any:
         raise BadInputError(f"{name} is not running, so it has no stacks")
     try:
         return _answer(first, "/stacks")
-    except (OSError, HTTPException, ValueError) as error:
+    except NO_ANSWER as error:
         raise BadInputError(f"{name} has no supervisor that shows stacks: {error or type(error).__name__}") from None
 
 
@@ -39,7 +41,7 @@ def page_of(run: RunDirectory, job: DDPJob) -> Any:
     first = _rank_0(run, job) if job.status.bookkeeping.supervised else None
     try:
         return None if first is None else _answer(first, "/status")
-    except (OSError, HTTPException, ValueError, RecursionError):
+    except NO_ANSWER:
         return None
 
 

@@ -1,6 +1,5 @@
 """Which process is asked what the ranks of a run are doing, and when none is."""
 
-import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +8,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, Bookkeeping, DDPJob
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.engine import pod_name
-from ddpjob_operator.local import RunDirectory, look, status_page
+from ddpjob_operator.local import RunDirectory, look, page_of, status_page
 from ddpjob_operator.local.files import write_json
 from ddpjob_operator.local.processes import LocalPod
 
@@ -25,12 +24,12 @@ JOB = DDPJob.from_dict({"metadata": {"name": "digits", "uid": "u"}, "spec": {"te
 class Handler(BaseHTTPRequestHandler):
     """A supervisor that answers with its own port."""
 
-    status, more = 200, ""
+    status, before, more = 200, "", ""
 
     def do_GET(self) -> None:
         self.send_response(self.status)
         self.end_headers()
-        self.wfile.write(f"{json.dumps(self.server.server_port)}{self.more}".encode())
+        self.wfile.write(f"{self.before}{self.server.server_port}{self.more}".encode())
 
     def log_message(self, *_: object) -> None: ...
 
@@ -39,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
 def port() -> Iterator[int]:
     """The port of a process that shows stacks."""
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever).start()
+        Thread(target=server.serve_forever, args=(0.01,)).start()
         yield server.server_port
         server.shutdown()
 
@@ -103,3 +102,30 @@ def test_an_answer_without_stacks_is_quoted_but_not_all_of_it(
     with runs(pod_of(run, port)), pytest.raises(BadInputError, match=why) as error:
         look(run)
     assert len(str(error.value)) < 500
+
+
+def test_the_status_page_is_that_of_a_supervisor(run: RunDirectory, port: int) -> None:
+    with runs(pod_of(run, port)):
+        assert page_of(run, JOB) == port
+        plain = JOB.model_copy(update={"status": JOB.status.model_copy(update={"bookkeeping": Bookkeeping()})})
+        assert (page_of(run, plain), status_page(run, plain)) == (None, None)
+    assert page_of(run, JOB) is None
+
+
+@pytest.mark.parametrize(("status", "before"), [(500, ""), (200, "no JSON"), (200, "[" * 100_000), (7, "")])
+def test_an_answer_that_cannot_be_read_is_none(
+    status: int, before: str, run: RunDirectory, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "status", status)
+    monkeypatch.setattr(Handler, "before", before)
+    with runs(pod_of(run, port)):
+        assert page_of(run, JOB) is None
+        with pytest.raises(BadInputError, match="digits has no supervisor that shows stacks"):
+            look(run)
+
+
+def test_a_supervisor_that_does_not_listen_has_no_page(run: RunDirectory) -> None:
+    with runs(pod_of(run, 1)):
+        assert page_of(run, JOB) is None
+        with pytest.raises(BadInputError, match=r"digits has no supervisor that shows stacks: .*refused"):
+            look(run)
