@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -230,5 +231,74 @@ def test_a_directory_that_has_gone_is_a_problem_and_no_end(monkeypatch: pytest.M
     async def story(server: Served) -> None:
         first = await anext(aiter(server.events("/api/watch")))
         assert first["put"] == {"problems": ["--run-dir x: there is no such directory"]}
+
+    tell(feed, story)
+
+
+@pytest.mark.parametrize(
+    ("data", "divided"),
+    [
+        (b"a\nb\nc", [["a", "b"], ["c"]]),
+        (b"a\n", [["a"]]),
+        (b"", []),
+        (b"x" * 5000, [["x" * 5000]]),
+        (b"\n" * 501, [[""] * 500, [""]]),
+        (b"\xff\n\xfe", [["\ufffd"], ["\ufffd"]]),
+    ],
+)
+def test_a_log_comes_in_pieces_of_whole_lines(data: bytes, divided: list[list[str]]) -> None:
+    async def read() -> list[list[str]]:
+        output = asyncio.StreamReader()
+        output.feed_data(data)
+        output.feed_eof()
+        return [lines async for lines in web_server.pieces(output)]
+
+    assert asyncio.run(read()) == divided
+
+
+@pytest.mark.parametrize(("version", "looks"), [(7, 3), (8, 1)])
+def test_who_shows_jobs_looks_again_when_one_has_changed_or_time_is_up(
+    version: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_server, "SOON_SECONDS", 0.01)
+    waits = web_server._until_worth_a_look(SimpleNamespace(version=version), 7, 0.025)  # type: ignore[arg-type]
+    assert asyncio.run(waits) == pytest.approx(0.01 * looks)
+
+
+def test_a_stream_without_news_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("SOON", 0.01), ("JOBS", 0.01), ("ALIVE", 0.03)):
+        monkeypatch.setattr(web_server, f"{name}_SECONDS", seconds)
+
+    async def story(server: Served) -> None:
+        async with server.session.get(server.url("/api/watch")) as answer:
+            first = await answer.content.readuntil(b"\n\n")
+            assert first.startswith(b'data: {"put":{"problems":[]')
+            assert await answer.content.readuntil(b"\n\n") == b":\n\n"
+
+    tell(jobs("digits"), story)
+
+
+def test_a_stream_shows_only_so_many_jobs_in_full() -> None:
+    async def story(server: Served) -> None:
+        asked = [("id", f"here:{number}") for number in range(17)]
+        async with server.session.get(server.url("/api/watch"), params=asked) as answer:
+            line = await answer.content.readline()
+        assert len(json.loads(line.removeprefix(b"data: "))["put"]) == 16
+
+    tell(jobs(), story)
+
+
+def test_events_are_told_the_newest_first_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = jobs("digits")
+    at = {"lastTimestamp": moment(-60), "type": "Normal", "message": "TOKEN=hunter2\n"}
+    events = [{**at, "reason": str(number), "count": number} for number in range(1001)]
+    monkeypatch.setattr(feed, "events", lambda _: [*events, {"lastTimestamp": moment(-9), "message": None}])
+
+    async def story(server: Served) -> None:
+        first, second, *others = (await server.get("/api/events", id=DIGITS))["events"]
+        assert first == {"type": "", "reason": "", "message": "", "time": moment(-9), "count": None}
+        said = {"type": "Normal", "reason": "1000", "message": "TOKEN=•••", "time": moment(-60), "count": 1000}
+        assert second == said
+        assert [event["reason"] for event in others] == [str(number) for number in range(999, 1, -1)]
 
     tell(feed, story)

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.top import actions, feeds
 from ddpjob_operator.cli.top.actions import ACTS, command_of
-from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere
+from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere, KeptJobs
 from ddpjob_operator.client import ClusterError, JobPod, Jobs, UnreachableError
 from ddpjob_operator.client import watch as watching
+from ddpjob_operator.history import KeptJob, PlaceError
 from ddpjob_operator.local import RunDirectory, Runs
 from ddpjob_operator.view_model import JobKey, Origin
 
@@ -184,6 +186,78 @@ def test_who_may_not_forward_ports_watches_pods_all_the_same() -> None:
     assert opened == ["digits"]
 
 
+def test_only_jobs_that_have_changed_are_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = list[str]()
+    parse_job = feeds.as_job
+    monkeypatch.setattr(feeds, "as_job", lambda one: parsed.append(one["metadata"]["name"]) or parse_job(one))
+    one, two = a_document("one"), a_document("two")
+    feed = there(a_list(one, two), a_list(one, a_document("two", version="2", state="Failed")), a_list(one))
+    for states in (["Running", "Running"], ["Running", "Failed"], ["Running"]):
+        feed.fetch()
+        assert [row.state for row in feed.rows(NOW)] == states
+    assert parsed == ["one", "two", "two"]
+
+
+def test_a_cluster_that_refused_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "RETRY_SECONDS", 0.01)
+    feed, told = there(refused(403), a_list(a_document()), [], ClusterError("end")), list[str]()
+
+    def changed() -> None:
+        told.append(feed.problem)
+        if feed.problem == "end":
+            feed.stop()
+
+    feed.follow(changed)
+    wait_for("the end", lambda: "end" in told)
+    assert told == ["the cluster of context here refuses: no", "", "end"]
+
+
+class AHistory:
+    """A place in which there is a job, unless it is away."""
+
+    away = ""
+
+    def kept_jobs(self, _: Any, namespaces: list[str], unreadable: dict[str, str]) -> Iterator[KeptJob]:
+        if self.away:
+            raise PlaceError(self.away)
+        unreadable.update({name: f"{name}: no\nright" for name in namespaces if name.startswith("other")})
+        return iter([KeptJob("team", "digits", "u", began=60.0, result="Failed")])
+
+
+def test_a_history_is_read_again_and_again_and_its_jobs_stay_while_it_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history, told = AHistory(), list[str]()
+    monkeypatch.setattr(feeds, "LIST_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(feeds, "kept_jobs", history.kept_jobs)
+    monkeypatch.setattr(feeds, "namespaces_of", lambda _: ["team"])
+    reads, feed = threading.Event(), KeptJobs(SimpleNamespace(), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(feed, "fetch", lambda: reads.wait(60) and KeptJobs.fetch(feed))
+    feed.follow(lambda: told.append(feed.problem))
+    assert (feed.problem, feed.rows(NOW)) == ("The history is being read", [])
+    reads.set()
+    for away in ("", "the place\nis away", ""):
+        history.away = away
+        wait_for("what is told", lambda: feed.problem == away.replace("\n", r"\n"))  # noqa: B023  It is called here.
+        assert [(row.name, row.state) for row in feed.rows(NOW)] == [("digits", "Failed")]
+    feed.stop()
+    assert feed.detail(JobKey(Origin.HISTORY, "team", "another", "u"), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "problem"),
+    [(None, r"other-1: no\nright; other-2: no\nright"), ("other-2", r"other-2: no\nright"), ("team", "")],
+)
+def test_of_a_history_what_may_not_be_read_is_said(
+    namespace: str | None, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "kept_jobs", AHistory().kept_jobs)
+    monkeypatch.setattr(feeds, "namespaces_of", lambda _: ["team", "other-1", "other-2"])
+    feed = KeptJobs(SimpleNamespace(), namespace)  # type: ignore[arg-type]
+    feed.fetch()
+    assert (feed.problem, len(feed.rows(NOW))) == (problem, 1)
+
+
 def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +325,31 @@ def test_a_module_beside_the_users_scripts_is_not_taken_for_one_of_pythons(
     (tmp_path / "argparse.py").write_text("raise SystemExit('mine')")
     monkeypatch.chdir(tmp_path)
     assert actions.carried_out(["--version"])[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "answer"),
+    [
+        ("print('done')", (True, "done")),
+        ("import sys; print('begun', flush=True); sys.exit('no')", (False, "begun\nno")),
+        ("print('x' * 500)", (True, "x" * 400)),
+        ("import os; os.write(1, b'\\xff')", (True, "\ufffd")),
+        ("input()", (False, "EOFError")),
+    ],
+)
+def test_what_a_command_says_is_shown(
+    program: str, answer: tuple[bool, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "OURSELVES", (sys.executable, "-S", "-c", program))
+    succeeded, said = actions.carried_out([])
+    assert (succeeded, answer[1] in said) == (answer[0], True)
+    assert len(said) <= 400
+
+
+def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "OURSELVES", (sys.executable, "-S", "-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(actions, "ANSWER_SECONDS", 0.6)
+    assert actions.carried_out([]) == (False, "no answer for 1 s")
 
 
 GIVEN = argparse.Namespace(kubeconfig=Path("k"), context="c")
