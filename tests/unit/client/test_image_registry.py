@@ -235,6 +235,185 @@ def test_the_credentials_are_those_of_docker(what: str, tmp_path: Path, monkeypa
     assert credentials_for("a.example.com") == expected
 
 
+HELPER = """#!/bin/sh
+test "$1" = get || exit 2
+read key
+case "$key" in
+  https://index.docker.io/v1/) echo '{"Username": "of the hub", "Secret": "s"}' ;;
+  token.example.com) echo '{"Username": "<token>", "Secret": "s"}' ;;
+  empty.example.com) echo '{"Username": "", "Secret": ""}' ;;
+  fails.example.com) echo '{"Username": "no", "Secret": "s"}'; exit 1 ;;
+  *) echo "not found: $key"; exit 1 ;;
+esac
+"""
+HELPED: dict[str, Credentials] = {
+    "docker.io": Credentials("of the hub", "s"),
+    "token.example.com": Credentials(token="s"),
+    "empty.example.com": Credentials("alice", "secret"),
+    "fails.example.com": Credentials("alice", "secret"),
+    "other.example.com": Credentials(),
+}
+
+
+@pytest.mark.parametrize("host", HELPED)
+def test_a_helper_is_asked_before_the_file(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = tmp_path / "docker-credential-fake"
+    helper.write_text(HELPER)
+    helper.chmod(0o755)
+    auths = {name: {"auth": ALICE} for name in HELPED if name != "other.example.com"}
+    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "fake", "auths": auths}))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "none"))
+    assert credentials_for(host) == HELPED[host]
+
+
+FILES: dict[str, dict[str, str]] = {
+    "d/config.json": {"DOCKER_CONFIG": "d"},
+    "home/.docker/config.json": {},
+    "auth.json": {"REGISTRY_AUTH_FILE": "auth.json"},
+    "run/containers/auth.json": {"XDG_RUNTIME_DIR": "run"},
+}
+"""The files, and the variables that lead to them."""
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ("a.example.com", "a.example.com"),
+        ("a.example.com", "https://a.example.com/v1/"),
+        ("docker.io", "https://index.docker.io/v1/"),
+        ("docker.io", "docker.io"),
+    ],
+)
+@pytest.mark.parametrize("file", FILES)
+def test_the_files_of_docker_and_podman_are_read(
+    host: str, key: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, place in {"HOME": "home", **FILES[file]}.items():
+        monkeypatch.setenv(name, str(tmp_path / place))
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    password = base64.b64encode(b"alice:se:cret\0").decode()
+    (tmp_path / file).write_text(json.dumps({"auths": {key: {"auth": password}}}))
+    assert credentials_for(host) == Credentials("alice", "se:cret")
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, dict[str, str], Any]) -> list[tuple[Any, ...]]:
+    """What a registry that answers so is asked: method, URL, Authorization and body."""
+    asked, left = list[tuple[Any, ...]](), list(answers)
+
+    def request(method: str, url: str, *, body: bytes, headers: dict[str, str], **_: Any) -> urllib3.HTTPResponse:
+        asked.append((method, url, headers.get("Authorization"), body))
+        status, given, said = left.pop(0)
+        data = io.BytesIO(json.dumps(said).encode())
+        return urllib3.HTTPResponse(data, given, status, reason="the reason", preload_content=False)
+
+    monkeypatch.setattr(urllib3, "request", request)
+    return asked
+
+
+ALICES = Credentials("alice", "secret")
+SCOPE = "scope=repository%3Ateam%2Fcode%3Apull%2Cpush"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "challenge", "login"),
+    [
+        (ALICES, 'Basic realm="https://r.example.com"', f"Basic {ALICE}"),
+        (ALICES, 'Bearer service="registry"', f"Basic {ALICE}"),
+        (ALICES, "", f"Basic {ALICE}"),
+        (Credentials("alice"), "Basic", ""),
+    ],
+)
+def test_who_is_asked_for_a_password_sends_it(credentials: Credentials, challenge: str, login: str) -> None:
+    registry = Registry("r.example.com", "team/code", credentials, "Bearer old")
+    registry._log_in(challenge)
+    assert registry._login == login
+
+
+@pytest.mark.parametrize(
+    ("credentials", "challenge", "said", "asked"),
+    [
+        (ALICES, 'Bearer realm="https://a.example.com/t",service="s"', {"token": "t"},
+         ("GET", f"https://a.example.com/t?service=s&{SCOPE}", f"Basic {ALICE}", b"")),
+        (ALICES, 'bearer realm="https://a.example.com/t?x=1"', {"access_token": "t"},
+         ("GET", f"https://a.example.com/t?x=1&{SCOPE}", f"Basic {ALICE}", b"")),
+        (Credentials(), 'Bearer realm="https://a.example.com/t"', {"token": "t", "access_token": "other"},
+         ("GET", f"https://a.example.com/t?{SCOPE}", None, b"")),
+        (Credentials(token="i"), 'Bearer realm="https://a.example.com/t",service="s"', {"access_token": "t"},
+         ("POST", "https://a.example.com/t", None,
+          f"grant_type=refresh_token&refresh_token=i&{SCOPE}&service=s&client_id=ddpjob".encode())),
+    ],
+)  # fmt: skip
+def test_who_is_asked_for_a_token_gets_one(
+    credentials: Credentials, challenge: str, said: Any, asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = answered(monkeypatch, (200, {}, said))
+    registry = Registry("r.example.com", "team/code", credentials, "Bearer old")
+    registry._log_in(challenge)
+    assert (requests, registry._login) == ([asked], "Bearer t")
+
+
+@pytest.mark.parametrize(
+    ("place", "url", "login"),
+    [
+        ("/up/7", "https://r.example.com/up/7?", "Bearer t"),
+        ("/up/7?state=x", "https://r.example.com/up/7?state=x&", "Bearer t"),
+        ("", "https://r.example.com/v2/team/code/blobs/uploads/?", "Bearer t"),
+        ("https://storage.example.com/7", "https://storage.example.com/7?", None),
+        ("https://r.example.com:444/7", "https://r.example.com:444/7?", None),
+    ],
+)
+def test_a_part_goes_where_the_registry_says_and_only_the_registry_gets_the_login(
+    place: str, url: str, login: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = answered(monkeypatch, (404, {}, None), (202, {"Location": place}, None), (201, {}, None))
+    Registry("r.example.com", "team/code", ALICES, "Bearer t")._push_blob(b"x")
+    parts, digest = "https://r.example.com/v2/team/code/blobs", digest_of(b"x")
+    assert requests == [
+        ("HEAD", f"{parts}/{digest}", "Bearer t", b""),
+        ("POST", f"{parts}/uploads/", "Bearer t", b""),
+        ("PUT", f"{url}digest={digest.replace(':', '%3A')}", login, b"x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "why"),
+    [
+        (400, {"errors": [{"message": "too large", "code": "SIZE"}, {"message": "x"}]}, "too large (400)"),
+        (404, {"errors": [{"code": "NAME_UNKNOWN"}]}, "NAME_UNKNOWN (404)"),
+        (300, {"errors": [{"message": "x" * 301}]}, f"{'x' * 300} (300)"),
+        (500, {"errors": []}, "the reason (500)"),
+        (500, {"errors": ["x"]}, "the reason (500)"),
+        (500, {"errors": {"0": {}}}, "the reason (500)"),
+        (500, ["x"], "the reason (500)"),
+        (403, {}, "the reason (403). Log in with: docker login docker.io"),
+    ],
+)
+def test_why_a_registry_refuses(status: int, said: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = answered(monkeypatch, (status, {}, said))
+    with pytest.raises(ClusterError) as error:
+        Registry("docker.io", "team/code")._call("PUT", "manifests/x", b"x")
+    assert str(error.value) == f"the registry refuses to store docker.io/team/code: {why}"
+    assert requests == [("PUT", "https://registry-1.docker.io/v2/team/code/manifests/x", None, b"x")]
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "name"),
+    [
+        ("localhost/code", "localhost", "code"),
+        ("registry:5000/team/my-code", "registry:5000", "team/my-code"),
+        ("[::1]:5000/a__b/c.d", "[::1]:5000", "a__b/c.d"),
+        ("r.example.com/team/code", "r.example.com", "team/code"),
+    ],
+)
+def test_the_name_of_a_repository_begins_with_a_host(place: str, host: str, name: str) -> None:
+    registry = Registry.at(place)
+    assert (registry.host, registry.name, str(registry)) == (host, name, place)
+
+
 @pytest.mark.skipif(shutil.which("docker-registry") is None, reason="left out: docker-registry is not on PATH")
 def test_a_real_registry_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
