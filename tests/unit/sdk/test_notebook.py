@@ -13,6 +13,7 @@ from ddpjob_operator.client import as_job
 from ddpjob_operator.sdk import notebook
 from ddpjob_operator.sdk.handle import Job
 from ddpjob_operator.sdk.picture import LINES, LONGEST, Picture, drawn
+from ddpjob_operator.sdk.short_status import in_a_few_lines
 from ddpjob_operator.view_model.curves import MOST_POINTS, Curve
 
 from tests.unit.client.api import jobs_with
@@ -217,3 +218,36 @@ def test_who_has_waited_long_enough_goes_on() -> None:
     assert len(published) == 1
     assert life.stop.called
     assert not shown._logs.settle.called
+
+
+@pytest.mark.parametrize(
+    ("progress", "printed", "line"),
+    [
+        ({"step": 7, "totalSteps": 20, "loss": 0.5, "etaSeconds": 90}, "", "step 7 of 20, loss 0.5, 1m30s left"),
+        ({"step": 0, "etaSeconds": 0}, "", "step 0, 0s left"),
+        ({"step": 7, "loss": 0.5}, "progress step=9 loss=0.25", "step 7, loss 0.25"),
+        (None, "progress step=9 loss=0.25", "step 9, loss 0.25"),
+        (None, "", None),
+    ],
+)
+def test_the_same_in_plain_text(progress: Any, printed: str, line: str | None) -> None:
+    picture = Picture(as_job(a_document_with()))
+    picture.update(as_job(a_document_with(state="Running", message="2 nodes\nrunning", progress=progress)))
+    picture.tell("created pods")
+    for text in filter(None, (printed, "epoch 1")):
+        picture.read(Line(0, 1, text))
+    head = r"digits: Running. 2 nodes\nrunning"
+    assert picture.plain().splitlines() == [head, *filter(None, [line]), "created pods", "[rank 0] epoch 1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "lines"),
+    [
+        ({"attempt": 1, "restarts": 3, "message": "2 nodes\x1b"}, [r"Running: 2 nodes\x1b"]),
+        ({"attempt": 2, "restarts": 1, "progress": {"step": 7}}, ["Running: ", "step 7", "attempt 2, 1 restart"]),
+    ],
+)
+def test_the_value_of_a_cell_is_a_status_in_a_few_lines(status: dict[str, Any], lines: list[str]) -> None:
+    printer = Mock()
+    in_a_few_lines(as_job(a_document_with(state="Running", **status)).status, printer, False)
+    printer.text.assert_called_once_with("\n".join(lines))
