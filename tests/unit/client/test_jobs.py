@@ -159,6 +159,43 @@ def test_new_code_is_for_the_job_as_it_was_looked_at(spec: dict[str, Any]) -> No
     assert len(asked) == 1
 
 
+def test_the_first_code_is_its_first_revision() -> None:
+    jobs, asked = jobs_of(running({"code": None}), {})
+    jobs.replace_code(running({"code": None}), "code-b", {})
+    assert asked[-1] == (
+        *("PATCH", f"{JOBS}/digits"),
+        {"metadata": {"resourceVersion": "7", "annotations": {}}, "spec": {"code": NEWER | {"revision": 1}}},
+        {"fieldValidation": "Strict"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "words"),
+    [
+        ([a_job(uid="uid-2")], BadInputError, "digits no longer exists"),
+        ([running(), refused(400)], BadInputError, "the API server refuses to change digits: no"),
+        ([running(), ANOTHER, running(), refused(403)], RefusedError, "the cluster of context here refuses: no"),
+    ],
+)
+def test_code_that_cannot_be_replaced_says_why(answers: list[Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"^{words}$"):
+        jobs_of(*answers)[0].replace_code(running(), "code-b", {})
+
+
+@pytest.mark.parametrize(("dry_run", "query"), [(False, {}), (True, {"dryRun": "All"})])
+def test_a_job_is_replaced_strictly_or_only_tried(*, dry_run: bool, query: dict[str, str]) -> None:
+    jobs, asked = jobs_of(a_job(), {})
+    jobs.replace(a_job(), a_job() | {"spec": {}}, dry_run=dry_run)
+    assert asked[-1] == ("PUT", f"{JOBS}/digits", a_job() | {"spec": {}}, {"fieldValidation": "Strict", **query})
+
+
+def test_a_checkpoint_of_this_very_job_is_requested() -> None:
+    jobs, asked = jobs_of({})
+    jobs.request_checkpoint(a_job(), "now")
+    body = {"metadata": {"uid": "uid-1", "annotations": {"ddpjob.dev/checkpoint-request": "now"}}}
+    assert asked == [("PATCH", f"{JOBS}/digits", body, {"fieldValidation": "Strict"})]
+
+
 @pytest.mark.parametrize(
     ("answers", "error", "words"),
     [
@@ -372,3 +409,17 @@ def test_where_rank_0_does_not_run_nobody_is_asked(pods: list[JobPod], monkeypat
     with pytest.raises(BadInputError, match="rank 0 of digits is not running"):
         jobs.look(a_job() | TRAINS | STATUS)
     assert asked == []
+
+
+def test_the_status_page_is_that_of_rank_0() -> None:
+    jobs, asked = jobs_of({"phase": "Running"})
+    assert jobs.status_page(a_job() | TRAINS | STATUS, [replace(A_POD, node=1)]) is None
+    assert jobs.status_page(a_job() | TRAINS | STATUS, [A_POD]) == {"phase": "Running"}
+    assert asked == [("digits-0", 4001, "/status")]
+
+
+def test_without_a_port_of_its_own_the_usual_one_is_asked() -> None:
+    jobs, asked = jobs_of({})
+    status = {"status": {"nodes": 2, "bookkeeping": {"incarnations": {"default": 1}}}}
+    jobs.status_page(a_job() | TRAINS | status, [A_POD])
+    assert asked == [("digits-0", 29501, "/status")]

@@ -113,3 +113,53 @@ def test_the_attempt_that_it_was_made_for_is_read_of_every_pod(file: Path) -> No
     pod = yaml.safe_load(file.read_text(encoding="utf-8"))
     pod["metadata"]["uid"] = "1"
     assert JobPod.of(pod).attempt == (2 if "after" in file.stem else 1)
+
+
+def status_of(name: str, **state: Any) -> dict[str, Any]:
+    return {"name": name, "state": state}
+
+
+@pytest.mark.parametrize(
+    ("case", "status", "does", "scheduled", "begun"),
+    [
+        ("nothing is known", {}, "", "", ""),
+        ("it waits for a node", {"phase": "Pending", "conditions": [
+            {"type": "PodScheduled", "status": "False", "lastTransitionTime": "12:01"}]}, "Pending", "", ""),
+        ("it is scheduled", {"phase": "Pending", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "12:03"},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": "12:02"}]}, "Pending", "12:02", ""),
+        ("no time is known", {"conditions": [{"type": "PodScheduled", "status": "True"}]}, "", "", ""),
+        ("an init container waits", {
+            "phase": "Pending",
+            "initContainerStatuses": [status_of("wait", waiting={"reason": "ImagePullBackOff"})],
+            "containerStatuses": [status_of("trainer", waiting={"reason": "PodInitializing"})],
+         }, "ImagePullBackOff", "", ""),
+        ("all have begun", {
+            "phase": "Running",
+            "initContainerStatuses": [status_of("wait", terminated={"startedAt": "12:03"})],
+            "containerStatuses": [status_of("a", running={}), status_of("b", running={"startedAt": "12:04"})],
+         }, "Running", "", "12:03"),
+    ],
+)  # fmt: skip
+def test_what_a_pod_does_and_since_when(
+    case: str, status: dict[str, Any], does: str, scheduled: str, begun: str
+) -> None:
+    pod = JobPod.of(document(0, 1) | {"status": status})
+    assert (pod.does, pod.scheduled, pod.begun) == (does, scheduled, begun), case
+
+
+def test_all_that_is_read_of_a_pod() -> None:
+    found = document(3, 2, RUNNING, 5)
+    found["metadata"] |= {"creationTimestamp": "12:00", "finalizers": ["a", "b"]}
+    found["spec"] |= {"nodeName": "gpu-4", "initContainers": [{"name": "wait"}, {"name": "install-packages"}]}
+    assert JobPod.of(found) == JobPod(
+        *("digits-3-2", "default", "digits-3-2", 3, 2, 5),
+        started=True,
+        ended=False,
+        installs=True,
+        finalizers=("a", "b"),
+        node_name="gpu-4",
+        created="12:00",
+    )
+    bare = JobPod.of(document(3, 2))
+    assert (bare.installs, bare.finalizers, bare.node_name, bare.created, bare.runs) == (False, (), "", "", False)

@@ -39,8 +39,8 @@ def test_all_are_told_at_once_and_again_after_every_change() -> None:
     assert seen(cluster, 4) == [["a"], ["a", "b"], ["b"], ["b"]]
     listed, watched = (query for *_, query in cluster.asked)
     assert listed == {"fieldSelector": "x"}
-    assert watched["resourceVersion"] == "7"
-    assert watched.keys() > {"watch", "fieldSelector"}
+    assert watched == {"fieldSelector": "x", "watch": "true", "resourceVersion": "7", "timeoutSeconds": "240"}
+    assert cluster.asked[1][2] == 270, "seconds after which silence is the end of a connection"
 
 
 HALF_A_LINE = change("ADDED", a_job("c"))[:20]
