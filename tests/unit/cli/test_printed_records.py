@@ -68,3 +68,35 @@ def test_the_losses_of_an_endless_log_are_bounded(monkeypatch: pytest.MonkeyPatc
     found = losses(read(*((1, f"iter {step}: loss 1") for step in range(100))))
     assert len(found) <= 8
     assert found[-1] == (99, 1.0)
+
+
+def test_all_numbers_of_a_report_are_kept_and_only_those_of_rank_0() -> None:
+    (start,) = read(
+        (1, "progress step=3/40 loss=0.5 epoch=1 samples_per_second=9 eta_seconds=7 accuracy=0.25 note=x"),
+        (1, "progress step=4 rank=1 loss=9"),
+        (1, "progress epoch=2"),
+        (1, "resumed step=4 from=3"),
+        (1, "evaluated step=4 loss=0.7 accuracy=0.75"),
+        (1, "saved step=4"),
+        (1, "progress step=5 rank=0 lr=0.1"),
+    ).starts
+    assert [(entry.event, entry.step, entry.values) for entry in start.entries] == [
+        ("progress", 3, {"loss": 0.5, "total_steps": 40.0, "metrics": {"accuracy": 0.25}}),
+        ("evaluated", 4, {"loss": 0.7, "total_steps": None, "accuracy": 0.75}),
+        ("saved", 4, {"total_steps": None}),
+        ("progress", 5, {"total_steps": None, "metrics": {"lr": 0.1}}),
+    ]
+    assert (start.began.step, start.began.values, start.began.time) == (0, {"seen": True}, ZERO)
+
+
+@pytest.mark.parametrize("form", ["progress step={} loss=1", "iter {}: loss 1"])
+def test_a_later_attempt_goes_on_before_its_first_step(form: str) -> None:
+    lines = [(1, 5), (1, 6), (2, 4), (2, 5), (3, 0)]
+    starts = read(*((attempt, form.format(step)) for attempt, step in lines)).starts
+    assert [(start.began.attempt, start.began.step) for start in starts] == [(1, 0), (2, 3), (3, 0)]
+    assert [[entry.step for entry in start.entries] for start in starts] == [[5, 6], [4, 5], [0]]
+
+
+def test_a_report_of_an_earlier_step_is_a_start_too_but_one_of_the_same_step_is_not() -> None:
+    starts = read(*((1, f"progress step={step} loss=1") for step in (5, 6, 6, 4))).starts
+    assert [(start.began.step, len(start.entries)) for start in starts] == [(0, 3), (3, 1)]
