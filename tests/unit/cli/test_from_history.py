@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ddpjob_operator.cli import prune
 from ddpjob_operator.cli.from_history import _end, _incidents, _moment
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.cli.top.feeds import KeptJobs
@@ -320,6 +321,21 @@ def test_prune_goes_on_after_a_job_that_it_cannot_remove(
     assert "removed team/last last-uid" in shown
     assert (kept / "team/first/first-uid").exists()
     assert not (kept / "team/last/last-uid").exists()
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536 << 10, "1.5 MiB"),
+        (1 << 30, "1.0 GiB"),
+        (5 << 40, "5120.0 GiB"),
+    ],
+)
+def test_what_was_freed_is_told_in_a_unit_that_fits(size: int, words: str) -> None:
+    assert prune._in_units(size) == words
 
 
 def test_the_folder_of_a_job_is_no_list(
