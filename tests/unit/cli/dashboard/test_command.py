@@ -1,14 +1,19 @@
 """`ddpjob dashboard` as it is called: with a history, with wrong flags, and with a browser."""
 
+import socket
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli import dashboard as command
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
+from ddpjob_operator.cli.dashboard import web_server
 from ddpjob_operator.cli.dashboard.board import Board
+from ddpjob_operator.cli.dashboard.guard import Guard
 from ddpjob_operator.cli.top import feeds_of
 
 from tests.unit.cli.test_from_history import INCIDENT, event, keep
@@ -104,3 +109,71 @@ def test_a_browser_is_led_to_the_address_by_a_file_that_only_this_user_can_read(
     entry.unlink()
     assert command._opened("http://127.0.0.1:8000/") is None
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The addresses that a browser opens, on a machine with a screen and without any job."""
+    opened = list[str]()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
+    return opened
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_the_page_is_served_at_the_address_that_is_printed_until_ctrl_c(
+    browser: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, opens: bool
+) -> None:
+    served = list[str]()
+
+    def serve(_: Board, guard: Guard, listening: socket.socket) -> None:
+        assert listening.getsockname() == ("127.0.0.1", guard.port)
+        served.append(guard.address)
+        assert [Path(urlsplit(entry).path).exists() for entry in browser] == [True] * opens
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(web_server, "serve", serve)
+    arguments = parse(["dashboard", "--local", *([] if opens else ["--no-open"])])
+    with pytest.raises(KeyboardInterrupt):
+        command.dashboard(arguments)
+    (address,) = served
+    assert capsys.readouterr().out == f"Dashboard: {address}\nCtrl-C ends it.\n"
+    assert len(address.partition("#token=")[2]) >= 40
+    assert [Path(urlsplit(entry).path).exists() for entry in browser] == [False] * opens
+    monkeypatch.setattr(web_server, "serve", lambda *_: None)
+    assert command.dashboard(arguments) == 0
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "screen"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ""}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("linux", {"WAYLAND_DISPLAY": "wayland-0"}, True),
+        ("darwin", {}, True),
+        ("win32", {}, True),
+    ],
+)
+def test_a_browser_is_only_opened_where_there_is_a_screen(
+    platform: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch, *, screen: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.platform", platform)
+    assert command._has_screen() is screen
+
+
+def test_a_browser_that_fails_leaves_no_file(
+    browser: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(_: str) -> bool:
+        raise webbrowser.Error
+
+    monkeypatch.setattr("webbrowser.open", fails)
+    assert command._opened("http://127.0.0.1:8000/") is None
+    assert (browser, [*tmp_path.glob("*.html")]) == ([], [])

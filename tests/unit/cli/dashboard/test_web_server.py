@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import re
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
@@ -14,11 +15,12 @@ import aiohttp
 import pytest
 from ddpjob_operator.cli.dashboard import board as board_module
 from ddpjob_operator.cli.dashboard import web_server
+from ddpjob_operator.cli.dashboard.guard import Guard
 from ddpjob_operator.cli.dashboard.web_server import difference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cli.dashboard.served import Served, served
+from tests.unit.cli.dashboard.served import ARGUMENTS, Served, served
 from tests.unit.cli.top.made_up import RUNNING, MadeUp
 from tests.unit.view_model.jobs import job_with, moment
 
@@ -302,3 +304,13 @@ def test_events_are_told_the_newest_first_and_only_so_many(monkeypatch: pytest.M
         assert [event["reason"] for event in others] == [str(number) for number in range(999, 1, -1)]
 
     tell(feed, story)
+
+
+def test_until_ctrl_c_the_pages_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, ran = jobs("digits"), list[Any]()
+    monkeypatch.setattr(web_server.web, "run_app", lambda app, **given: ran.append((app[web_server.BOARD], given)))
+    board, listening = board_module.Board([feed], ARGUMENTS), socket.socket()
+    web_server.serve(board, Guard(8000, "the-token"), listening)
+    listening.close()
+    quiet = {"print": None, "access_log": None}
+    assert ran == [(board, {"sock": listening, "shutdown_timeout": 1.0, "handler_cancellation": True, **quiet})]

@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.top import app as module
 from ddpjob_operator.cli.top.app import TopApp
+from ddpjob_operator.client import ClusterError
 from ddpjob_operator.view_model import JobDetail, JobKey, Origin
 from textual.pilot import Pilot
 from textual.widgets import DataTable
@@ -321,3 +323,33 @@ def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
         assert "Running" in lines[2]
 
     shown(jobs("digits"), story)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "job.json"), "Permission denied"),
+        (ClusterError("the cluster does not answer\x1b"), r"the cluster does not answer\x1b"),
+        (BadInputError("job.json is damaged"), "job.json is damaged"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_its_place(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = jobs("digits")
+
+    def fails(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(feed, "detail", fails)
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "1 job")
+        await pilot.press("enter")
+        await until(app, pilot, words)
+        await pilot.press("escape")
+        if isinstance(error, BadInputError):
+            monkeypatch.setattr(feed, "rows", fails)
+            await until(app, pilot, words)
+
+    shown(feed, story)

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli import top as module
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.commands import call
-from ddpjob_operator.cli.top import actions, feeds
+from ddpjob_operator.cli.top import actions, app, feeds
 from ddpjob_operator.cli.top.actions import ACTS, command_of
 from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere, KeptJobs
 from ddpjob_operator.client import ClusterError, JobPod, Jobs, UnreachableError
@@ -74,6 +75,28 @@ def test_a_run_that_cannot_be_read_harms_only_itself(runs: Path) -> None:
     rows = {row.name: row for row in JobsHere(Runs(runs, named=True)).rows(NOW)}
     assert (rows["digits"].state, rows["bad"].state) == ("Running", "Unknown")
     assert "is damaged" in rows["bad"].message
+
+
+def test_a_run_whose_file_may_not_be_looked_at_says_so(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, feed = a_run(runs, "one"), JobsHere(Runs(runs, named=True))
+    (known,) = feed.rows(NOW)
+    feed = JobsHere(Runs(runs, named=True))
+    monkeypatch.setattr(RunDirectory, "load", lambda _: None)
+    assert (feed.rows(NOW), feed.detail(known.key, NOW), feed.job(known.key)) == ([], None, None)
+    denied = PermissionError(13, "Permission denied", str(run.job_file))
+    stat = Path.stat
+
+    def looked(path: Path, **given: Any) -> Any:
+        if path.name == "job.json":
+            raise denied
+        return stat(path, **given)
+
+    monkeypatch.setattr(feeds, "all_runs", lambda _: [run])
+    monkeypatch.setattr(Path, "stat", looked)
+    (row,) = feed.rows(NOW)
+    monkeypatch.undo()
+    assert (row.name, row.state, row.key.uid) == ("one", "Unknown", str(run.root))
+    assert "Permission denied" in row.message
 
 
 def test_a_run_in_full_has_the_curve_of_its_records(runs: Path) -> None:
@@ -258,6 +281,18 @@ def test_of_a_history_what_may_not_be_read_is_said(
     assert (feed.problem, len(feed.rows(NOW))) == (problem, 1)
 
 
+def test_the_job_and_its_events_are_those_of_its_uid() -> None:
+    event = {"reason": "Created", "metadata": {"creationTimestamp": moment(-9)}}
+    feed = there(a_list(a_document("one"), a_document("two")), a_list(event))
+    feed.fetch()
+    one, two = (row.key for row in feed.rows(NOW))
+    found = feed.job(two)
+    assert found is not None
+    assert (found.metadata.name, feed.events(one)) == ("two", [event])
+    gone = JobKey(Origin.CLUSTER, "team", "two", "another-uid")
+    assert (feed.job(gone), feed.events(gone)) == (None, [])
+
+
 def test_once_prints_a_line_for_each_job_and_says_what_is_missing(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +343,34 @@ def test_a_mistake_gets_one_sentence(
     assert not runs.exists()
     assert call(parse(words)) == 2
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "error", "words"),
+    [
+        ("textual", BadInputError, r"ddpjob top needs the extra `ui`: install ddpjob\[ui\]; --once works without it"),
+        ("rich.text", ModuleNotFoundError, "rich"),
+    ],
+)
+def test_a_library_that_is_missing_is_named(
+    missing: str, error: type[Exception], words: str, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "Screen", lambda: SimpleNamespace(is_terminal=True))
+    monkeypatch.delitem(sys.modules, "ddpjob_operator.cli.top.app", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)  # type: ignore[arg-type]
+    assert not runs.exists()
+    with pytest.raises(error, match=words):
+        module.top(parse(["top"]))
+
+
+def test_the_screen_shows_all_feeds(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[Any]()
+    monkeypatch.setattr(module, "Screen", lambda: SimpleNamespace(is_terminal=True))
+    monkeypatch.setattr(app, "TopApp", lambda *given: SimpleNamespace(run=lambda: shown.append(given)))
+    arguments = parse(["top", "--run-dir", str(runs.parent)])
+    assert module.top(arguments) == 0
+    (([feed], given),) = shown
+    assert (type(feed), given) == (JobsHere, arguments)
 
 
 def test_ctrl_c_ends_the_command_that_has_the_terminal_and_not_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
