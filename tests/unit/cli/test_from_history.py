@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from ddpjob_operator.cli import prune
+from ddpjob_operator.cli import from_history, prune
 from ddpjob_operator.cli.from_history import _end, _incidents, _moment
 from ddpjob_operator.cli.main import main
 from ddpjob_operator.cli.top.feeds import KeptJobs
@@ -173,6 +173,22 @@ def test_the_programs_of_a_held_job_are_listed_and_are_no_incidents(held: Path, 
     assert "started again" not in page
     assert "alice@laptop" in page
     assert "&lt;b&gt;bad" in page
+
+
+def test_of_many_programs_the_newest_are_shown(held: Path, says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_history, "PROGRAMS", 1)
+    shown = says("status", "dev", place=held)
+    assert "attempt 2, train.py (code fedcba987654" in shown
+    assert "attempt 1, train.py" not in shown
+
+
+@pytest.mark.parametrize(("most", "ranks"), [(2, [0, 2, 3]), (1, [0])])
+def test_of_a_job_that_is_not_too_large_the_end_of_each_rank_is_read(
+    kept: Path, says: Says, monkeypatch: pytest.MonkeyPatch, most: int, ranks: list[int]
+) -> None:
+    monkeypatch.setattr(from_history, "NODES", most)
+    keep(kept, 1, *(event("rank_ended", 2, 40, rank=rank, exitCode=0) for rank in (2, 3)), incarnation=2)
+    assert [end["rank"] for end in json.loads(says("status", "-o", "json"))["ranks"]] == ranks
 
 
 @pytest.mark.parametrize(

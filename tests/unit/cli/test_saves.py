@@ -1,11 +1,21 @@
-"""Which changes of files count as a save."""
+"""Which changes of files count as a save, and what `ddpjob run --on JOB --watch` does at each."""
 
+import importlib
+import signal
+import threading
 from itertools import chain, repeat
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster import saves as module
+from ddpjob_operator.cli.cluster.held_run import Ran
 from ddpjob_operator.cli.cluster.saves import Saves
-from ddpjob_operator.client.source import Stamps
+from ddpjob_operator.client.source import Stamps, stamp
+
+run_on = importlib.import_module("ddpjob_operator.cli.cluster.run_on")
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +55,84 @@ def test_a_later_change_is_another_save() -> None:
 def test_a_change_that_is_taken_back_before_it_is_seen_whole_is_a_save_too() -> None:
     saves = seen(1, 2, 1)
     assert saves.happened()
+
+
+def test_who_waits_looks_until_the_next_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    saves = seen(1, 1, 1, 2)
+    monkeypatch.setattr(saves, "_pause", lambda: pauses.append(0.0))
+    saves.wait()
+    assert len(pauses) == 3
+
+
+def watching(*words: str) -> Any:
+    return parse(["run", "--on", "dev", "--watch", *words])
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    script = Path("train.py")
+    script.write_text("1\n")
+    return script
+
+
+def test_a_save_with_a_mistake_is_told_and_the_next_one_is_waited_for(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edits: list[Any] = [script.unlink, lambda: script.write_text("new\n")]
+
+    def wait() -> None:
+        edits.pop(0)()
+
+    saves = SimpleNamespace(happened=lambda: len(edits) == 2, wait=wait)
+    words, source = run_on._saved(watching("train.py"), saves)
+    assert (words, [file.content for file in source.files]) == (["train.py"], [b"new\n"])
+    mistake, waiting = capsys.readouterr().err.splitlines()
+    assert mistake.startswith("error: there is no train.py")
+    assert waiting == "ddpjob: waiting for the next save; Ctrl-C ends"
+
+
+def test_what_is_sent_is_what_is_looked_at(script: Path) -> None:
+    assert run_on._stamps(watching("train.py")) == {"": stamp(script)}
+    assert run_on._stamps(watching("--source", ".", "train.py")).keys() == {"train.py"}
+    (problem,) = run_on._stamps(watching("--source", "gone", "train.py")).items()
+    assert ("gone" in problem[0], problem[1]) == (True, (0, 0, 0))
+    script.unlink()
+    assert run_on._stamps(watching("train.py")) == {"": (0, 0, 0)}
+
+
+@pytest.mark.parametrize(("words", "runs"), [(["train.py"], 3), (["--source", ".", "train.py"], 3)])
+def test_the_program_runs_at_each_save_until_ctrl_c(
+    script: Path, words: list[str], runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, sent = [Ran(number, number, "") for number in range(1, runs + 1)], list[Any]()
+
+    def run(_: Any, document: Any, wanted: Any, __: Any, saves: Any) -> tuple[Ran, bool]:
+        assert (document, isinstance(saves, Saves)) == ("the job", True)
+        sent.append(wanted)
+        return ran[len(sent) - 1], len(sent) == runs
+
+    monkeypatch.setattr(run_on, "Jobs", lambda _: SimpleNamespace(get=lambda _: "the job"))
+    monkeypatch.setattr(run_on, "_run", run)
+    monkeypatch.setattr(run_on, "_saved", lambda *_: len(sent))
+    assert script.exists()
+    assert run_on.run_on(lambda: None, watching(*words)) == runs
+    assert sent[1:] == [1, 2]
+
+
+def test_sigterm_ends_a_program_as_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), run_on._terminated_as_interrupted():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+    ended = list[bool]()
+
+    def in_a_thread() -> None:
+        with run_on._terminated_as_interrupted():
+            ended.append(signal.getsignal(signal.SIGTERM) is before)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert ended == [True]
