@@ -8,6 +8,8 @@ from pkgutil import resolve_name
 import pytest
 
 LONGEST: dict[float, str] = {
+    0.02: "cluster.workqueue.REST local.files.PROBE",
+    0.05: "local.status_listener.SHORTEST",
     0.1: "cli.attached.REFRESH cli.checkpoint.POLL cli.cluster.run_on.POLL cli.dashboard.web_server.LOG "
     "cli.display.REFRESH cluster.job_watch.IDLE cluster.metrics_access.REFUSAL",
     0.2: "cli.cluster.job_logs.POLL cli.cluster.saves.LOOK cli.cluster.shown_job.POLL "
@@ -17,8 +19,9 @@ LONGEST: dict[float, str] = {
     0.5: "cli.cluster.delete.POLL client.reader_pod.LOOK sdk.notebook.REDRAW",
     1: "cli.attached.END cli.cluster.pod_logs.RETRY cli.cluster.talk.AGAIN cli.completion.ANSWER "
     "cli.dashboard.web_server.ENDING cli.dashboard.web_server.JOBS cli.top.app.REFRESH client.watch.RETRY "
-    "cluster.kube.lease.RETRY cluster.operator.EVENTS cluster.reflector.UNWANTED "
-    "cluster.serve.fair_server.CLOSING cluster.workqueue.CROWD local.container.RETRY",
+    "cluster.conversion.STOPPED cluster.kube.lease.RETRY cluster.operator.EVENTS "
+    "cluster.reflector.UNWANTED cluster.serve.fair_server.CLOSING cluster.workqueue.CROWD "
+    "local.container.RETRY",
     2: "cluster.operator.CRD_RETRY cluster.operator.IN_HAND cluster.supervisors.NEWS local.status_listener.READ",
     3: "cli.cluster.life.SETTLED cli.dashboard.web_server.DETAIL cli.display.BLOCKED cli.target.ANSWER "
     "cli.top.app.DETAIL cluster.reconciler.MINOR",
@@ -38,17 +41,21 @@ LONGEST: dict[float, str] = {
     20: "cli.cluster.pod_logs.SETTLE local.look.ANSWER",
     30: "cli.top.feeds.LIST_AGAIN client.image_registry.HELPER cluster.kube.backoff.LONGEST "
     "cluster.kube.clock.VOTING cluster.operator.SPREAD cluster.reconciler.LONGEST_RETRY "
-    "engine.manifests.children.SILENT local.runner.RESYNC",
+    "engine.manifests.children.SILENT engine.policies.steps.DEFAULT_GRACE local.processes.DEFAULT_GRACE "
+    "local.runner.RESYNC",
     60: "cli.top.actions.ANSWER client.cluster.ANSWER client.kubeconfig.CREDENTIALS "
-    "cluster.kubernetes_nodes.AGAIN cluster.metrics_access.KEPT cluster.supervisors.LONGEST_HOPELESS",
+    "cluster.kubernetes_nodes.AGAIN cluster.metrics_access.KEPT cluster.supervisors.LONGEST_HOPELESS "
+    "engine.incidents.crash_loop.START engine.starting_over.FAR",
     75: "cluster.serve.web.IDLE",
     90: "cluster.kube.api_client.SILENCE",
     120: "client.image_registry.ANSWER",
     180: "client.reader_pod.START",
     240: "client.watch.WATCH",
     300: "cluster.kube.api_client.WATCH cluster.kube.clock.KEPT cluster.store.LATE",
-    600: "cli.cluster.delete.DEADLINE client.kubeconfig.CLIENT client.watch.OUTAGE",
+    600: "cli.cluster.delete.DEADLINE client.kubeconfig.CLIENT client.watch.OUTAGE "
+    "engine.incidents.crash_loop.IMPORT",
     900: "cluster.tally.KEPT",
+    3600: "cluster.tally.FAILED",
 }
 """How many seconds anybody may have to wait at most, in front of a command or a notebook, and the operator itself."""
 
@@ -62,61 +69,74 @@ def test_nobody_waits_longer(seconds: float, wait: str) -> None:
 
 MOST: dict[int, str] = {
     2: "cluster.namespaces.NAMED_RIGHTS",
-    3: "cli.live_view.AT_EACH_END cluster.reconciler.NAMED_ACTIONS sdk.cells.NAMED",
+    3: "cli.live_view.AT_EACH_END cluster.reconciler.NAMED_ACTIONS engine.incidents.crash_loop.LOOP "
+    "engine.policies.size.SLOWER engine.view.KEPT_INCIDENTS sdk.cells.NAMED",
     4: "cli.from_history.FEW cli.from_history.RECENT client.source.MOST_STARS cluster.metrics_access.AT_ONCE "
     "cluster.recorder.TRIES",
     5: "cli.cluster.new_code.NAMED cli.cluster.parcel.FIRST cli.from_history.OTHERS client.archive.NAMED "
-    "client.code.TRIES client.source.SHOWN report.figures.NAMED sdk.picture.EVENTS",
+    "client.code.TRIES client.source.SHOWN cluster.fair_queue.BESIDE_OTHERS local.files.PROBES "
+    "report.figures.NAMED sdk.picture.EVENTS",
     6: "cli.top.drawing.MOST_STATES",
-    8: "api.status.MAX_AVOIDED api.status.MAX_STRAGGLERS cli.from_history.RANKS cluster.recorder.WRITERS "
-    "engine.incidents.facts.CONSEQUENCES_NAMED engine.policies.steps.MOST_PEERS "
-    "engine.questions.MOST_MACHINES engine.reports.NAMED view_model.records.DEEPEST",
+    8: "api.status.MAX_AVOIDED api.status.MAX_STRAGGLERS cli.from_history.RANKS "
+    "cluster.reconciler.LARGE_DECISION cluster.recorder.WRITERS engine.incidents.facts.CONSEQUENCES_NAMED "
+    "engine.policies.size.MOST_DOUBLINGS engine.policies.steps.MOST_PEERS engine.questions.MOST_MACHINES "
+    "engine.reports.NAMED view_model.records.DEEPEST",
     10: "api.status.MAX_INCIDENTS cli.cluster.job_status.EVENTS history.job_history.NAMED report.page.CHECKPOINTS",
     12: "sdk.picture.LINES",
     16: "cli.dashboard.web_server.MOST_JOBS cli.from_history.INCIDENTS cluster.kube.clock.MOST_CLOCKS "
     "cluster.namespaces.READ_AT_ONCE cluster.workqueue.AT_WORK engine.reports.INCIDENTS "
     "report.stacks.MOST view_model.rank_rows.PARTS",
-    20: "api.restart.MAX_RULES cli.cluster.parcel.NAMED",
+    20: "api.restart.MAX_RULES cli.cluster.parcel.NAMED cluster.job_watch.CHUNK cluster.supervisors.HOPELESS "
+    "cluster.supervisors.NEWS_BURST local.files.LONGEST_NUMBER",
     30: "cli.last_lines.MOST_LINES",
     32: "api.inheritance.MOST_INHERITED api.restart.MAX_MATCHES api.trace_context.MOST_MEMBERS "
-    "report.figures.LONGEST_CAUSE report.figures.METRICS view_model.logged_progress.MOST_FIELDS "
-    "view_model.losses.MOST_DIGITS",
-    40: "sdk.cells.SHOWN sdk.tracebacks.MOST_LINES",
+    "cluster.fair_queue.ALONE cluster.writer.ENOUGH_FAILURES report.figures.LONGEST_CAUSE "
+    "report.figures.METRICS view_model.logged_progress.MOST_FIELDS view_model.losses.MOST_DIGITS",
+    40: "cluster.fair_queue.AT_ONCE sdk.cells.SHOWN sdk.tracebacks.MOST_LINES",
     50: "sdk.json_values.DEEPEST",
     64: "api.status.MAX_EXCEPTIONS cli.cluster.pod_logs.FOLLOWED cli.from_history.NODES "
-    "cli.terminal.MOST_PARAMETERS engine.questions.MOST_DOMAINS sdk.public_calls.SHOWN "
+    "cli.terminal.MOST_PARAMETERS cluster.kube.clock.MANY_CONNECTIONS "
+    "cluster.serve.fair_server.WITH_REQUEST engine.questions.MOST_DOMAINS sdk.public_calls.SHOWN "
     "view_model.curves.LONGEST_NAME view_model.curves.MOST_CURVES",
     80: "view_model.logged_progress.QUOTED",
-    100: "cli.checkout.MOST_FILTERS cli.from_history.PROGRAMS local.machine.MOST_TRIES",
-    128: "client.kubeconfig.CONNECTIONS cluster.status_client.LONGEST_MARK",
+    100: "cli.checkout.MOST_FILTERS cli.from_history.PROGRAMS engine.starting_over.FAR_STEPS "
+    "local.machine.MOST_TRIES",
+    128: "client.kubeconfig.CONNECTIONS cluster.reconciler.FEW_PODS cluster.serve.fair_server.BACKLOG "
+    "cluster.status_client.LONGEST_MARK",
     200: "view_model.description.RESULT_CHARS",
     250: "cluster.recorder.WAITING_EVENTS cluster.store.OBJECTS_PER_TURN",
-    256: "cluster.metrics_access.KEPT cluster.supervisors.OPEN_QUESTIONS engine.reports.MAX_BY",
+    253: "cluster.conversion.LONGEST_NAME",
+    256: "cluster.metrics_access.KEPT cluster.serve.fair_server.WITHOUT_REQUEST "
+    "cluster.supervisors.OPEN_QUESTIONS engine.reports.MAX_BY",
     300: "client.image_registry.QUOTED engine.manifests.env.LONGEST_TOLD report.figures.POINTS sdk.picture.LONGEST",
     400: "cli.top.actions.LONGEST client.cluster.QUOTED_BYTES client.pod_exec.QUOTED_BYTES "
     "local.look.QUOTED_BYTES sdk.handle.TRACEBACK_LINES view_model.curves.MOST_POINTS",
-    500: "cli.dashboard.web_server.LOG_LINES",
+    500: "cli.dashboard.web_server.LOG_LINES cluster.kube.api_client.MOST_LIMIT",
     512: "api.trace_context.LONGEST_STATE cli.from_history.LONGEST_MESSAGE engine.foreign.TEXT_BYTES",
     1000: "cli.dashboard.board.MOST_EVENTS cli.from_history.LONGEST cluster.recorder.REMEMBERED_EVENTS "
-    "cluster.store.PARSED_JOBS history.job_index.MOST_NAMESPACES sdk.holding.LAST_LINES "
-    "view_model.logged_progress.LOOKED_AT view_model.spec_lines.LONGEST_VALUE",
+    "cluster.store.PARSED_JOBS history.job_index.MOST_NAMESPACES history.places.PAGE "
+    "sdk.holding.LAST_LINES view_model.logged_progress.LOOKED_AT view_model.spec_lines.LONGEST_VALUE",
     1024: "api.inheritance.LONGEST_VALUE api.spec.MAX_PLACE api.status.MAX_RESULT_PLACE "
     "cluster.recorder.MESSAGE_LENGTH engine.conditions.MESSAGE_LENGTH sdk.json_values.MOST_BITS "
     "view_model.job_row.LONGEST",
     2000: "cli.last_lines.LONGEST_LINE",
-    2048: "api.status.MAX_RESULT local.processes.LOG_TAIL_BYTES",
-    4096: "cli.dashboard.web_server.LONGEST_LINE cluster.serve.fair_server.LINE_BYTES "
-    "history.job_history.HEAD_BYTES local.container.ROOM_BYTES local.processes.MESSAGE_BYTES "
-    "view_model.records.LONGEST_TEXT",
+    2048: "api.status.MAX_RESULT cli.screen.SIP local.processes.LOG_TAIL_BYTES",
+    4096: "cli.cluster.debug.CHUNK cli.dashboard.web_server.LONGEST_LINE cluster.kube.objects.SMALL_BYTES "
+    "cluster.serve.fair_server.LINE_BYTES history.job_history.HEAD_BYTES local.container.ROOM_BYTES "
+    "local.processes.MESSAGE_BYTES view_model.records.LONGEST_TEXT",
     5000: "client.source.MOST_FILES sdk.modules.MOST_FILES",
-    10_000: "history.job_index.MOST_JOBS",
+    1 << 13: "client.source.BEGINNING cluster.writer.LARGE_BYTES",
+    10_000: "cluster.command.YOUNG_OBJECTS engine.accounting.STEPS_PER_SECOND history.job_index.MOST_JOBS",
+    1 << 14: "cli.attached.CHUNK cluster.command.TLS_READ_BYTES",
     20_000: "cli.printed_records.MOST_ENTRIES",
-    1 << 15: "report.stacks.STORY_CHARACTERS",
+    1 << 15: "client.pod_exec.PIECE report.stacks.STORY_CHARACTERS",
     1 << 16: "cli.attached.LONGEST_LINE cli.dashboard.web_server.LARGEST_REQUEST "
     "cli.dashboard.web_server.LINES_BYTES cli.last_loss.TAIL client.serve_files.MOST_NAMES "
     "sdk.cells.MOST_BYTES sdk.running.LOG_BYTES view_model.rank_rows.MOST_RANKS",
     100_000: "api.job_file.MOST_VALUES history.places.MOST_NAMES history.pruning.MOST_FILES",
+    1 << 17: "cli.display.PIECE",
     1 << 18: "cli.run_logs.LONGEST_LINE engine.foreign.LARGEST_ANSWER history.job_history.LONGEST_LINE",
+    1 << 19: "cli.cluster.talk.PIECE_BYTES",
     1 << 20: "cli.run_logs.PIECE client.archive.IN_A_CONFIG_MAP.packed client.image_registry.ANSWER_BYTES "
     "client.serve_files.MOST_BYTES cluster.kube.connection.STREAM_BYTES history.job_history.SEGMENT_BYTES "
     "local.record_files.LONGEST_LINE sdk.functions.MOST_BYTES",
