@@ -7,13 +7,15 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from coverage import CoverageData
 
 from tests.mutants import __main__ as mutants
 from tests.mutants import change, copies, faults, reach
-from tests.mutants.covering import REACH, SECONDS
+from tests.mutants.covering import LAST, ONLY, REACH, SECONDS, pytest_collection_modifyitems
 
 ENGINE, RANK = "operator/ddpjob_operator/engine/it.py", "trainer/ddpjob_rank/it.py"
 
@@ -274,3 +276,14 @@ class TestMeasuring:
         assert copies.digest(project.root) == before
         project.write("untracked.py", "")
         assert copies.digest(project.root) != before
+
+    def test_each_table_of_the_engine_is_measured_before_those_who_look_at_all_tables(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.delenv(ONLY, raising=False)
+        names = [f"{file}::test_it[x]" for file in ("tests/unit/a.py", LAST, "tests/unit/engine/test_in_place.py")]
+        items: Any = [SimpleNamespace(nodeid=name) for name in names]
+        pytest_collection_modifyitems(items)
+        assert [item.nodeid for item in items] == [names[0], names[2], names[1]]
+        assert (Path(__file__).parents[2] / LAST).is_file()
