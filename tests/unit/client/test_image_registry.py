@@ -217,6 +217,8 @@ CONFIGS: dict[str, tuple[dict[str, Any], Credentials]] = {
     "another registry": ({"auths": {"b.example.com": {"auth": ALICE}}}, Credentials()),
     "lists for maps": ({"auths": [], "credHelpers": ["fake"]}, Credentials()),
     "nonsense": ({"auths": {"a.example.com": {"auth": "%"}}}, Credentials()),
+    "half of something": ({"auths": {"a.example.com": {"auth": "a"}}}, Credentials()),
+    "no UTF-8": ({"auths": {"a.example.com": {"auth": "/w=="}}}, Credentials()),
 }
 
 
