@@ -67,7 +67,7 @@ class Conversation:
 
     def runs(self, code: bytes, *words: str, by: str = "alice") -> dict[str, Any]:
         """Runs a program, and returns the answer: Begun, or NotRun."""
-        self.says(kind="RunProgram", words=words, digest=hashlib.sha256(code).hexdigest(), by=by, version=2)
+        self.says(kind="RunProgram", words=words, digest=hashlib.sha256(code).hexdigest(), by=by, version=3)
         answer = self.hears()
         if answer["kind"] == "SendCode":
             self.sends(code)
@@ -82,7 +82,7 @@ class Conversation:
 
     def prepares(self, code: bytes, by: str = "alice") -> dict[str, Any]:
         """Sends other code for a running job, and returns the answer: Ready, or NotRun."""
-        self.says(kind="ReplaceCode", digest=hashlib.sha256(code).hexdigest(), by=by, version=2)
+        self.says(kind="ReplaceCode", digest=hashlib.sha256(code).hexdigest(), by=by, version=3)
         answer = self.hears()
         if answer["kind"] == "SendCode":
             self.sends(code)
@@ -275,7 +275,7 @@ def test_a_new_rank_0_asks_for_the_code_again(held: Held) -> None:
     held.holds()
     conversation = held.speaks()
     conversation.says(
-        kind="RunProgram", words=["train.py"], digest=hashlib.sha256(code).hexdigest(), by="alice", version=2
+        kind="RunProgram", words=["train.py"], digest=hashlib.sha256(code).hexdigest(), by="alice", version=3
     )
     assert conversation.hears() == {"kind": "SendCode"}
 
@@ -313,7 +313,7 @@ def test_what_is_no_program_is_refused(held: Held) -> None:
         .startswith("the command line and its variables are longer than ")
     )
     conversation = held.speaks()
-    conversation.says(kind="RunProgram", words=["train.py"], digest="0" * 64, by="alice", version=2)
+    conversation.says(kind="RunProgram", words=["train.py"], digest="0" * 64, by="alice", version=3)
     assert conversation.hears() == {"kind": "SendCode"}
     conversation.sends(code)
     assert conversation.hears()["why"] == "the code that arrived is not the code that was announced"

@@ -143,7 +143,7 @@ def test_what_cannot_be_replaced_is_said(gang: Gang) -> None:
     with speaking(gang) as conversation:
         assert conversation.runs(changed(1), "train.py")["why"] == "it is not held: it has a program of its own"
     with speaking(gang) as conversation:
-        conversation.says(kind="ReplaceCode", digest="../../etc", by="alice", version=2)
+        conversation.says(kind="ReplaceCode", digest="../../etc", by="alice", version=3)
         assert conversation.hears() == {"kind": "SendCode"}
         assert conversation.hears()["why"] == "the code's digest is not a SHA-256"
     replace(gang, changed(1), 5)

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import signal
+import socket
 import threading
 import time
 import uuid
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ddpjob
+import psutil
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import API_VERSION, KIND
@@ -23,6 +25,7 @@ from ddpjob_operator.cli.cluster.talk import SPEAK
 from ddpjob_operator.client import JobPod
 from ddpjob_operator.sdk import holding
 
+from tests.support.index import Index, Package, start_index
 from tests.support.waiting import wait_for
 from tests.training.gang import DEADLINE_SECONDS, SCRIPT, Gang, a_gang
 from tests.training.test_hold import Conversation, packed
@@ -334,3 +337,76 @@ def test_a_mistake_gets_one_message_before_anything_is_sent(
     with pytest.raises(BadInputError) as refused:
         run_on.run_on(pytest.fail, parse(["run", "--on", "dev", *words.split()]))
     assert message in str(refused.value)
+
+
+TINY, OTHER = Package("ddpjobtiny", "1.2"), Package("ddpjobother", "3.0")
+IMPORTS = """
+import importlib.util
+for name in ("ddpjobtiny", "ddpjobother"):
+    print(name, importlib.util.find_spec(name) and __import__(name).VERSION, flush=True)
+"""
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with start_index(TINY, OTHER) as index:
+        yield index
+
+
+def test_packages_are_installed_on_all_nodes_once_for_each_set_and_seen_by_no_other_run(
+    nodes: Nodes, index: Index, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(IMPORTS)
+    Path("requirements.txt").write_text("ddpjobother>=3  # the other one\n")
+    none, tiny, other = (("None", "None"), ("None", "1.2"), ("3.0", "None"))
+
+    def prints(versions: tuple[str, str], *words: str, installed: str = "") -> None:
+        assert run(nodes, "--env", f"PIP_INDEX_URL={index.url}", *words, "train.py") == 0
+        lines = sorted(capfd.readouterr().out.splitlines())
+        assert sum(f"installed {installed} in " in line for line in lines) == (2 if installed else 0), lines
+        expected = [f"[rank {rank}] {line}" for rank in range(2) for line in _versions(*versions)]
+        assert [line for line in lines if line.split()[2] in {"ddpjobother", "ddpjobtiny"}] == expected
+
+    prints(tiny, "--pip", "ddpjobtiny>=1", installed="ddpjobtiny 1.2")
+    asked = len(index.asked)
+    prints(none)
+    prints(tiny, "--pip", "ddpjobtiny>=1")
+    assert len(index.asked) == asked
+    prints(other, "-r", "requirements.txt", installed="ddpjobother 3.0")
+
+
+def _versions(other: str, tiny: str) -> list[str]:
+    return [f"ddpjobother {other}", f"ddpjobtiny {tiny}"]
+
+
+def test_if_a_package_cannot_be_installed_the_run_ends_with_the_last_error_of_pip(
+    nodes: Nodes, index: Index, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text("print('begun', flush=True)")
+    assert run(nodes, "--env", f"PIP_INDEX_URL={index.url}", "--pip", "ddpjob-no-such", "train.py") == 1
+    said = capfd.readouterr()
+    why = "failed: ConfigError: cannot install packages: No matching distribution found for ddpjob-no-such ("
+    assert said.err.splitlines()[-1].partition("rank ")[2][2:].startswith(why)
+    assert "begun" not in said.out
+    assert run(nodes, "train.py") == 0
+
+
+def test_ctrl_c_ends_an_installation(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
+    gang = nodes.gang
+    Path("train.py").write_text("print('begun', flush=True)")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple/"
+
+        def interrupt() -> None:
+            begun = partial(_has_line, gang, "installing ddpjobtiny")
+            wait_for("pip", begun, DEADLINE_SECONDS, story=gang.story)
+            assert "held: packages are installed for train.py (code " in gang.status()["hold"]["message"]
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        assert run(nodes, "--env", f"PIP_INDEX_URL={url}", "--pip", "ddpjobtiny", "train.py") == 130
+        assert "attempt 1: it was interrupted (" in capfd.readouterr().err
+        supervisors = [psutil.Process(supervisor.pid) for supervisor in gang.supervisors.values()]
+        children = [child for supervisor in supervisors for child in supervisor.children(recursive=True)]
+        assert [child for child in children if "pip" in child.cmdline()] == []
+    assert gang.status()["phase"] == "Holding"

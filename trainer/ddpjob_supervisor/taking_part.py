@@ -35,6 +35,7 @@ from .hold.reception import reception
 from .node import open_files
 from .node.copy_holder import CopyHolder
 from .node.directory import private_directory
+from .node.run_packages import RunPackages
 from .node.sent_code import SentCode
 from .node.starters import Starter
 from .node.strays import Strays
@@ -109,7 +110,8 @@ async def take_part(
         # between the two would print a traceback.
         stack.callback(signal.set_wakeup_fd, -1)
         await stack.enter_async_context(starter)  # Entered first, because its zygote's imports take longest.
-        strays = Strays(starter)
+        packages = stack.enter_context(RunPackages())
+        strays = Strays(starter, packages.pids)
         directory = stack.enter_context(private_directory())
         rendezvous = Rendezvous(settings)
         fit = asyncio.create_task(_try_this_node(settings, starter, env))
@@ -117,7 +119,9 @@ async def take_part(
         heartbeats = Heartbeats(directory, settings.processes)
         copy = stack.enter_context(CopyHolder(Path(f"{heartbeats.path(0)}{SOCKET}")))
         code = stack.enter_context(SentCode(_mounted(settings, env)))
-        node = NodeSetup(settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy, code)
+        node = NodeSetup(
+            settings, program, starter, rendezvous, fit, env, directory, heartbeats, strays, copy, code, packages
+        )
         follower = Follower(node, history)
         known = facts(env)
         history.note("facts", settings.attempt, **known, nodes=settings.nodes, processes=settings.processes)

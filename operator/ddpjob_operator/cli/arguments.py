@@ -148,6 +148,7 @@ def _run(command: argparse.ArgumentParser) -> None:
         help="with --on: run again at each save of a file that is sent, until Ctrl-C",
     )
     _sent(on)
+    _installed(on)
     _cluster(command, "--namespace")
 
 
@@ -344,8 +345,8 @@ def _sent(program: argparse._ActionsContainer) -> None:
     )
 
 
-def _pods(program: argparse._ActionsContainer) -> None:
-    """Adds the options for the pods of `submit` and `hold`."""
+def _installed(program: argparse._ActionsContainer) -> None:
+    """Adds the options that name packages to install on a cluster."""
     program.add_argument(
         "--pip",
         action="append",
@@ -360,6 +361,11 @@ def _pods(program: argparse._ActionsContainer) -> None:
         metavar="FILE",
         help="install the packages that this requirements file lists",
     )
+
+
+def _pods(program: argparse._ActionsContainer) -> None:
+    """Adds the options for the pods of `submit` and `hold`."""
+    _installed(program)
     program.add_argument("--image", metavar="IMAGE", help="the pods' image (default: the administrator's choice)")
     program.add_argument("--cpu", metavar="QUANTITY", help="CPUs per node, such as 4 or 500m")
     program.add_argument("--memory", metavar="QUANTITY", help="memory per node, such as 16Gi")

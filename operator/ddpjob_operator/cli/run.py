@@ -117,6 +117,9 @@ def run(arguments: argparse.Namespace, runs: Runs) -> int:
             directory cannot be written.
     """
     program.refuse_options(arguments, ("watch",), "is for --on JOB")
+    program.refuse_options(
+        arguments, ("pip", "requirements"), "is for --on JOB; a run here uses the packages of this environment"
+    )
     program.refuse_options(arguments, ("source", "include"), "is for --on JOB; here a script finds its folder anyway")
     ended = run_to_its_end(arguments, runs)
     return ended if isinstance(ended, int) else ended.code

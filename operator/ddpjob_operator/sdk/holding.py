@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ddpjob_operator.api import Cause, DDPJob, Incident
 from ddpjob_operator.api.entrypoint import variables
 from ddpjob_operator.cli.cluster.held_run import Ran, SentProgram, started
+from ddpjob_operator.cli.cluster.packages import with_packages
 from ddpjob_operator.cli.cluster.parcel import of_packed, packed_files
 from ddpjob_operator.cli.cluster.run_on import follow, refuse_options, sent_program
 from ddpjob_operator.cli.packed import PackedProgram
@@ -40,10 +41,12 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
     """
     refuse_options(given)
     if packed is None:
-        words, source = sent_program(given)
+        words, source, packages = sent_program(given)
     else:
         folder = None if given.source is None else read_folder(given.source, given.include, BY_EXEC)
-        words, source = [packed.script], of_packed(packed, folder, given.include)
+        sources, packages = with_packages(given, of_packed(packed, folder, given.include))
+        assert sources is not None, "it has the function"
+        words, source = [packed.script], sources
     jobs = Jobs(connect(given.kubeconfig, given.context, given.namespace))
     document = jobs.get(given.on)
     screen, last = Screen(quiet=quiet), dict[int, deque[str]]()
@@ -54,7 +57,7 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
 
     for told in (*packed_files(source, whole=False), *(packed.told if packed else ())):
         screen.print(told)
-    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env))
+    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
     with started(jobs, document, sent, screen.print) as run:
         ran, interrupted = follow(run, given.on, show)
     if interrupted:

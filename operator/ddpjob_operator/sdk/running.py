@@ -53,6 +53,8 @@ def run(
     on: str | None = None,
     source: FilePath | None = None,
     include: Sequence[FilePath] = (),
+    pip: Sequence[str] = (),
+    requirements: FilePath | None = None,
     namespace: str | None = None,
     context: str | None = None,
     kubeconfig: FilePath | None = None,
@@ -87,6 +89,8 @@ def run(
             `nodes` on, are those of the hold then, except `env`.
         source: With `on`: a folder to send, except for what its .gitignore excludes.
         include: With `on`: files of the folder to send, whatever their names and contents look like.
+        pip: With `on`: packages to install there before the ranks begin, once for each set of packages.
+        requirements: With `on`: a requirements file with such packages.
         namespace: With `on`: the job's namespace, if it is not the context's.
         context: With `on`: a context of the kubeconfig, if it is not the current one.
         kubeconfig: With `on`: the kubeconfig, if it is not the one that kubectl uses.
@@ -124,6 +128,8 @@ def run(
         on=on,
         source=folder,
         include=[Path(each) for each in include],
+        pip=[*pip],
+        requirements=None if requirements is None else Path(requirements),
         watch=None,
         namespace=namespace,
         context=context,
@@ -133,7 +139,8 @@ def run(
         from .holding import run_on  # noqa: PLC0415  A run on this machine needs no cluster's client.
 
         return run_on(given, packed, quiet=quiet)
-    refuse_options(given, ("source", "include", "namespace", "context", "kubeconfig"), "is for on=JOB")
+    only_there = ("source", "include", "pip", "requirements", "namespace", "context", "kubeconfig")
+    refuse_options(given, only_there, "is for on=JOB")
     # In a notebook, stdout claims to be a terminal, but cannot overwrite what it shows.
     screen = Screen(quiet=quiet, force_terminal=None if sys.stdout is sys.__stdout__ else False)
     with _signals_as_before():

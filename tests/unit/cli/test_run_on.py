@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.arguments import parse
+from ddpjob_operator.cli.cluster.packages import Packages
 from ddpjob_operator.cli.phrases import INTERRUPTED
 from ddpjob_operator.client import ClusterError, JobPod
 from ddpjob_operator.client.archive import pack
@@ -139,7 +140,9 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
         "digest": archive.digest,
         "by": f"{getpass.getuser()}@{socket.gethostname()}",
         "env": {"A": "$d", "E": ""},
-        "version": 2,
+        "packages": [],
+        "requirements": "",
+        "version": 3,
     }
     pieces = [{"kind": "TheCode", "data": data} for data in (base64.b64encode(archive.data).decode(), "")]
     assert supervisor.heard == [run_program, *pieces]
@@ -160,8 +163,36 @@ def test_the_code_goes_to_a_supervisor_that_lacks_it_and_the_lines_of_this_run_a
     ],
 )
 def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[str], files: set[str]) -> None:
-    command, source = run_on.sent_program(parse(["run", "--on", "dev", *words.split()]))
+    command, source, _ = run_on.sent_program(parse(["run", "--on", "dev", *words.split()]))
     assert (command, {file.name for file in source.files}) == (sent, files)
+
+
+@pytest.mark.parametrize(
+    ("words", "packages", "files"),
+    [
+        ("--pip einops>=0.8 --pip tqdm sub/train.py", Packages(("einops>=0.8", "tqdm")), {"train.py"}),
+        ("-r sub/req.txt train.py", Packages((), "req.txt"), {"train.py", "req.txt"}),
+        (
+            "-r sub/req.txt --source . train.py",
+            Packages((), "sub/req.txt"),
+            {"train.py", "sub/train.py", "sub/req.txt"},
+        ),
+    ],
+)
+def test_packages_are_named_and_their_file_is_sent(
+    words: str, packages: Packages, files: set[str], folder: Path
+) -> None:
+    (folder / "sub" / "req.txt").write_text("einops\n")
+    _, source, found = run_on.sent_program(parse(["run", "--on", "dev", *words.split()]))
+    assert (found, {file.name for file in source.files}) == (packages, files)
+
+
+def test_a_save_of_the_requirements_file_counts(folder: Path) -> None:
+    (folder / "req.txt").write_text("einops\n")
+    given = parse(["run", "--on", "dev", "--watch", "-r", "req.txt", "train.py"])
+    before = run_on._stamps(given)
+    (folder / "req.txt").write_text("einops>=0.8\n")
+    assert run_on._stamps(given) != before
 
 
 @pytest.mark.parametrize(
@@ -178,6 +209,8 @@ def test_a_program_is_named_as_it_lies_in_what_is_sent(words: str, sent: list[st
         ("-- nvidia-smi", "held nodes run scripts and modules"),
         ("--include train.py -- nvidia-smi", "--include is for files of the --source folder"),
         ("gone.py", "gone.py"),
+        ("--pip ./wheel train.py", "--pip ./wheel: must be a package as pip takes it"),
+        ("-r gone.txt train.py", "gone.txt"),
         ("--env A train.py", "--env A: must be NAME=VALUE"),
         ("--env =A train.py", "--env =A: must be NAME=VALUE"),
         ("--env RANK=3 train.py", "--env: RANK is set by DDPJob itself; remove it"),

@@ -40,6 +40,8 @@ PLAIN = {
     "on": None,
     "source": None,
     "include": [],
+    "pip": [],
+    "requirements": None,
     "watch": None,
     "namespace": None,
     "context": None,

@@ -35,6 +35,7 @@ from .judging import (
 from .messages import (
     STALLED,
     Beats,
+    Begin,
     CodeRevision,
     End,
     Examine,
@@ -47,6 +48,7 @@ from .messages import (
     Hello,
     Idle,
     Incident,
+    Installed,
     Leave,
     Leaving,
     Located,
@@ -239,13 +241,13 @@ class Coordinator:
                 if any(beat.get("step") is not None for beat in beats):
                     self.current.progressed, self.current.delay = True, None
                 return  # Skips `_advance`: beats end no state, and are by far the most frequent messages.
-            case Examined(attempt, observations) if attempt == self.attempt:
-                self._check_ranks(node, (observation.rank for observation in observations))
-                if isinstance(self.state, Stalled):
-                    self.state = replace(self.state, observations={**self.state.observations, node: observations})
-            case Looked(attempt, observations) if attempt == self.attempt:
-                self._check_ranks(node, (observation.rank for observation in observations))
-                self.current.looks[node] = observations
+            case Installed(attempt) if attempt == self.attempt:
+                self.current.installed.add(node)
+                if not self.installs:
+                    self._tell_busy(Begin(attempt))
+            case Examined(attempt) | Looked(attempt) if attempt == self.attempt:
+                self._check_ranks(node, (observation.rank for observation in message.observations))
+                self._observed(node, message)
             case Failed(attempt) | Idle(attempt) | Finished(attempt) if (
                 attempt == self.attempt and member.state is MemberState.BUSY
             ):
@@ -256,6 +258,13 @@ class Coordinator:
             case _:
                 return
         self._advance(now)
+
+    def _observed(self, node: int, message: Examined | Looked) -> None:
+        """Records what the ranks of a node are doing."""
+        if isinstance(message, Looked):
+            self.current.looks[node] = message.observations
+        elif isinstance(self.state, Stalled):
+            self.state = replace(self.state, observations={**self.state.observations, node: message.observations})
 
     def _ended_some(self, node: int, member: Member, message: Failed | Idle | Finished, now: float) -> None:
         """Reacts to a report that some ranks of a node have failed, or that all of them have ended."""
@@ -376,6 +385,12 @@ class Coordinator:
         self.program, self.outcome, self._idle_since = program, None, None
         self._begin(self.attempt, now)
         self._advance(now)
+
+    @property
+    def installs(self) -> bool:
+        """Whether ranks of a held gang wait until all nodes have the packages of their program."""
+        wanted = self.program is not None and self.program.installs and isinstance(self.state, Running)
+        return wanted and not self.current.installed >= self._busy().keys()
 
     def wanted(self, now: float) -> None:
         """Records that somebody wants to run a program in a held gang.

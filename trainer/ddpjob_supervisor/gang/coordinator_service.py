@@ -356,7 +356,7 @@ class CoordinatorService:
         program, outcome, until = coordinator.program, coordinator.outcome, coordinator.idle_until
         name = "" if program is None else _named(program)
         if name and outcome is None:
-            return f"held: {name} runs"
+            return f"held: packages are installed for {name}" if coordinator.installs else f"held: {name} runs"
         # The pod was made for a later attempt than the first, so its predecessor may have run programs.
         none = "since rank 0's pod was replaced" if self._settings.attempt > 1 else "yet"
         ended = f"{name} has ended" if name else f"no program has run {none}"

@@ -32,6 +32,7 @@ from .judging import KILLED_SECONDS, is_well
 from .link import Link, LinkLostError
 from .messages import (
     Beats,
+    Begin,
     Bring,
     Code,
     CodeRevision,
@@ -275,17 +276,15 @@ class Follower:
                     self._awaited[1].set_result(data)
             case Start(number) if number >= self.attempt:
                 self._start(message)
+            case Begin(number) if attempt is not None and number == self.attempt:
+                attempt.may_begin.set()
             case Stop(number, also_told) if attempt is not None and number == self.attempt:
                 if also_told or not attempt.ranks.told_to_stop:
                     attempt.ranks.stop()
             case Finish(number) if attempt is not None and number == self.attempt:
                 attempt.ranks.send_signal(signal.SIGTERM)
-            case Examine(number) if attempt is not None and number == self.attempt:
-                self._examining = asyncio.create_task(attempt.examine(self._send))
-                self._examining.add_done_callback(self._fail_with)
-            case Look(number) if attempt is not None and number == self.attempt:
-                self._looking = asyncio.create_task(attempt.look(self._send))
-                self._looking.add_done_callback(self._fail_with)
+            case Examine(number) | Look(number) if attempt is not None and number == self.attempt:
+                self._observe(attempt, message)
             case Leave(incident):
                 self._leave_with(incident)
             case Farewell():
@@ -294,6 +293,14 @@ class Follower:
                     self._leave(Verdict(ExitCode.DONE) if self._is_held else exit_verdict.of_ranks(self._ends))
             case _:
                 pass  # The message is a ping, or is about a former attempt.
+
+    def _observe(self, attempt: NodeAttempt, message: Examine | Look) -> None:
+        """Begins to find out what the ranks are doing."""
+        if isinstance(message, Examine):
+            task = self._examining = asyncio.create_task(attempt.examine(self._send))
+        else:
+            task = self._looking = asyncio.create_task(attempt.look(self._send))
+        task.add_done_callback(self._fail_with)
 
     async def _fetch(self, digest: str) -> None:
         """Gets code from the coordinator, unless it is here.
@@ -334,7 +341,7 @@ class Follower:
         self._node.rendezvous.members = start.members
         former = self._running
         self._stop()  # The coordinator assumes that no rank runs, but two attempts must never overlap on a node.
-        attempt = self._current = NodeAttempt(self._node, start, self._failed, self._fetch)
+        attempt = self._current = NodeAttempt(self._node, start, self._failed, self._fetch, self._send)
         self.attempt, self.past = start.attempt, start.past
         if not attempt.ring.is_plain:
             ranks = ", ".join(map(str, attempt.numbers))

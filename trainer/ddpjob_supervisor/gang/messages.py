@@ -16,7 +16,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_supervisor.watch.beat import BeatFields
 from ddpjob_supervisor.watch.blame import Observation
 
-PROTOCOL = 11
+PROTOCOL = 12
 """The version of this protocol: raised with every change that an older supervisor could misunderstand."""
 
 NAMED = 8
@@ -255,6 +255,15 @@ class HeldProgram(_Strict, frozen=True):
     """Who runs it, according to the command that sent it."""
     env: dict[str, str] = {}
     """Variables for its ranks, in addition to those of the hold."""
+    packages: tuple[str, ...] = ()
+    """Packages that it needs besides those of the image, as pip takes them."""
+    requirements: str = ""
+    """A requirements file among its files that lists such packages; empty if there is none."""
+
+    @property
+    def installs(self) -> bool:
+        """Whether it needs packages besides those of the image."""
+        return bool(self.packages or self.requirements)
 
 
 class Bring(_Message, frozen=True):
@@ -293,6 +302,18 @@ class Start(_Message, frozen=True):
     """The numbers of the nodes in the order of their ranks; None for numerical order."""
     program: HeldProgram | None = None
     """The program to run, if the gang is held; otherwise None, because every supervisor was given the program."""
+
+
+class Installed(_Message, frozen=True):
+    """The sender has the packages of an attempt's program, and waits for Begin."""
+
+    attempt: int
+
+
+class Begin(_Message, frozen=True):
+    """Fork the ranks of an attempt now: all nodes have the packages of its program."""
+
+    attempt: int
 
 
 class Stop(_Message, frozen=True):
@@ -411,6 +432,8 @@ Message = (
     | Bring
     | Code
     | Start
+    | Installed
+    | Begin
     | Stop
     | Finish
     | Examine

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ddpjob_rank.console import say, warn
 from ddpjob_rank.environment import Env
@@ -24,6 +24,7 @@ from msgspec import structs
 
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import StartError
+from ddpjob_supervisor.node.run_packages import PATH, PackageSet, RunPackages
 from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.node.starters import Starter, Warm
 from ddpjob_supervisor.node.strays import Strays
@@ -37,8 +38,8 @@ from ddpjob_supervisor.watch.threads import in_thread
 
 from .judging import observation_of
 from .link import NAME_SECONDS, answers
-from .local_ranks import APPLICATION, LocalRanks, RankSpec, rank_specs
-from .messages import Beats, End, Examined, Failed, Looked, Message, Start
+from .local_ranks import LocalRanks, RankSpec, rank_specs
+from .messages import Beats, End, Examined, Failed, Installed, Looked, Message, Start
 from .once import Once
 from .rendezvous import Rendezvous
 from .ring import Ring
@@ -50,6 +51,9 @@ usually listens within a tenth of a second."""
 
 THREADS = "OMP_NUM_THREADS"
 """A variable that PyTorch reads when it is imported, but that each rank is given all the same."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class NodeSetup:
     strays: Strays
     copy: CopyHolder
     code: SentCode
+    packages: RunPackages
 
     def ring(self, order: Sequence[int] | None = None) -> Ring:
         """A ring with the nodes in the given order, or in numerical order if `order` is None."""
@@ -87,10 +92,11 @@ class NodeAttempt:
         start: Start,
         on_failure: Callable[["NodeAttempt", End], None],
         fetch: Callable[[str], Coroutine[Any, Any, None]],
+        send: Callable[[Message], None],
     ) -> None:
         """`on_failure` is called with the end of each rank that fails and was not killed by this supervisor.
 
-        `fetch` gets the code with this digest, unless it is on this node.
+        `fetch` gets the code with this digest, unless it is on this node. `send` sends a message to the coordinator.
         """
         settings = node.settings
         self.start = start
@@ -100,6 +106,9 @@ class NodeAttempt:
         """How each rank has ended; None while some have not ended."""
         self._node = node
         self._fetch = fetch
+        self._send = send
+        self.may_begin = asyncio.Event()
+        """Set when all nodes have the packages of this attempt's program."""
         self._env = {**node.env, **(start.program.env if start.program else {})}
         self._specs = rank_specs(self._env, self.ring.first_rank(settings.node), settings.processes, node.directory)
         self._slowed: dict[int, str] = {}
@@ -151,9 +160,10 @@ class NodeAttempt:
 
     async def _run(self) -> Sequence[End]:
         extra = await self._interface()
-        specs = [self._with_attempt(local, spec, extra) for local, spec in enumerate(self._specs)]
         try:
             program, directory = await self._program()
+            extra = {**extra, **await self._with_packages(directory)}
+            specs = [self._with_attempt(local, spec, extra) for local, spec in enumerate(self._specs)]
             self._warn_of_late_variables()
             # ddpjob-train does its own waiting for rank 0, after it has loaded its data.
             if not self._node.settings.leads and not program.is_trainer:
@@ -161,7 +171,7 @@ class NodeAttempt:
             ends: Sequence[End] = await self.ranks.run(program, specs, directory)
         except StartError as error:
             message, now = str(error), time.time()
-            ends = [End(spec.rank, ExitCode.APPLICATION_ERROR, now, APPLICATION, message) for spec in specs]
+            ends = [End(rank, ExitCode.APPLICATION_ERROR, now, error.cause, message) for rank in self.numbers]
         return [_with_step(*reported) for reported in zip(ends, self._node.heartbeats.read(), strict=True)]
 
     async def _program(self) -> tuple[Program, Path | None]:
@@ -174,18 +184,39 @@ class NodeAttempt:
         if self.start.check:
             return COLLECTIVE, None
         if held is not None:
-            return program_of(held.words), await self._of_code(self._unpacked(held.code))
+            return program_of(held.words), await self._unless_unwanted(self._unpacked(held.code))
         assert self._node.program is not None, "only a held gang has none of its own"
         if (digest := self.start.past.code.digest) != self._node.code.placed:
-            await self._of_code(self._placed(digest))
+            await self._unless_unwanted(self._placed(digest))
         return self._node.program, None
 
-    async def _of_code(self, coming: Coroutine[Any, Any, Path]) -> Path | None:
-        """What comes of getting and unpacking code, which may take long; None if no rank is wanted any more."""
+    async def _with_packages(self, directory: Path | None) -> Mapping[str, str]:
+        """The variable by which ranks of a held gang find the packages of their program; empty if it needs none.
+
+        Ranks begin together, however long a node that is new takes to install: so returns when all nodes have the
+        packages, or no rank is wanted any more.
+
+        Raises:
+            NotInstalledError: This node cannot have them.
+        """
+        held = self.start.program
+        if held is None or not held.installs or directory is None:
+            return {}
+        wanted = PackageSet(held.packages, held.requirements)
+        path = await self._unless_unwanted(self._node.packages.searched(wanted, directory, self._env))
+        if path is None:
+            return {}
+        self._send(Installed(self.start.attempt))
+        await self._unless_unwanted(self.may_begin.wait())
+        return {PATH: path}
+
+    async def _unless_unwanted(self, coming: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of something that may take long; None if no rank is wanted any more."""
         task = asyncio.create_task(coming)
         if await self._is_awaited(task):
             return task.result()
         task.cancel()
+        await asyncio.wait([task])
         return None
 
     async def _unpacked(self, digest: str) -> Path:

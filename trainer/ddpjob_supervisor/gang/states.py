@@ -163,6 +163,8 @@ class Attempt:
     """How the ranks have ended, by node. Includes nodes that have left since."""
     heard: dict[int, float] = field(default_factory=dict)
     """When each node first reported a failure or the end of its ranks."""
+    installed: set[int] = field(default_factory=set)
+    """The nodes that have the packages of a held gang's program, if it needs any."""
     interrupted: bool = False
     """Whether the person who runs this program in a held gang has stopped it."""
     replaced: bool = False

@@ -194,12 +194,13 @@ def _program(question: RunProgram) -> HeldProgram:
         ConfigError: The request is not valid.
     """
     _check_version(question.version)
-    words, env = question.words, question.env
+    words, env, packages, requirements = question.words, question.env, question.packages, question.requirements
     program_of(words)
     # A process cannot be started with any of these.
-    if "" in env or any("=" in name for name in env) or "\0" in "".join((*words, *env, *env.values())):
+    told = (*words, *env, *env.values(), *packages, requirements)
+    if "" in env or any("=" in name for name in env) or "\0" in "".join(told):
         raise ConfigError("a word or a variable has no name, or a character that none may have")
-    program = HeldProgram(words, question.digest, shown(question.by), env)
+    program = HeldProgram(words, question.digest, shown(question.by), env, packages, requirements)
     if len(msgspec.json.encode(program)) > COMMAND_BYTES:
         raise ConfigError(f"the command line and its variables are longer than {COMMAND_BYTES} bytes of JSON")
     return program

@@ -33,7 +33,7 @@ LINE_BYTES = 2 << 20
 COMMAND_BYTES = 1 << 16
 """The longest command line as JSON."""
 
-VERSION = 2
+VERSION = 3
 """Raised with every change that an older side could misunderstand."""
 
 
@@ -51,6 +51,10 @@ class RunProgram(_Said, frozen=True):
     by: str
     env: dict[str, str] = {}
     """Variables for the program's ranks, in addition to those of the hold."""
+    packages: tuple[str, ...] = ()
+    """Packages to install before the ranks begin, as pip takes them."""
+    requirements: str = ""
+    """A requirements file in the archive that lists such packages; empty if there is none."""
     version: int = VERSION
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
@@ -22,8 +23,10 @@ LOOK_SECONDS = 0.01
 class Strays:
     """The strays of one supervisor. Its other children belong to the starter, or are older than the supervisor."""
 
-    def __init__(self, starter: Starter) -> None:
+    def __init__(self, starter: Starter, others: Collection[int] = ()) -> None:
+        """`others` are at any time the IDs of children that somebody else reaps, besides those of the starter."""
         self._starter = starter
+        self._others = others
         self._former = frozenset(children(os.getpid())) - starter.pids
         """Children of the program that became this supervisor by exec(), such as a shell in `sshd & exec …`."""
 
@@ -47,14 +50,14 @@ class Strays:
                 )
 
     def reap(self) -> None:
-        """Reaps all children that have ended, except for those that the starter reaps."""
-        for pid in set(children(os.getpid())) - self._starter.pids:
+        """Reaps all children that have ended, except for those that somebody else reaps."""
+        for pid in set(children(os.getpid())) - self._starter.pids - {*self._others}:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
     def _living(self) -> set[int]:
         self.reap()
-        others = set(children(os.getpid())) - self._starter.pids - self._former
+        others = set(children(os.getpid())) - self._starter.pids - {*self._others} - self._former
         # Children from before this supervisor's start may also leave processes behind. So only processes of ranks are
         # killed.
         return {pid for pid in others if not self._former or _is_of_a_rank(pid)}

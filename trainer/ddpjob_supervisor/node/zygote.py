@@ -29,6 +29,7 @@ from ddpjob_rank.importing import uncollected
 from ddpjob_rank.machine.parent_death import die_with
 from ddpjob_rank.running.program import program_of
 from ddpjob_rank.running.rank import become
+from ddpjob_rank.running.script.late_packages import warn_of_late_packages
 from ddpjob_rank.running.script.late_variables import watch
 
 Request = dict[str, Any]
@@ -78,7 +79,9 @@ def main() -> None:
     if request["directory"] is not None:
         os.chdir(request["directory"])
     if (path := os.environ.get(PATH, "")) != seen.get(PATH, ""):  # Python has read it when this process started.
+        known = seen.get(PATH, "").split(os.pathsep)
         sys.path[1:1] = [str(Path(entry).absolute()) for entry in path.split(os.pathsep) if entry]
+        warn_of_late_packages(entry for entry in path.split(os.pathsep) if entry not in {"", *known})
     program = program_of(request["program"])
     if "torch" in sys.modules and not program.is_trainer:
         watch(program, seen)

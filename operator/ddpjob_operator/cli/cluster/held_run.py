@@ -17,6 +17,7 @@ from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.client.archive import Archive
 from ddpjob_operator.text import visible
 
+from .packages import Packages
 from .pod_logs import FOLLOWED, PodLogs
 from .talk import Talk, agreed
 
@@ -49,6 +50,20 @@ class SentProgram:
     archive: Archive
     env: Mapping[str, str]
     """Variables for its ranks, beside those of the hold."""
+    packages: Packages
+    """Packages that it needs besides those of the image."""
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """What rank 0's supervisor is asked."""
+        return {
+            "kind": "RunProgram",
+            "words": self.words,
+            "digest": self.archive.digest,
+            "env": {**self.env},
+            "packages": self.packages.names,
+            "requirements": self.packages.file,
+        }
 
 
 @contextmanager
@@ -61,10 +76,9 @@ def started(jobs: Jobs, document: Document, program: SentProgram, say: Callable[
         BadInputError: the job has ended, is not held, or runs another program.
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
-    run = {"kind": "RunProgram", "words": program.words, "digest": program.archive.digest, "env": {**program.env}}
     check = partial(check_held, document["metadata"]["name"], document["metadata"]["namespace"])
     asked = time.monotonic()
-    with agreed(jobs, document, run, program.archive.data, check, tell=say) as (talk, begun):
+    with agreed(jobs, document, program.question, program.archive.data, check, tell=say) as (talk, begun):
         held_run = HeldRun(jobs, document, talk, begun["attempt"], asked)
         try:
             yield held_run

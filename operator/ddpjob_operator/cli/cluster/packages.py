@@ -2,14 +2,13 @@
 
 import argparse
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.option_names import option
 from ddpjob_operator.client.archive import File
 from ddpjob_operator.client.source import Source, read_file
-
-from .pod_options import CODE_DIRECTORY
 
 REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
@@ -21,8 +20,22 @@ ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 """A line of a requirements file that includes another file."""
 
 
-def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, tuple[str, ...]]:
-    """The source to send, with the requirements file added, and the arguments of pip (none if there are no packages).
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """Packages that pods need besides those of their image."""
+
+    names: tuple[str, ...] = ()
+    """As pip takes them."""
+    file: str = ""
+    """The name of the requirements file among the files that are sent; empty if there is none."""
+
+    def arguments(self, folder: str) -> tuple[str, ...]:
+        """The arguments of pip, if the files that are sent are in this folder; none if there are no packages."""
+        return (*self.names, *(("--requirement", f"{folder}/{self.file}") if self.file else ()))
+
+
+def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Source | None, Packages]:
+    """The source to send, with the requirements file added, and the packages that the arguments name.
 
     Raises:
         BadInputError: a requirement is malformed, or the file does not exist, is not sent, or contains a password.
@@ -30,7 +43,7 @@ def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Sou
     for text in given.pip:
         _check(text)
     if given.requirements is None:
-        return source, (*given.pip,)
+        return source, Packages((*given.pip,))
     if given.source is None:
         file = _alone(given.requirements, given.include)
         source = Source([*(source.files if source else ()), file], source.left_out if source else {})
@@ -38,7 +51,7 @@ def with_packages(given: argparse.Namespace, source: Source | None) -> tuple[Sou
         assert source is not None, "it is the folder"
         file = _travelling(given.requirements, given.source, source)
     _check_password(file.content.decode(errors="replace"), option("requirements", given.requirements))
-    return source, (*given.pip, "--requirement", f"{CODE_DIRECTORY}/{file.name}")
+    return source, Packages((*given.pip,), file.name)
 
 
 def within(file: Path, folder: Path) -> str:

@@ -22,8 +22,8 @@ from ddpjob_operator.client.code import DIGEST, config_map
 from ddpjob_operator.client.image_registry import CodeImage, Registry
 from ddpjob_operator.client.source import SUSPECT, Source, check_holds_no_secret, read_file, read_folder
 
-from .packages import with_packages, within
-from .pod_options import PodOptions, checkpoint_on, with_pod_options
+from .packages import Packages, with_packages, within
+from .pod_options import CODE_DIRECTORY, PodOptions, checkpoint_on, with_pod_options
 
 if TYPE_CHECKING:  # Its module imports what runs jobs on this machine.
     from ddpjob_operator.cli.packed import PackedProgram
@@ -108,7 +108,7 @@ def _parcel(
     given: argparse.Namespace,
     namespace: str,
     source: Source | None,
-    packages: Sequence[str],
+    packages: Packages,
     *,
     works_in_code: bool,
     already_told: Sequence[str] = (),
@@ -141,7 +141,7 @@ def _parcel(
         queue=given.queue,
         code=_volume(code, None if image is None else f"{registry}@{image.digest}"),
         works_in_code=works_in_code,
-        packages=packages,
+        packages=packages.arguments(CODE_DIRECTORY),
     )
     document = with_pod_options(document_of(entrypoint, options), wanted)
     digest = {"annotations": {DIGEST: f"sha256:{archive.digest}"}} if archive else {}

@@ -39,6 +39,8 @@ PACKAGES_DIRECTORY = "/ddpjob/packages"
 """The directory into which packages are installed: a virtual environment."""
 PACKAGES_PATH = f"{PACKAGES_DIRECTORY}/site"
 PACKAGES_VOLUME = "packages"
+INSTALL_PACKAGE = "ddpjob_supervisor.node"
+"""Where the source of the program is that installs packages: supervisors of held nodes run it too."""
 PATH = "PYTHONPATH"
 
 SHELL = """\
@@ -202,7 +204,16 @@ def _unpacking(trainer: Json) -> Json:
     archive = f"{ARCHIVE_DIRECTORY}/{CODE_KEY}"
     return {
         "name": UNPACK_CONTAINER,
-        "command": ["sh", "-c", SHELL, NO_PYTHON, "-ISc", _text("unpack.py"), archive, CODE_DIRECTORY],
+        "command": [
+            "sh",
+            "-c",
+            SHELL,
+            NO_PYTHON,
+            "-ISc",
+            _text("unpack.py"),
+            archive,
+            CODE_DIRECTORY,
+        ],
         **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -220,7 +231,7 @@ def _installing(wanted: PodOptions, trainer: Json) -> Json:
     own = trainer.get("env", [])
     return {
         "name": INSTALL_CONTAINER,
-        "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py"), PACKAGES_DIRECTORY],
+        "command": ["sh", "-c", SHELL, NO_PYTHON, "-c", _text("install.py", INSTALL_PACKAGE), PACKAGES_DIRECTORY],
         "args": [literal(package) for package in wanted.packages],
         **_set(
             workingDir=trainer.get("workingDir"),
@@ -250,9 +261,9 @@ def _with_path(env: Sequence[Json]) -> list[Json]:
     return [*others, {"name": PATH, "value": ":".join([*own[-1:], PACKAGES_PATH])}]
 
 
-def _text(name: str) -> str:
+def _text(name: str, package: str = "ddpjob_operator.client") -> str:
     """The source of a program that runs in the pod. It must not contain `$(NAME)`, which Kubernetes would expand."""
-    return resources.files("ddpjob_operator.client").joinpath(name).read_text(encoding="utf-8")
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _set(**fields: Any) -> Json:

@@ -23,7 +23,7 @@ from ddpjob_operator.client.source import Source, Stamps, read_file, read_folder
 from ddpjob_operator.text import visible
 
 from .held_run import HeldRun, Ran, SentProgram, started
-from .packages import within
+from .packages import Packages, with_packages, within
 from .parcel import beside, packed_files
 from .saves import Saves
 
@@ -56,18 +56,18 @@ def run_on(connected: Callable[[], Cluster], given: argparse.Namespace) -> int:
         wanted = _saved(given, saves)
 
 
-Program = tuple[list[str], Source]
-"""A command line to run in the folder of the code, and the code."""
+Program = tuple[list[str], Source, Packages]
+"""A command line to run in the folder of the code, the code, and the packages that it needs."""
 
 
 def _run(
     jobs: Jobs, document: Document, wanted: Program, given: argparse.Namespace, saves: Saves | None
 ) -> tuple[Ran, bool]:
     """Runs the program to its end. Returns how it has ended, and whether the person has interrupted it."""
-    words, source = wanted
+    words, source, packages = wanted
     for line in (*packed_files(source, whole=False), *beside(given)):
         say(line)
-    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env))
+    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
     with started(jobs, document, sent, say) as run, _terminated_as_interrupted():
         ran, interrupted = follow(run, given.on, _show, saves=saves)
         took = duration(round(run.seconds))
@@ -148,7 +148,8 @@ def _stamps(given: argparse.Namespace) -> Stamps:
     """What shows whether a file that is sent was saved."""
     try:
         if given.source is None:
-            return {"": stamp(Path(given.target or ""))}
+            alone = (given.target, given.requirements)
+            return {str(file): stamp(Path(file)) for file in alone if file is not None}
         return stamps(given.source, given.include)
     except BadInputError as error:  # Another file may be the remedy.
         return {str(error): (0, 0, 0)}
@@ -175,8 +176,15 @@ def sent_program(given: argparse.Namespace) -> Program:
     """The program that the arguments name.
 
     Raises:
-        BadInputError: there is no such program, or it cannot be sent.
+        BadInputError: there is no such program, it cannot be sent, or a package is named wrongly.
     """
+    words, code = _named(given)
+    source, packages = with_packages(given, code)
+    assert source is not None, "it has the program"
+    return words, source, packages
+
+
+def _named(given: argparse.Namespace) -> tuple[list[str], Source]:
     program.is_program(given)
     arguments = given.program or []
     if given.module is not None:

@@ -21,7 +21,7 @@ from ddpjob_operator.text import visible
 
 SPEAK = ("python", "-m", "ddpjob_supervisor.hold.speak")
 """The program in rank 0's pod that passes our lines on to the supervisor."""
-VERSION = 2
+VERSION = 3
 """The version of the lines, as in `ddpjob_supervisor.hold.words`."""
 
 PIECE_BYTES = 1 << 19

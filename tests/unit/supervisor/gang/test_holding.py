@@ -10,7 +10,17 @@ import pytest
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
-from ddpjob_supervisor.gang.messages import End, Failed, HeldProgram, Idle, Leaving, Start, Stop
+from ddpjob_supervisor.gang.messages import (
+    Begin,
+    End,
+    Failed,
+    HeldProgram,
+    Idle,
+    Installed,
+    Leaving,
+    Start,
+    Stop,
+)
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from msgspec.structs import replace
@@ -34,8 +44,8 @@ class Hold(Gang):
     def phase(self) -> Phase:
         return self.coordinator.phase
 
-    def runs(self, code: str = "ab12") -> Hold:
-        self.coordinator.run(replace(PROGRAM, code=code), self.now)
+    def runs(self, code: str = "ab12", *packages: str) -> Hold:
+        self.coordinator.run(replace(PROGRAM, code=code, packages=packages), self.now)
         self._hear()
         return self
 
@@ -102,6 +112,26 @@ def test_a_program_that_fails_is_over_and_costs_no_restart(ends: tuple[object, .
     hold = held().runs()
     assert hold.ends(*ends) == outcome
     assert (hold.phase, hold.incidents, hold.coordinator.past.restarts) == (Phase.HOLDING, [], 0)
+
+
+def test_ranks_begin_when_all_nodes_have_the_packages_of_their_program() -> None:
+    hold = held().runs("ab12", "einops")
+    hold.says(1, Installed(1))
+    assert (hold.words, hold.coordinator.installs) == ("", True)
+    hold.says(0, Installed(0))  # Of another attempt.
+    assert hold.words == ""
+    hold.says(0, Installed(1))
+    assert ([message for _, message in hold.said], hold.coordinator.installs) == ([Begin(1)] * 2, False)
+    assert hold.ends(WELL, WELL) == "1: 0"
+    assert not held().runs().coordinator.installs
+
+
+def test_a_node_that_cannot_have_the_packages_ends_the_others() -> None:
+    hold = held().runs("ab12", "einops")
+    hold.says(1, Installed(1))
+    hold.says(0, Idle(1, (replace(RAISED, rank=0, cause="ConfigError", exception=None),)))
+    assert hold.words == "Stop(1) to 1"
+    assert not hold.coordinator.installs
 
 
 def test_an_interrupt_ends_the_ranks_of_its_own_attempt_alone() -> None:

@@ -57,6 +57,7 @@ from ddpjob_supervisor.gpu.nvml import Nvml
 from ddpjob_supervisor.history.history import NodeHistory
 from ddpjob_supervisor.node.copy_holder import CopyHolder
 from ddpjob_supervisor.node.ranks import Launch, Rank, StartError, exit_code
+from ddpjob_supervisor.node.run_packages import RunPackages
 from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.node.strays import Strays
 from ddpjob_supervisor.watch import nvidia_driver
@@ -132,7 +133,7 @@ def follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
         async with Sleepers() as sleepers, asyncio.timeout(patience(DEADLINE_SECONDS)):
             program, heartbeats = Program(module=False, name="train.py"), Heartbeats(tmp_path, 2)
             with CopyHolder(tmp_path / "0.copy") as copy:
-                beside = (os.environ, tmp_path, heartbeats, Strays(sleepers), copy, SentCode())
+                beside = (os.environ, tmp_path, heartbeats, Strays(sleepers), copy, SentCode(), RunPackages())
                 node = NodeSetup(settings, program, sleepers, Rendezvous(settings), fit, *beside)
                 follower = Follower(node)
                 await scene(follower, sleepers)

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ddpjob_operator.client import install
 from ddpjob_operator.view_model import masking
+from ddpjob_supervisor.node import install
 
 CARRIED, FETCHED = (
     ["python", "-Im", "ensurepip"],

@@ -1,9 +1,11 @@
 """Installs packages into a container, in addition to those of its image.
 
-The container gets this file as text (`python -c`), so it must run on every Python from 3.8 on. Its arguments are a
-directory and the arguments of pip. It creates a virtual environment in the directory, in which the image's packages
-are visible too, so that pip fetches only those that are missing. The trainer's PYTHONPATH must contain the
-subdirectory `site`.
+Its arguments are a directory and the arguments of pip. It creates a virtual environment in the directory, in which
+the image's packages are visible too, so that pip fetches only those that are missing. The trainer's PYTHONPATH must
+contain the subdirectory `site`.
+
+A pod of `ddpjob submit --pip` gets this file as text (`python -c`), so it must run alone, and on every Python from
+3.8 on. In a held gang the supervisor runs it for a program (`run_packages`).
 """
 
 from __future__ import annotations
