@@ -162,6 +162,7 @@ def test_ranks_train_together_and_an_interrupt_ends_them_and_keeps_the_superviso
     gang, conversation = held.gang, held.speaks()
     assert conversation.runs(packed(train=SCRIPT), "train.py", LONG) == {"kind": "Begun", "attempt": 1}
     gang.await_steps(1, least=3)
+    gang.wait("the page to show the steps", lambda: (gang.status()["progress"] or {}).get("step"))
     busy = held.speaks().runs(packed(train=SCRIPT), "train.py", by="bob")
     assert busy["kind"] == "NotRun"
     assert busy["why"].startswith("train.py (code ")
@@ -170,6 +171,9 @@ def test_ranks_train_together_and_an_interrupt_ends_them_and_keeps_the_superviso
     over = conversation.hears()
     assert (over["exit_code"], over["message"]) == (130, "it was interrupted")
     assert not gang.ranks(0)
+    held.holds()
+    page = gang.status()
+    assert (page["progress"], page["ranks"], page["stragglers"], page["firstStepSeen"]) == (None, [], [], False)
     held.run(packed(train=SCRIPT), "train.py", "3")
     assert len(gang.await_steps(2, least=3)) == 2
 

@@ -324,15 +324,11 @@ def _result(view: View, last: FinalReport) -> StatusChanges:
 def progress_of(view: View) -> Progress | None:
     """Returns the latest progress: from the end of rank 0's pod, else from its supervisor, else from the status.
 
-    That of a former program in a held gang does not count: each program begins anew.
+    A held gang has only the progress of the program that runs: each program begins anew.
     """
     report = view.report
-    known = _last_words(view).progress or (report and report.progress) or view.status.progress
-    if known is None or report is None or not report.hold:
-        return known
-    # Between two programs, the attempt is that of the next.
-    last = report.attempt - (report.phase is Phase.HOLDING)
-    return known if known.attempt in {None, last, report.attempt} else None
+    known = _last_words(view).progress or (report and report.progress)
+    return known if report is not None and report.hold else known or view.status.progress
 
 
 def _last_words(view: View) -> FinalReport:

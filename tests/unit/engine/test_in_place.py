@@ -34,14 +34,15 @@ def test_the_next_program_of_a_held_gang_is_the_next_attempt_and_no_restart() ->
     assert (status.attempt, status.restarts, status.incidents) == (2, 0, ())
 
 
-def test_the_progress_of_a_held_gang_is_that_of_its_last_program() -> None:
-    said = {"hold": {"message": "held: train.py runs"}, "progress": {"step": 300, "attempt": 2}}
-    first = supervised().hears(attempt=2, **said).settled()
-    ended = first.hears("Holding", attempt=3, **said).settled()
-    assert [one.status.display.progress for one in (first, ended)] == ["step 300"] * 2
-    without_steps = ended.hears("Running", attempt=3, **said).settled()
-    after = without_steps.hears("Holding", attempt=4, **said).settled()
-    assert [(one.status.progress, one.status.display.progress) for one in (without_steps, after)] == [(None, "")] * 2
+def test_a_held_gang_has_the_progress_of_the_program_that_runs_and_else_none() -> None:
+    runs = {"hold": {"message": "held: train.py runs"}}
+    first = supervised().hears(attempt=2, progress={"step": 300, "attempt": 2}, **runs).settled()
+    assert first.status.display.progress == "step 300"
+    gathers = first.hears("Gathering", attempt=2, hold={"message": "held: train.py has ended"}, missing=[1]).settled()
+    holds = first.hears("Holding", attempt=3, hold={"message": "held: train.py has ended"}).settled()
+    begins = holds.hears("Running", attempt=3, **runs).settled()
+    for moment in (gathers, holds, begins):
+        assert (moment.status.progress, moment.status.display.progress) == (None, "")
 
 
 def supervised(**restart: Any) -> Moment:

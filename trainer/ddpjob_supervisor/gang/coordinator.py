@@ -568,6 +568,8 @@ class Coordinator:
             incident = None if gone else incident
         if self.idle_seconds is not None and not self._check_first:
             self.outcome, self.state = self._outcome_of(incident, gone), Gathering(now)
+            for member in self.members.values():
+                member.beats = ()  # They would be taken for reports of ranks that run.
             return
         if current.replaced:  # Whatever else has happened meanwhile happened to the former code.
             self._ledger.ran(current.ran, failed=False)

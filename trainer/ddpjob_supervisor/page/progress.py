@@ -147,6 +147,11 @@ class GangProgress:
         finished = wall - (now - self._last_finished)
         return replace(self._last, last_step_time=finished, activity_time=told, since=self._since)
 
+    def forget(self) -> None:
+        """Forgets all steps, but not the checkpoint."""
+        self._processes.clear()
+        self._last = None
+
     def _begin(self, attempt: int) -> None:
         """Starts a new attempt: discards the steps and the pace of the former one, but keeps its last progress."""
         self._attempt, self._saved = attempt, 0

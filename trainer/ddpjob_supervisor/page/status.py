@@ -75,11 +75,16 @@ class Status:
                 self.curve.finish(time.time())
 
     def finish_run(self, end: RunEnd) -> None:
-        """Records the last progress of a program in a held gang, and whether it is done."""
+        """Records the last progress of a program in a held gang, and whether it is done.
+
+        Then forgets it: until the next program has finished a step, the gang has no progress.
+        """
         over = end.exit_code == ExitCode.DONE
         self._progress.look()
         if self._note(end.attempt, over=over) and over:
             self.curve.finish(time.time())
+        self._progress.forget()
+        self._comparison = Comparison()
 
     async def watch_memory(self) -> None:
         """Measures memory every MEMORY_SECONDS until canceled.

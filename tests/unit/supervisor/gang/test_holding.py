@@ -114,6 +114,14 @@ def test_a_program_that_fails_is_over_and_costs_no_restart(ends: tuple[object, .
     assert (hold.phase, hold.incidents, hold.coordinator.past.restarts) == (Phase.HOLDING, [], 0)
 
 
+def test_what_the_ranks_of_a_program_have_reported_is_forgotten_with_its_end() -> None:
+    hold = held().runs()
+    hold.steps(0)
+    assert hold.coordinator.members[0].beats
+    hold.ends(WELL, WELL)
+    assert not any(member.beats for member in hold.coordinator.members.values())
+
+
 def test_ranks_begin_when_all_nodes_have_the_packages_of_their_program() -> None:
     hold = held().runs("ab12", "einops")
     hold.says(1, Installed(1))

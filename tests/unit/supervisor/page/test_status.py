@@ -112,6 +112,21 @@ def test_of_the_programs_of_a_hold_those_are_recorded_as_finished_that_end_well(
     assert curve.finished == 1, "that the hold is over says nothing of its last program"
 
 
+def test_the_progress_of_a_program_that_has_ended_is_forgotten_but_not_its_checkpoint() -> None:
+    status, _, _ = leading(idle_seconds=600)
+    saved = {"step": 5, "time": "2026-09-21T14:13:20.500Z"}
+    status.add(1, [beat(5, checkpoint=saved)])
+    assert status._progress.progress(0.0, 0.0) is not None
+    status.finish_run(RunEnd(1, 0))
+    status.add(1, [])  # Supervisors report even if they have no ranks.
+    assert (status._progress.progress(0.0, 0.0), status._progress.checkpoint) == (None, saved)
+    status.add(2, [beat(None)])
+    assert status._progress.progress(0.0, 0.0) is None
+    status.add(2, [beat(1)])
+    status._progress.look()
+    assert getattr(status._progress.progress(0.0, 0.0), "step", None) == 1
+
+
 @pytest.mark.parametrize("in_a_job", [False, True])
 def test_who_starts_over_is_warned_where_no_operator_tells_it(
     capsys: pytest.CaptureFixture[str], *, in_a_job: bool
