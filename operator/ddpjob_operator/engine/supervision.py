@@ -326,9 +326,9 @@ def progress_of(view: View) -> Progress | None:
 
     A held gang has only the progress of the program that runs: each program begins anew.
     """
-    report = view.report
-    known = _last_words(view).progress or (report and report.progress)
-    return known if report is not None and report.hold else known or view.status.progress
+    report, before = view.report, view.status.progress
+    said = report.progress if report is not None else None
+    return _last_words(view).progress or said or (None if report is not None and report.hold else before)
 
 
 def _last_words(view: View) -> FinalReport:
