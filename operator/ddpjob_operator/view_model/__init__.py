@@ -8,7 +8,18 @@ from .curves import Curve, clock_of, curves_of, metrics_of
 from .description import Around, advice_on, between_steps, how_far, last_step, lines_of, pace, tables_of, waiting
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
-from .job_row import JobKey, JobRow, Origin, awaited, goodput, job_row, kept_row, newest_first, unreadable_row
+from .job_row import (
+    JobKey,
+    JobRow,
+    Origin,
+    awaited,
+    goodput,
+    job_row,
+    kept_row,
+    newest_first,
+    told_states,
+    unreadable_row,
+)
 from .logged_progress import LoggedProgress, PrintedStep, Report, parse, printed_loss, printed_step
 from .losses import last_loss, last_loss_alone, loss_in
 from .masking import MASK, Mask
@@ -71,6 +82,7 @@ __all__ = [
     "start_moments",
     "start_tree",
     "tables_of",
+    "told_states",
     "unreadable_row",
     "waiting",
 ]

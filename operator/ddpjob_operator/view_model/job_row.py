@@ -1,5 +1,7 @@
 """A job in one line: what a table of jobs shows of it."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,6 +18,8 @@ UNKNOWN = "Unknown"
 """The state of a job of which only a history is left that does not say how it ended."""
 MOVING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTING, State.SUSPENDING, State.STALLED})
 """The states whose message says what the job waits for."""
+TROUBLE = (State.FAILED, State.STALLED, UNKNOWN)
+"""The states of a job that a person has to look at, the worst first."""
 
 
 class Origin(StrEnum):
@@ -68,12 +72,23 @@ class JobRow:
     """As of `goodput`."""
     made: datetime | None = None
     """When the job was created."""
+    ended: datetime | None = None
+    """When the job succeeded or failed; None if it has done neither, or if the time is unknown."""
     finished: bool = False
 
     @property
     def name(self) -> str:
         """The job's name."""
         return self.key.name
+
+    @property
+    def why(self) -> str:
+        """Why the job does not go on: whom or what it waits for, or of what it failed; empty if all is well.
+
+        Example:
+            `attempt 2 begins in 8 s`, `waits for node 3 on gpu-7 (2.5 x)`, `Rank 1 failed: OutOfMemory`.
+        """
+        return self.awaits or (self.message if self.state in TROUBLE else "")
 
 
 def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = None, loss: str | None = None) -> JobRow:
@@ -98,6 +113,7 @@ def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = Non
         disruptions=status.disruptions,
         goodput=goodput(status, now),
         made=made or status.start_time,
+        ended=status.completion_time,
         finished=status.finished,
     )
 
@@ -114,8 +130,15 @@ def unreadable_row(key: JobKey, why: str) -> JobRow:
 
 
 def newest_first(row: JobRow) -> tuple[bool, float, JobKey]:
-    """The key by which rows are sorted: unfinished jobs first, and of these the newest."""
-    return row.finished, -row.made.timestamp() if row.made else 0.0, row.key
+    """The key by which rows are sorted: unfinished jobs first, the newest first; then what ended, the last first."""
+    moment = row.ended or row.made
+    return row.finished, -moment.timestamp() if moment else 0.0, row.key
+
+
+def told_states(rows: Iterable[JobRow]) -> list[tuple[str, int]]:
+    """How many jobs are in each state: first the states of trouble, then the most frequent ones."""
+    counts = Counter(row.state for row in rows).most_common()
+    return sorted(counts, key=lambda one: TROUBLE.index(one[0]) if one[0] in TROUBLE else len(TROUBLE))
 
 
 def awaited(job: DDPJob, now: datetime) -> str:
@@ -130,7 +153,7 @@ def awaited(job: DDPJob, now: datetime) -> str:
     if is_before_first_step(job):
         return waiting(status, now)
     if slow := slow_nodes(job)[:1]:
-        return f"for {slow[0]}"
+        return f"waits for {slow[0]}"
     return ", ".join(between_steps(status))
 
 

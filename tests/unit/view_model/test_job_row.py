@@ -4,7 +4,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from ddpjob_operator.view_model import JobKey, JobRow, Origin, job_row, kept_row, newest_first
+from ddpjob_operator.view_model import (
+    JobKey,
+    JobRow,
+    Origin,
+    job_row,
+    kept_row,
+    newest_first,
+    told_states,
+    unreadable_row,
+)
 
 from tests.unit.view_model.jobs import NOW, condition, job_with, moment
 
@@ -72,7 +81,11 @@ def test_the_goodput_is_the_share_of_time_in_which_new_steps_finished(
             {"progress": None, "conditions": [condition("Running")]},
             "waiting for the first step of attempt 2 (30s)",
         ),
-        ("for a rank", {"stragglers": [{"node": 3, "nodeName": "n3", "slowdown": 2.5}]}, "for rank 3 on n3 (2.5 x)"),
+        (
+            "for a rank",
+            {"stragglers": [{"node": 3, "nodeName": "n3", "slowdown": 2.5}]},
+            "waits for rank 3 on n3 (2.5 x)",
+        ),
         ("for a save", {"progress": {**TRAINING["progress"], "activity": "Saving"}}, "saving"),
         ("for nothing, because it has ended", {"message": "no", "conditions": [condition("Complete")]}, ""),
         ("for its user", {"state": "Suspended", "message": "suspended"}, ""),
@@ -80,6 +93,22 @@ def test_the_goodput_is_the_share_of_time_in_which_new_steps_finished(
 )
 def test_a_row_says_whom_a_job_waits_for(case: str, status: dict[str, Any], words: str) -> None:
     assert row_of(TRAINING | status).awaits == words, case
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [("Failed", "it says"), ("Queued", "it says"), ("Succeeded", ""), ("Suspended", ""), ("Running", "")],
+)
+def test_a_row_says_why_a_job_does_not_go_on(state: str, why: str) -> None:
+    ends = {"Failed": [condition("Failed")], "Succeeded": [condition("Complete")]}.get(state, [])
+    row = row_of(TRAINING | {"state": state, "message": "it says", "conditions": ends, "completionTime": moment(-9)})
+    assert (row.why, row.ended) == (why, NOW - timedelta(seconds=9))
+
+
+def test_what_a_person_has_to_look_at_is_counted_first() -> None:
+    states = ["Running", "Running", "Queued", "Failed", "Unknown", "Stalled"]
+    rows = [row_of({"state": state}) if state != "Unknown" else unreadable_row(KEY, "why") for state in states]
+    assert [state for state, _ in told_states(rows)] == ["Failed", "Stalled", "Unknown", "Running", "Queued"]
 
 
 def test_a_hold_waits_for_no_step_because_perhaps_no_program_runs() -> None:
@@ -114,7 +143,8 @@ def test_a_history_has_a_row_too(result: str, began: float, state: str, made: da
 
 def test_unfinished_jobs_come_first_and_of_them_the_newest() -> None:
     ended = {"conditions": [condition("Complete")]}
-    given = {"old": (-9, {}), "new": (-1, {}), "ended": (0, ended), "unknown": (None, {})}
+    lately = ended | {"completionTime": moment(-2)}
+    given = {"old": (-9, {}), "new": (-1, {}), "ended": (-3, ended), "unknown": (None, {}), "lately": (-99, lately)}
     rows = [
         job_row(
             job_with(status),
@@ -124,4 +154,4 @@ def test_unfinished_jobs_come_first_and_of_them_the_newest() -> None:
         )
         for name, (seconds, status) in given.items()
     ]
-    assert [row.name for row in sorted(rows, key=newest_first)] == ["new", "old", "unknown", "ended"]
+    assert [row.name for row in sorted(rows, key=newest_first)] == ["new", "old", "unknown", "lately", "ended"]

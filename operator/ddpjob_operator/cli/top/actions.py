@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddpjob_operator.view_model import JobKey, Origin
+from ddpjob_operator.api import State
+from ddpjob_operator.view_model import JobKey, JobRow, Origin
 
 ANSWER_SECONDS = 60.0
 """How long a command may take that is not watched."""
@@ -33,25 +34,43 @@ class Act:
     """What has to be typed before, as a question; empty if nothing."""
     usual: str = ""
     """The answer that is there already."""
+    of_rank: bool = False
+    """Whether the answer is a rank: then it is the rank under the cursor, if there is one."""
+    rare: bool = False
+    """Whether a screen of 80 columns names it only in its help."""
+    states: frozenset[State] = frozenset(State)
+    """The states of a job on a cluster in which it makes sense. Only the command knows for certain."""
+    states_here: frozenset[State] | None = None
+    """The same of a run on this machine, if they differ."""
     warns: str = ""
     """What it destroys, as the end of a question; empty if it can be undone. Then the user is asked twice."""
 
 
+UNFINISHED = frozenset(State) - {State.SUCCEEDED, State.FAILED}
+SUSPENDED = frozenset({State.SUSPENDING, State.SUSPENDED})
 LOGS = ("logs", "{name}", "--follow", "--tail", "200")
 STACKS = ("status", "{name}", "--stacks")
 ACTS = (
     Act("l", "Logs", LOGS, LOGS, watched=True),
     Act("t", "Stack", STACKS, STACKS, watched=True),
     Act("x", "Shell", ("debug", "{name}", "--rank", "{given}"), watched=True, asks="In the container of which rank?",
-        usual="0"),
-    Act("s", "Suspend", ("suspend", "{name}"), ("stop", "{name}")),
-    Act("r", "Resume", ("resume", "{name}"), ("run", "--resume", "{name}", "--detach")),
-    Act("n", "Size", ("scale", "{name}", "--nodes", "{given}"), asks="How many nodes?"),
-    Act("c", "Cancel", ("cancel", "{name}"), warns="It ends for good; its logs stay."),
+        usual="0", of_rank=True),
+    Act("s", "Suspend", ("suspend", "{name}"), ("stop", "{name}"), states=UNFINISHED - SUSPENDED),
+    Act("r", "Resume", ("resume", "{name}"), ("run", "--resume", "{name}", "--detach"), states=SUSPENDED,
+        states_here=frozenset({State.SUSPENDED, State.FAILED})),
+    Act("n", "Size", ("scale", "{name}", "--nodes", "{given}"), asks="How many nodes?", rare=True,
+        states=UNFINISHED),
+    Act("c", "Cancel", ("cancel", "{name}"), rare=True, states=UNFINISHED, warns="It ends for good; its logs stay."),
     Act("d", "Delete", ("delete", "{name}", "--wait=false"), ("rm", "{name}"),
         warns="Its logs are removed with it, and on this machine its checkpoints too."),
 )  # fmt: skip
 """All that can be done to a job, by key."""
+
+
+def makes_sense(act: Act, row: JobRow) -> bool:
+    """Whether an action makes sense in the state in which a job was seen last."""
+    states = act.states if act.states_here is None or row.key.origin is not Origin.HERE else act.states_here
+    return row.state in states or row.state not in frozenset(State)
 
 
 def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str = "") -> list[str]:
@@ -66,6 +85,12 @@ def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str 
         return [*filled, "--run-dir", str(place.parent)]
     flags = {"--kubeconfig": arguments.kubeconfig, "--context": arguments.context}
     return [*filled, "-n", key.namespace, *(word for flag, one in flags.items() if one for word in (flag, str(one)))]
+
+
+def told_act(act: Act) -> str:
+    """What a key does, in words: `ddpjob suspend NAME; on this machine: ddpjob stop NAME`."""
+    there, here = (" ".join(words).format(name="NAME", given="N") for words in (act.there, act.here))
+    return f"ddpjob {there}" + (f"; on this machine: ddpjob {here}" if here not in {"", there} else "")
 
 
 def carried_out(words: Sequence[str]) -> tuple[bool, str]:

@@ -7,17 +7,19 @@ shown as rich's `Text`, or in a widget that is told that it is no markup.
 import argparse
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
+from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
@@ -27,13 +29,17 @@ from ddpjob_operator.client import ClusterError
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import JobDetail, JobKey, JobRow, newest_first
 
-from .actions import ACTS, Act, carried_out, command_of, watched
+from .actions import ACTS, Act, carried_out, command_of, told_act, watched
 from .drawing import (
+    LARGEST_FIRST,
     OF_RANKS,
     cells,
     columns_for,
     joined,
+    matches,
     rank_cells,
+    shortened,
+    sorted_by,
     sparkline,
     summary,
     time_axis,
@@ -50,6 +56,8 @@ SOON_SECONDS = 0.2
 DETAIL_SECONDS = 3.0
 """How often the status page is asked for the steps of single ranks, which nobody tells by itself."""
 MARGIN = 4
+SHORTEST_NAME = 12
+"""So many characters of a name are shown on the smallest screen."""
 
 
 def plain(text: str = "", **options: str) -> Static:
@@ -86,6 +94,26 @@ class Lines(DataTable[Text]):
 
     def __init__(self) -> None:
         super().__init__(cursor_type="row")
+
+    def fill(self, headings: Sequence[str], lines: Mapping[str, Sequence[Text]]) -> None:
+        """Shows these lines, by their keys, in place of all others, and stays where it was scrolled to.
+
+        Each column gets its width now. If Textual measured them, it would do so later, and lines that it has drawn in
+        between would keep a wrong width.
+        """
+        at = self.scroll_offset
+        self.clear(columns=True)
+        for number, heading in enumerate(headings):
+            widest = max((line[number].cell_len for line in lines.values()), default=0)
+            self.add_column(heading, key=heading, width=max(widest, cell_len(heading)))
+        for key, line in lines.items():
+            self.add_row(*line, key=key)
+        self.scroll_to(*at, animate=False)
+
+    def has_room_for(self, lines: Iterable[Sequence[str]]) -> bool:
+        """Whether the columns are wide enough for these cells."""
+        widths = [column.width for column in self.ordered_columns]
+        return all(cell_len(cell) <= width for line in lines for cell, width in zip(line, widths, strict=True))
 
 
 class Question(ModalScreen[str | None]):
@@ -138,10 +166,42 @@ class Confirmation(ModalScreen[bool]):
             self.dismiss(True)
 
 
+class Help(ModalScreen[None]):
+    """The keys of a screen, until the next key."""
+
+    def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """A line for each key."""
+        with VerticalScroll(classes="box"):
+            yield plain(joined(f"{key:<10}{does}" for key, does in self._keys))
+
+    def on_key(self, event: Key) -> None:
+        """Goes back."""
+        event.stop()
+        self.dismiss()
+
+
 class ActingScreen(Screen[None]):
     """A screen with a chosen job, and the keys that act on it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(act.key, f"act('{act.key}')", act.label) for act in ACTS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(act.key, f"act('{act.key}')", act.label, show=not act.rare) for act in ACTS),
+        Binding("question_mark", "help", "Help", key_display="?"),
+    ]
+    KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The keys of this screen that do nothing to the job, and what they do."""
+
+    def action_help(self) -> None:
+        """Shows all keys."""
+        acts = ((act.key, told_act(act)) for act in ACTS)
+        self.app.push_screen(Help([*self.KEYS, *acts, ("?", "this help; any key leaves it")]))
+
+    def pointed_rank(self) -> str:
+        """The number of the rank under the cursor; empty if there is none."""
+        return ""
 
     def chosen(self) -> JobKey | None:
         """The job that keys act on; None if there is none."""
@@ -156,7 +216,8 @@ class ActingScreen(Screen[None]):
         if not command_of(act, job, self.top.arguments):
             self.tell(f"{act.label}: not possible for {job.name}", failed=True)
             return
-        given = await self.app.push_screen_wait(Question(act.asks, act.usual)) if act.asks else ""
+        usual = (act.of_rank and self.pointed_rank()) or act.usual
+        given = await self.app.push_screen_wait(Question(act.asks, usual)) if act.asks else ""
         if given is None:
             return
         if not act.warns or await self.app.push_screen_wait(Confirmation(f"{act.label} {job.name}?", act.warns)):
@@ -190,27 +251,44 @@ class JobsScreen(ActingScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Job", priority=True),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "all", show=False),
+        Binding("less_than_sign", "sort(-1)", show=False),
+        Binding("greater_than_sign", "sort(1)", show=False),
+        Binding("I", "turn", show=False),
         *ActingScreen.BINDINGS,
         Binding("q", "app.quit", "Quit"),
     ]
+    KEYS: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("Enter", "the job in full"),
+        ("/", "only jobs with these words in name, place, state or message"),
+        ("Esc", "all jobs again"),
+        ("< >", "sort by another column"),
+        ("I", "the other way round"),
+        ("q", "leave"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[str, JobRow] = {}
         self._shown: list[tuple[str, ...]] = []
-        self._columns: tuple[str, ...] = ()
+        self._headings: tuple[str, ...] = ()
+        self._order, self._turned = "", False
+        """The column that sorts; empty: as of `newest_first`."""
 
     def compose(self) -> ComposeResult:
-        """A line of figures, the table, what the chosen job says, and the keys."""
+        """A line of figures, the table, what the chosen job says, a filter if it is asked for, and the keys."""
         yield plain(id="summary")
         yield Lines()
         yield plain(id="message")
+        yield Input(id="filter", placeholder="words in name, place, state or message", compact=True)
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Begins to show jobs."""
         self.set_interval(REFRESH_SECONDS, self.show_jobs)
         self.set_interval(SOON_SECONDS, self._show_changes)
+        self.query_one(Lines).focus()
         self.show_jobs()
 
     def on_resize(self) -> None:
@@ -231,34 +309,58 @@ class JobsScreen(ActingScreen):
             return
         columns = columns_for(self.app.size.width)
         # A history may have been copied: neither its uid nor its whole key need be there once.
-        chosen, known = repr(self.chosen()), {repr(row.key): row for row in rows}
-        shown = [cells(row, columns, now) for row in known.values()]
+        chosen, everything = repr(self.chosen()), {repr(row.key): row for row in rows}
+        known = {repr(row.key): row for row in self._wanted([*everything.values()], now)}
+        shown = [self._cells(row, columns, now) for row in known.values()]
         self._draw(table, columns, known, shown)
         self._rows = known
         if chosen in known:
             table.move_cursor(row=table.get_row_index(chosen), scroll=False)
-        problems = "; ".join(feed.problem for feed in self.top.feeds if feed.problem)
-        self.query_one("#summary", Static).update(f"{summary([*known.values()])}{problems and f'. {problems}'}")
+        self._say_how_many([*everything.values()], len(known))
         self._say()
+
+    def _wanted(self, rows: list[JobRow], now: datetime) -> list[JobRow]:
+        """The rows that the filter lets through, in the order that was chosen."""
+        found = [row for row in rows if matches(row, self.query_one(Input).value)]
+        return (
+            sorted_by(self._order, found, now, turned=self._turned)
+            if self._order
+            else found[:: -1 if self._turned else 1]
+        )
+
+    def _cells(self, row: JobRow, columns: Sequence[str], now: datetime) -> tuple[str, ...]:
+        """The cells of a row, of which a long name leaves room for the others."""
+        longest = max(SHORTEST_NAME, self.app.size.width // 3)
+        shown = cells(row, columns, now)
+        return tuple(
+            shortened(cell, longest) if name == "NAME" else cell for name, cell in zip(columns, shown, strict=True)
+        )
+
+    def _say_how_many(self, rows: Sequence[JobRow], shown: int) -> None:
+        told = [summary(rows)]
+        if shown < len(rows):
+            told.append(f"{shown} shown")
+        told += [feed.problem for feed in self.top.feeds if feed.problem]
+        self.query_one("#summary", Static).update(". ".join(told))
+
+    def _headings_of(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The headings, of which the one of the column that sorts has an arrow."""
+        down = self._turned != (self._order in LARGEST_FIRST)
+        return tuple(f"{name}{('▼' if down else '▲') if name == self._order else ''}" for name in columns)
 
     def _draw(
         self, table: Lines, columns: tuple[str, ...], known: dict[str, JobRow], shown: list[tuple[str, ...]]
     ) -> None:
         """Draws the table anew if jobs have come, gone or moved, else only the cells that have changed."""
-        if columns != self._columns or [*known] != [*self._rows]:
-            at = table.scroll_offset
-            table.clear(columns=True)
-            for column in columns:
-                table.add_column(column, key=column)
-            for key, line in zip(known, shown, strict=True):
-                table.add_row(*map(_styled, columns, line), key=key)
-            table.scroll_to(*at, animate=False)
+        headings, lines = self._headings_of(columns), dict(zip(known, shown, strict=True))
+        if headings != self._headings or [*known] != [*self._rows] or not table.has_room_for(shown):
+            table.fill(headings, {key: [*map(_styled, columns, line)] for key, line in lines.items()})
         else:
-            for key, line, before in zip(known, shown, self._shown, strict=True):
-                for column, cell, old in zip(columns, line, before, strict=True):
+            for (key, line), before in zip(lines.items(), self._shown, strict=True):
+                for column, heading, cell, old in zip(columns, headings, line, before, strict=True):
                     if cell != old:
-                        table.update_cell(key, column, _styled(column, cell), update_width=True)
-        self._columns, self._shown = columns, shown
+                        table.update_cell(key, heading, _styled(column, cell))
+        self._headings, self._shown = headings, shown
 
     def on_data_table_row_highlighted(self) -> None:
         """Shows what the chosen job says."""
@@ -266,7 +368,10 @@ class JobsScreen(ActingScreen):
 
     def _say(self) -> None:
         row = self._row()
-        self.query_one("#message", Static).update(row.message if row else "No jobs. Start one: ddpjob run FILE")
+        nothing = (
+            "No job matches. Esc: all jobs" if self.query_one(Input).value else "No jobs. Start one: ddpjob run FILE"
+        )
+        self.query_one("#message", Static).update(row.message if row else nothing)
 
     def _row(self) -> JobRow | None:
         table = self.query_one(Lines)
@@ -280,9 +385,43 @@ class JobsScreen(ActingScreen):
         return row.key if row else None
 
     def action_open(self) -> None:
-        """Shows the chosen job in full."""
-        if (key := self.chosen()) is not None:
+        """Shows the chosen job in full; after a filter was typed, goes to the jobs that it has found."""
+        if self.query_one(Input).has_focus:
+            self._leave_filter()
+        elif (key := self.chosen()) is not None:
             self.app.push_screen(JobScreen(key))
+
+    def action_filter(self) -> None:
+        """Asks for words that the jobs have to have."""
+        words = self.query_one(Input)
+        words.display = True
+        words.focus()
+
+    def on_input_changed(self) -> None:
+        """Shows what is found while it is typed."""
+        self.show_jobs()
+
+    def action_all(self) -> None:
+        """Shows all jobs again."""
+        self.query_one(Input).value = ""
+        self._leave_filter()
+
+    def _leave_filter(self) -> None:
+        words = self.query_one(Input)
+        words.display = bool(words.value)
+        self.query_one(Lines).focus()
+
+    def action_sort(self, step: int) -> None:
+        """Sorts by the next column or, with -1, by the one before; beyond the ends, as of `newest_first`."""
+        orders = ("", *columns_for(self.app.size.width))
+        at = orders.index(self._order) if self._order in orders else 0
+        self._order, self._turned = orders[(at + step) % len(orders)], False
+        self.show_jobs()
+
+    def action_turn(self) -> None:
+        """Turns the order around."""
+        self._turned = not self._turned
+        self.show_jobs()
 
 
 def _styled(column: str, cell: str) -> Text:
@@ -293,13 +432,18 @@ class JobScreen(ActingScreen):
     """One job in full: in words, its start, its ranks, its incidents and its curves."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "app.pop_screen", "Back"),
+        Binding("escape,q", "app.pop_screen", "Back", key_display="Esc"),
         *(
             Binding(str(number), f"tab('{name}')", show=False)
             for number, name in enumerate(("job", "ranks", "time"), 1)
         ),
         *ActingScreen.BINDINGS,
     ]
+
+    KEYS: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("1 2 3", "the job in words, its ranks, its incidents and curves"),
+        ("Esc q", "all jobs"),
+    )
 
     def __init__(self, key: JobKey) -> None:
         super().__init__()
@@ -321,7 +465,6 @@ class JobScreen(ActingScreen):
 
     def on_mount(self) -> None:
         """Begins to show the job."""
-        self.query_one(Lines).add_columns(*OF_RANKS)
         top = self.top
         self.call_after_refresh(top.aside.start, self._follow, top.aside, top.feeds)  # Its widgets are there by then.
 
@@ -333,9 +476,18 @@ class JobScreen(ActingScreen):
         """The job of this screen."""
         return self._key
 
+    def pointed_rank(self) -> str:
+        """The rank under the cursor, or the first one of its node; empty if the ranks are not in sight."""
+        at = self.query_one(Lines).cursor_row
+        if self.query_one(TabbedContent).active != "ranks" or not 0 <= at < len(self._ranks):
+            return ""
+        return self._ranks[at][0].partition("-")[0]
+
     def action_tab(self, name: str) -> None:
         """Shows a tab."""
         self.query_one(TabbedContent).active = name
+        if name == "ranks":
+            self.query_one(Lines).focus()
 
     def _follow(self, aside: Aside, feeds: Sequence[Feed]) -> None:
         feed = next(feed for feed in feeds if feed.origin == self._key.origin)
@@ -365,11 +517,11 @@ class JobScreen(ActingScreen):
     def _show_ranks(self, ranks: list[tuple[str, ...]]) -> None:
         if ranks == self._ranks:
             return
+        lines = {str(at): [Text(cell, no_wrap=True) for cell in line] for at, line in enumerate(ranks)}
         table = self.query_one(Lines)
-        at = table.scroll_offset
-        table.clear()
-        table.add_rows([Text(cell, no_wrap=True) for cell in line] for line in ranks)
-        table.scroll_to(*at, animate=False)
+        at = table.cursor_row
+        table.fill(OF_RANKS, lines)
+        table.move_cursor(row=at, scroll=False)
         self._ranks = ranks
 
 
@@ -402,12 +554,14 @@ class TopApp(App[None]):
 
     CSS = """
     #summary { height: 1; text-style: bold; }
-    #message { height: 2; border-top: none; }
+    #message { height: 3; border-top: none; }
+    #filter { display: none; }
     Lines { height: 1fr; scrollbar-size-horizontal: 0; }
     TabPane { padding: 0; }
     #slowest { height: 1; }
-    Question, Confirmation { align: center middle; }
+    Question, Confirmation, Help { align: center middle; }
     .box { width: 70%; height: auto; max-height: 50%; border: solid; padding: 0 1; background: $surface; }
+    Help .box { width: 95%; max-height: 100%; }
     """
     ENABLE_COMMAND_PALETTE = False
     TITLE = "ddpjob top"

@@ -1,17 +1,20 @@
 """Draws rows and details of jobs as text: for a screen, and for a pipe."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf, isfinite
+from operator import itemgetter
+from typing import Any
 
 from ddpjob_operator.api.words import age, counted, enumerated
-from ddpjob_operator.view_model import Branch, Curve, JobRow, Origin, RankRow, TimeAxis, pace
+from ddpjob_operator.view_model import Branch, Curve, JobRow, Origin, RankRow, TimeAxis, pace, told_states
 
-FEW = ("NAME", "STATE", "PROGRESS", "ETA", "LOSS", "RESTARTS", "AGE", "WAITS FOR")
+FEW = ("NAME", "STATE", "PROGRESS", "ETA", "LOSS", "RESTARTS", "AGE", "WHY")
 """The columns for which 80 characters suffice."""
 ALL = (
     *("WHERE", "NAME", "STATE", "READY", "PROGRESS", "ETA", "SAMPLES/S", "LOSS", "RESTARTS", "GOODPUT", "AGE"),
-    "WAITS FOR",
+    *("ENDED", "WHY"),
 )
 WIDE = 140
 """How wide a terminal has to be for all columns."""
@@ -34,9 +37,23 @@ CELLS: dict[str, Callable[[JobRow, datetime], str]] = {
     "RESTARTS": lambda row, _: f"{row.restarts}{f'+{row.disruptions}' if row.disruptions else ''}",
     "GOODPUT": lambda row, _: "" if row.goodput is None else f"{row.goodput:.0%}",
     "AGE": lambda row, now: age(row.made, now),
-    "WAITS FOR": lambda row, _: row.awaits,
+    "ENDED": lambda row, now: age(row.ended, now) if row.ended else "",
+    "WHY": lambda row, _: row.why,
 }
 """The cell of each column."""
+LARGEST_FIRST = frozenset({"PROGRESS", "SAMPLES/S", "RESTARTS", "GOODPUT"})
+"""The columns of which the largest figures are looked for."""
+ORDERS: dict[str, Callable[[JobRow], float | None]] = {
+    "PROGRESS": lambda row: row.percent,
+    "ETA": lambda row: row.eta_seconds,
+    "SAMPLES/S": lambda row: row.samples_per_second,
+    "LOSS": lambda row: _number(row.loss),
+    "RESTARTS": lambda row: row.restarts + row.disruptions,
+    "GOODPUT": lambda row: row.goodput,
+    "AGE": lambda row: None if row.made is None else -row.made.timestamp(),
+    "ENDED": lambda row: None if row.ended is None else -row.ended.timestamp(),
+}
+"""By what a column sorts, if not by its cells. Unknown values come last."""
 
 
 def columns_for(width: int) -> tuple[str, ...]:
@@ -49,9 +66,37 @@ def cells(row: JobRow, columns: Sequence[str], now: datetime) -> tuple[str, ...]
     return tuple(CELLS[column](row, now) for column in columns)
 
 
+def sorted_by(column: str, rows: Iterable[JobRow], now: datetime, *, turned: bool = False) -> list[JobRow]:
+    """Rows in the order of a column, those whose value is unknown at the end; `turned`: the other way round."""
+    value: Callable[[JobRow], Any] = ORDERS.get(column) or (lambda row: CELLS[column](row, now).lower())
+    values = [(value(row), row) for row in rows]
+    known = [one for one in values if one[0] not in {None, ""}]
+    known.sort(key=itemgetter(0), reverse=turned != (column in LARGEST_FIRST))
+    return [row for _, row in known] + [row for found, row in values if found in {None, ""}]
+
+
+def matches(row: JobRow, words: str) -> bool:
+    """Whether a row has all these words in its name, its place, its state or its message, in any case."""
+    text = f"{row.name} {row.key.namespace} {row.key.origin} {row.state} {row.why} {row.message}".lower()
+    return all(word in text for word in words.lower().split())
+
+
+def shortened(name: str, width: int) -> str:
+    """A name in at most so many characters: without its middle, because its end often tells it apart.
+
+    Example:
+        >>> shortened("resnet50-imagenet-lr-0.3", 16)
+        'resnet50…-lr-0.3'
+    """
+    if len(name) <= width:
+        return name
+    end = (width - 1) // 2
+    return f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
 def summary(rows: Sequence[JobRow]) -> str:
-    """How many jobs there are, and in which states: `3 jobs: 2 Running and 1 Queued`."""
-    states = Counter(row.state for row in rows).most_common(MOST_STATES)
+    """How many jobs there are, and in which states: `3 jobs: 1 Failed and 2 Running`. Trouble is named first."""
+    states = told_states(rows)[:MOST_STATES]
     told = enumerated(f"{number} {state}" for state, number in states) if states else ""
     return f"{counted(len(rows), 'job')}{told and f': {told}'}"
 
@@ -113,6 +158,13 @@ def rank_cells(row: RankRow) -> tuple[str, ...]:
         "" if row.memory_bytes is None else f"{row.memory_bytes / GIB:.1f} GiB",
         ", ".join(filter(None, (row.activity.lower(), row.slowed, row.transport))),
     )
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        number = float(text)
+        return number if isfinite(number) else inf
+    return None
 
 
 def _seconds(seconds: float | None) -> str:

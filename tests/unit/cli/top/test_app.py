@@ -16,7 +16,7 @@ from ddpjob_operator.cli.top.app import TopApp
 from ddpjob_operator.client import ClusterError
 from ddpjob_operator.view_model import JobDetail, JobKey, Origin
 from textual.pilot import Pilot
-from textual.widgets import DataTable
+from textual.widgets import DataTable, Input
 
 from tests.support.waiting import patience
 from tests.unit.cli.top.made_up import RUNNING, MadeUp, text_of
@@ -66,13 +66,104 @@ def test_a_screen_has_the_columns_that_fit(size: tuple[int, int], heading: str, 
         lines = await until(app, pilot, "digits")
         assert lines[0] == "1 job: 1 Running"
         assert (lines[1].strip().startswith(heading), lines[2].strip().startswith(line)) == (True, True)
-        assert lines[-3] == "2 nodes are running"
+        assert lines[-4] == "2 nodes are running"
         assert len(lines) == size[1]
         assert "x Shell" in lines[-1]
         assert "⏎ Job" in lines[-1]
-        assert "Quit" in lines[-1]
+        assert lines[-1].endswith("d Delete ? Help / Filter q Quit")
 
     shown(jobs("digits"), story, size)
+
+
+def names(app: TopApp) -> list[str]:
+    """The jobs on the screen, from the top."""
+    table = app.screen.query_one(DataTable)
+    return [str(table.get_row_at(at)[0]) for at in range(table.row_count)]
+
+
+def test_words_choose_the_jobs_that_are_shown() -> None:
+    feed = MadeUp(
+        {
+            "digits": job_with(RUNNING),
+            "words": job_with(RUNNING | {"state": "Failed", "message": "Rank 3 failed: OutOfMemory"}),
+        }
+    )
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "2 jobs")
+        await pilot.press("slash", *"MEMORY", "space", *"words")
+        await until(app, pilot, "1 shown")
+        assert names(app) == ["words"]
+        await pilot.press("enter")
+        await pilot.press("down")
+        assert names(app) == ["words"], "keys act on jobs again, and the words stay"
+        await pilot.press("slash", "x")
+        await until(app, pilot, "No job matches")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert sorted(names(app)) == ["digits", "words"]
+
+    shown(feed, story)
+
+
+LOSSES = {"a": 0.5, "b": 0.25, "c": None, "d": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "heading", "order"),
+    [
+        ("", "NAME ", "abcd"),
+        (">", "NAME▲", "abcd"),
+        ("> I", "NAME▼", "dcba"),
+        ("> > > > >", "LOSS▲", "badc"),
+        ("> > > > > I", "LOSS▼", "dabc"),
+        ("> <", "NAME ", "abcd"),
+        ("> > >", "PROGRESS▼", "abcd"),
+    ],
+)
+def test_a_column_sorts_and_what_is_unknown_comes_last(keys: str, heading: str, order: str) -> None:
+    feed = MadeUp(
+        {
+            name: job_with(RUNNING | {"progress": RUNNING["progress"] | {"loss": loss}})
+            for name, loss in LOSSES.items()
+        }
+    )
+    typed = {">": "greater_than_sign", "<": "less_than_sign"}
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "4 jobs")
+        await pilot.press(*(typed.get(key, key) for key in keys.split()))
+        await until(app, pilot, heading)
+        assert "".join(names(app)) == order
+
+    shown(feed, story)
+
+
+def test_a_long_name_leaves_room_for_the_other_columns() -> None:
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        lines = await until(app, pilot, "Running")
+        assert "RESTARTS  AGE" in lines[1]
+        assert "resnet50-with…dules-lr-0.3" in lines[2]
+
+    shown(jobs("resnet50-with-the-longest-of-schedules-lr-0.3"), story)
+
+
+def test_all_keys_are_told_by_one_key() -> None:
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        await pilot.press("question_mark")
+        lines = "\n".join(await until(app, pilot, "this help"))
+        for told in ("/         only jobs", "c         ddpjob cancel NAME", "on this machine: ddpjob rm NAME"):
+            assert told in lines
+        await pilot.press("d")
+        await until(app, pilot, "1 job")
+        assert isinstance(app.screen, module.JobsScreen), "the key only leaves the help"
+        await pilot.press("enter")
+        await until(app, pilot, "1 Job")
+        await pilot.press("question_mark")
+        await until(app, pilot, "1 2 3     the job in words")
+
+    shown(jobs("digits"), story, (100, 40))
 
 
 def test_what_the_watch_tells_is_shown_without_a_key() -> None:
@@ -277,6 +368,23 @@ def test_a_shell_gets_the_terminal_in_the_rank_that_was_typed(monkeypatch: pytes
         assert called == ["debug", "digits", "--rank", "3", "-n", "team", "--context", "here"]
 
     shown(jobs("digits"), story)
+
+
+def test_a_shell_is_first_thought_to_be_in_the_rank_under_the_cursor() -> None:
+    feed = jobs("digits")
+    feed.page = {"ranks": [{"rank": n, "node": n} for n in range(3)]}
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "digits")
+        await pilot.press("enter")
+        await until(app, pilot, "State:")
+        for keys, rank in ((("2", "down", "down"), "2"), (("1",), "0")):
+            await pilot.press(*keys, "x")
+            await until(app, pilot, "In the container of which rank?")
+            assert app.screen.query_one(Input).value == rank
+            await pilot.press("escape")
+
+    shown(feed, story)
 
 
 def test_what_is_not_possible_is_not_asked() -> None:
