@@ -9,6 +9,7 @@ from .description import Around, advice_on, between_steps, how_far, last_step, l
 from .interruptions import STOPPED_ON_REQUEST, Interruption, interruptions_of
 from .job_detail import JobDetail, TimeAxis, job_detail
 from .job_row import (
+    TROUBLE,
     JobKey,
     JobRow,
     Origin,
@@ -32,6 +33,7 @@ from .start_tree import Branch, StartMoments, StartStep, start_moments, start_tr
 __all__ = [
     "MASK",
     "STOPPED_ON_REQUEST",
+    "TROUBLE",
     "Around",
     "Branch",
     "Curve",

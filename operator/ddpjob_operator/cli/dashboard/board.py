@@ -8,11 +8,11 @@ from itertools import islice
 import yaml
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.top.actions import ACTS, Act, carried_out, command_of
+from ddpjob_operator.cli.top.actions import ACTS, Act, carried_out, command_of, makes_sense
 from ddpjob_operator.cli.top.feeds import Feed, all_rows
 from ddpjob_operator.client import ClusterError, when
 from ddpjob_operator.text import one_line, visible
-from ddpjob_operator.view_model import JobKey, Mask, Origin
+from ddpjob_operator.view_model import JobKey, JobRow, Mask, Origin
 
 from .documents import Document, detail_document, id_of, row_document, without_secrets
 
@@ -70,14 +70,14 @@ class Board:
             return {"problem": visible(str(error))}
         if detail is None:
             return {"problem": "The job is gone."}
-        return {**detail_document(detail, mask.script), "acts": self._acts(key)}
+        return {**detail_document(detail, mask.script), "acts": self._acts(key, detail.row)}
 
-    def _acts(self, key: JobKey) -> list[Document]:
-        """What can be done to a job."""
+    def _acts(self, key: JobKey, row: JobRow) -> list[Document]:
+        """What can be done to a job in its state."""
         return [
             {"name": name, "label": name.capitalize(), "asks": act.asks, "warns": act.warns}
             for name, act in ACTIONS.items()
-            if command_of(act, key, self._arguments)
+            if makes_sense(act, row) and command_of(act, key, self._arguments)
         ]
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 from ddpjob_operator.cli.top.drawing import whom_others_wait_for
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import Curve, JobDetail, JobKey, JobRow, Mask, RankRow, TimeAxis
+from ddpjob_operator.view_model import TROUBLE, Curve, JobDetail, JobKey, JobRow, Mask, RankRow, TimeAxis
 
 Document = dict[str, Any]
 Hide = Callable[[str], str]
@@ -33,7 +33,7 @@ def row_document(row: JobRow, hide: Hide = without_secrets) -> Document:
         "namespace": row.key.namespace,
         "state": row.state,
         "message": hide(row.message),
-        "awaits": hide(row.awaits),
+        "why": hide(row.why),
         "ready": row.ready,
         "progress": row.progress,
         "percent": row.percent,
@@ -46,6 +46,8 @@ def row_document(row: JobRow, hide: Hide = without_secrets) -> Document:
         # It changes with each moment; a page shows no more digits.
         "goodput": None if row.goodput is None else round(row.goodput, 2),
         "made": None if row.made is None else row.made.timestamp(),
+        "ended": None if row.ended is None else row.ended.timestamp(),
+        "trouble": row.state in TROUBLE,
         "finished": row.finished,
     }
 

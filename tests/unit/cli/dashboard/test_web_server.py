@@ -94,7 +94,7 @@ def test_a_stream_tells_all_jobs_and_then_what_changes() -> None:
         feed.put("digits", state="Queued", message="waits in team-a")
         changed = await anext(events)
         assert (changed["put"].keys(), changed["gone"]) == ({DIGITS}, [])
-        assert changed["put"][DIGITS]["awaits"] == "waits in team-a"
+        assert changed["put"][DIGITS]["why"] == "waits in team-a"
         del feed.jobs["other"]
         feed.problem = "the cluster does not answer"
         feed.changed()
@@ -124,7 +124,7 @@ def test_one_stream_tells_several_jobs_in_full_and_which_of_them_are_gone() -> N
         put = json.loads(line.removeprefix(b"data: "))["put"]
         assert put.keys() == {*(f"{DIGITS} {part}" for part in OF_A_JOB), "here:/etc/passwd problem"}
         assert put["here:/etc/passwd problem"] == "The job is gone."
-        assert [act["name"] for act in put[f"{DIGITS} acts"]] == ["suspend", "resume", "scale", "cancel", "delete"]
+        assert [act["name"] for act in put[f"{DIGITS} acts"]] == ["suspend", "scale", "cancel", "delete"]
 
     tell(jobs("digits"), story)
 

@@ -24,20 +24,24 @@ export function Actions({ id, name, acts }) {
 }
 
 function Question({ act, name, onYes, onNo }) {
-  const dialog = useRef(), [again, setAgain] = useState(false), [given, setGiven] = useState("");
-  useEffect(() => dialog.current.showModal(), []);
+  const dialog = useRef(), first = useRef(), [again, setAgain] = useState(false), [given, setGiven] = useState("");
+  useEffect(() => {
+    dialog.current.showModal();
+    first.current.focus();
+  }, []);
   const yes = (event) => {
     event.preventDefault();
-    if (act.warns && !again) setAgain(true);
-    else onYes(act, given);
+    if (act.warns && !again) return setAgain(true);
+    dialog.current.close();  // It gives the focus back to the button that has opened it.
+    onYes(act, given);
   };
   // The second question has its button in another place, so that a double click does not answer both.
   return html`<dialog ref=${dialog} onClose=${onNo} aria-labelledby="question"><form onSubmit=${yes}>
     <p id="question">${again ? `${act.warns} Really?` : `${act.label} ${name}?`}</p>
-    ${act.asks && html`<label>${act.asks} <input class="short" inputmode="numeric" pattern="[0-9]+" required value=${given}
+    ${act.asks && html`<label>${act.asks} <input ref=${first} class="short" inputmode="numeric" pattern="[0-9]+" required value=${given}
       onInput=${(event) => setGiven(event.target.value)} /></label>`}
     <div class=${again ? "answers turned" : "answers"}>
-      <button type="button" onClick=${onNo} autofocus>No</button>
+      <button ref=${act.asks ? null : first} type="button" onClick=${() => dialog.current.close()}>No</button>
       <button class=${act.warns ? "danger" : ""}>${again ? `Yes, ${act.label.toLowerCase()} it` : act.label}</button>
     </div>
   </form></dialog>`;

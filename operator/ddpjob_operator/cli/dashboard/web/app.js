@@ -25,12 +25,9 @@ function App() {
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
   }, []);
-  useEffect(() => {
-    document.title = page === "job" ? `${ids[0].split(/[/:]/).at(-1)} – DDPJob` : "DDPJob";
-  }, [page, ids]);
   const shown = page === "job" ? html`<${Job} key=${ids[0]} id=${ids[0]} tab=${tab} />`
     : page === "compare" ? html`<${Comparison} key=${ids.join()} ids=${ids} />` : html`<${Jobs} />`;
-  return html`<header><a href="#/">DDPJob</a></header><main>${shown}</main>`;
+  return html`<header><a href="#/">DDPJob</a>${page && html` <a class="back" href="#/">← All jobs</a>`}</header><main>${shown}</main>`;
 }
 
 addEventListener("keydown", (event) => {

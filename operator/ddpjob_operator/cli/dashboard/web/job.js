@@ -4,11 +4,13 @@ import { useEffect, useState } from "preact/hooks";
 import { Actions } from "./acting.js";
 import { Curves } from "./curves.js";
 import { Logs } from "./logs.js";
-import { State, age, duration, html, jobLink, useStream, where } from "./pieces.js";
+import { Copy, Heading, State, age, duration, html, jobLink, useStream, where } from "./pieces.js";
 import { Ranks } from "./ranks.js";
 import { get } from "./server.js";
 
 const TABS = { "": "Job", ranks: "Ranks", curves: "Curves", logs: "Logs", yaml: "YAML", events: "Events" };
+
+const SHOWN_ABOVE = new Set(["Name", "State"]);
 
 /** The parts of a job in a stream's state. */
 const part = (state, id) => (name) => state.get(`${id} ${name}`);
@@ -17,10 +19,11 @@ export function Job({ id, tab }) {
   const [state, trouble] = useStream(`/api/watch?${new URLSearchParams({ id })}`);
   if (!state) return html`<p role="status">${trouble || "Reading …"}</p>`;
   const of = part(state, id), row = of("row"), problem = of("problem") || trouble;
-  if (!row) return html`<p class="problem" role="alert">${problem}</p><p><a href="#/">All jobs</a></p>`;
+  if (!row) return html`<${Heading}>No such job</${Heading}><p class="problem" role="alert">${problem}</p>`;
   const link = ([name, label]) => html`<a href=${jobLink(id, name)} aria-current=${name === tab ? "page" : null}>${label}</a>`;
   return html`<div class="job">
-    <div class="tools"><h1>${row.name}</h1><${State} state=${row.state} /><span class="soft">${where(row)}</span>
+    <div class="tools"><${Heading} title=${`${row.state}: ${row.name}`}>${row.name}</${Heading}><${State} state=${row.state} />
+      <span class="soft">${row.ended ? `${age(row.ended)} ago, ` : ""}${where(row)}</span>
       <${Actions} id=${id} name=${row.name} acts=${of("acts") ?? []} /></div>
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <nav class="tabs" aria-label="Parts of the job">${Object.entries(TABS).map(link)}</nav>
@@ -32,9 +35,16 @@ function Part({ id, tab, of }) {
   if (tab === "ranks") return html`<${Ranks} ranks=${of("ranks")} slowest=${of("slowest")} />`;
   if (tab === "curves") return html`<${Curves} runs=${[runOf(of)]} />`;
   if (tab === "logs") return html`<${Logs} id=${id} />`;
-  if (tab === "yaml") return html`<${Fetched} path="/api/yaml" id=${id} show=${({ text }) => html`<pre tabindex="0" aria-label="YAML">${text}</pre>`} />`;
+  if (tab === "yaml") return html`<${Fetched} path="/api/yaml" id=${id} show=${({ text }) => html`
+    <div class="tools"><${Copy} text=${() => text} /></div><pre tabindex="0" role="region" aria-label="YAML">${text}</pre>`} />`;
   if (tab === "events") return html`<${Fetched} path="/api/events" id=${id} show=${({ events }) => html`<${Events} events=${events} />`} />`;
-  return html`<dl>${Object.entries(of("lines")).map(([label, text]) => html`<dt>${label}</dt><dd>${text}</dd>`)}</dl>
+  const { Message, Warning, Advice, ...lines } = of("lines");
+  const rest = Object.entries(lines).filter(([label]) => !SHOWN_ABOVE.has(label));
+  return html`<div class=${of("row").trouble ? "lead bad" : "lead"}>
+      <p>${Message}</p>${Warning && html`<p class="problem">${Warning}</p>`}${Advice && html`<p><b>Advice</b>: ${Advice}</p>`}
+      ${of("row").trouble && html`<p><a href=${jobLink(id, "logs")}>Read its logs</a></p>`}
+    </div>
+    <dl>${rest.map(([label, text]) => html`<dt>${label}</dt><dd>${text}</dd>`)}</dl>
     <${Start} parts=${of("start")} /><${Incidents} axis=${of("axis")} />`;
 }
 
@@ -85,7 +95,7 @@ export function Comparison({ ids }) {
   const names = known.map((of) => of("row").name), twice = new Set(names).size < names.length;
   const runs = known.map((of, at) => ({ ...runOf(of), name: twice ? `${names[at]} (${at + 1})` : names[at] }));
   const problems = [trouble, ...parts.map((of) => of("problem"))].filter(Boolean);
-  return html`<div><h1>Comparison</h1>
+  return html`<div><${Heading} title=${`${runs.length} jobs compared`}>Comparison</${Heading}>
     ${problems.map((problem) => html`<p class="problem" role="alert">${problem}</p>`)}
     <ul class="legend">${runs.map((run, at) => html`<li><i class=${`series-${at % 8}`}></i><a href=${jobLink(known[at]("row").id)}>${run.name}</a>
       <${State} state=${known[at]("row").state} /> ${known[at]("row").loss && `loss ${known[at]("row").loss}`}</li>`)}</ul>

@@ -1,7 +1,6 @@
 // All jobs.
 
-import { useState } from "preact/hooks";
-import { State, Table, age, html, jobLink, useStream, where } from "./pieces.js";
+import { Heading, State, Table, age, html, jobLink, useKept, useStream, where } from "./pieces.js";
 
 const MOST_COMPARED = 8;
 
@@ -24,29 +23,32 @@ const COLUMNS = [
   { key: "goodput", label: "Goodput", value: (row) => row.goodput,
     cell: (row) => row.goodput === null ? "" : `${Math.round(row.goodput * 100)}%` },
   { key: "age", label: "Age", value: (row) => row.made && -row.made, cell: (row) => age(row.made) },
-  { key: "awaits", label: "Waits for", value: (row) => row.awaits,
-    cell: (row) => html`<span title=${row.awaits || row.message}>${row.awaits}</span>` },
+  { key: "ended", label: "Ended", value: (row) => row.ended && -row.ended, cell: (row) => age(row.ended) },
+  { key: "why", label: "Why", value: (row) => row.why,
+    cell: (row) => html`<span class=${row.trouble ? "problem" : ""} title=${row.why || row.message}>${row.why}</span>` },
 ];
 
-/** Unfinished jobs first, and of these the newest. */
-const newestFirst = (a, b) => a.finished - b.finished || (b.made ?? 0) - (a.made ?? 0) || a.name.localeCompare(b.name);
+/** Unfinished jobs first, the newest first; then what ended, the last first. */
+const moment = (row) => row.ended ?? row.made ?? 0;
+const newestFirst = (a, b) => a.finished - b.finished || moment(b) - moment(a) || a.name.localeCompare(b.name);
 
+/** How many jobs there are in each state, trouble first. */
 function told(rows) {
-  const counts = new Map();
-  for (const row of rows) counts.set(row.state, (counts.get(row.state) ?? 0) + 1);
-  const states = [...counts].sort((a, b) => b[1] - a[1]).slice(0, 6);
+  const found = new Map();
+  for (const { state, trouble } of rows) found.set(state, { state, trouble, count: (found.get(state)?.count ?? 0) + 1 });
+  const states = [...found.values()].sort((a, b) => b.trouble - a.trouble || b.count - a.count).slice(0, 6);
   return { all: `${rows.length} ${rows.length === 1 ? "job" : "jobs"}`, states };
 }
 
 export function Jobs() {
   const [state, trouble] = useStream("/api/watch");
-  const [words, setWords] = useState(""), [only, setOnly] = useState("");
-  const [sort, setSort] = useState({ key: "", down: false }), [chosen, setChosen] = useState([]);
+  const [words, setWords] = useKept("words", ""), [only, setOnly] = useKept("only", "");
+  const [sort, setSort] = useKept("sort", { key: "", down: false }), [chosen, setChosen] = useKept("chosen", []);
   if (!state) return html`<p role="status">${trouble || "Reading …"}</p>`;
   const rows = [...state].filter(([name]) => name !== "problems").map(([, row]) => row).sort(newestFirst);
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = (row) => {
-    const text = `${row.name} ${where(row)} ${row.state} ${row.awaits} ${row.message}`.toLowerCase();
+    const text = `${row.name} ${where(row)} ${row.state} ${row.why} ${row.message}`.toLowerCase();
     return (!only || row.state === only) && wanted.every((word) => text.includes(word));
   };
   const shown = rows.filter(matches), { all, states } = told(rows);
@@ -56,15 +58,16 @@ export function Jobs() {
   const problems = [trouble, ...(state.get("problems") ?? [])].filter(Boolean);
   return html`<div class="jobs">
     <div class="tools">
-      <h1>${all}</h1>
-      ${states.map(([name, count]) => html`<button class="chip" aria-pressed=${only === name}
-          onClick=${() => setOnly(only === name ? "" : name)}>${count} ${name}</button>`)}
+      <${Heading} title=${states.length ? states.map(({ state, count }) => `${count} ${state}`).join(", ") : all}>${all}</${Heading}>
+      ${states.map(({ state, count, trouble }) => html`<button class=${trouble ? "chip danger" : "chip"} aria-pressed=${only === state}
+          onClick=${() => setOnly(only === state ? "" : state)}>${count} ${state}</button>`)}
       <input type="search" placeholder="Filter (/)" aria-label="Filter jobs" value=${words}
         onInput=${(event) => setWords(event.target.value)} />
       ${chosen.length > 1 ? html`<a class="button" href=${`#/compare/${chosen.map(encodeURIComponent).join(",")}`}>Compare ${chosen.length}</a>` : ""}
     </div>
     ${problems.map((problem) => html`<p class="problem" role="alert">${problem}</p>`)}
     ${rows.length === 0 ? html`<p>No jobs. Start one: <code>ddpjob run FILE</code></p>`
-      : html`<${Table} columns=${[choice, ...COLUMNS]} rows=${shown} label="Jobs" sort=${sort} onSort=${setSort} id=${(row) => row.id} />`}
+      : shown.length === 0 ? html`<p>No job matches. <button onClick=${() => { setWords(""); setOnly(""); }}>Show all jobs</button></p>`
+      : html`<${Table} columns=${[choice, ...COLUMNS]} rows=${shown} label="Jobs" sort=${sort} onSort=${setSort} id=${(row) => row.id} name="jobs" />`}
   </div>`;
 }

@@ -1,10 +1,12 @@
 // The logs of all ranks, as `ddpjob logs --follow` prints them.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Long, html } from "./pieces.js";
+import { Copy, Long, html } from "./pieces.js";
 import { follow } from "./server.js";
 
 const MOST_LINES = 20000;
+/** What a line has that tells of a failure. */
+const BAD = /error|exception|traceback|killed|\bnan\b/i;
 
 export function Logs({ id }) {
   const [lines, setLines] = useState(null), [trouble, setTrouble] = useState(""), [over, setOver] = useState(false);
@@ -24,7 +26,7 @@ export function Logs({ id }) {
   }, [id, attempt]);
   const wanted = words.toLowerCase();
   const found = useMemo(() => (lines ?? []).filter((line) => !wanted || line.toLowerCase().includes(wanted)), [lines, wanted]);
-  const line = (text, at) => html`<div key=${at} class="line">${text}</div>`;
+  const line = (text, at) => html`<div key=${at} class=${BAD.test(text) ? "line problem" : "line"}>${text}</div>`;
   const wrap = (before, shown, after) => html`<div style=${{ paddingTop: `${before}px`, paddingBottom: `${after}px` }}>${shown}</div>`;
   return html`<div class="logs">
     <div class="tools">
@@ -32,6 +34,7 @@ export function Logs({ id }) {
       <label>attempt <input class="short" inputmode="numeric" pattern="[0-9]*" value=${attempt} placeholder="last"
         onChange=${(event) => setAttempt(event.target.value.replace(/\D/g, ""))} /></label>
       <label><input type="checkbox" checked=${stick} onChange=${() => setStick(!stick)} /> follow</label>
+      <${Copy} text=${() => found.join("\n")} />
       <span class="soft" role="status">${lines === null ? "Reading …" : `${found.length.toLocaleString("en")} lines${over ? ", ended" : ""}`}</span>
     </div>
     ${trouble && html`<p class="problem" role="alert">${trouble}</p>`}

@@ -10,6 +10,40 @@ export const html = htm.bind(h);
 /** So many lines come into view together, so that a little scrolling needs none. */
 const STRIDE = 8;
 
+const kept = new Map();
+
+/** As useState, but the value is still there when the page is shown again. */
+export function useKept(name, first) {
+  const [value, setValue] = useState(kept.has(name) ? kept.get(name) : first);
+  return [value, (next) => {
+    kept.set(name, next);
+    setValue(next);
+  }];
+}
+
+/** The title of the window, and the heading of the page. Whoever came by a key or a link goes on from the heading. */
+export function Heading({ title = "", children }) {
+  const heading = useRef();
+  useEffect(() => {
+    if (document.activeElement === document.body) heading.current.focus({ preventScroll: true });
+  }, []);
+  useEffect(() => {
+    document.title = title ? `${title} - DDPJob` : "DDPJob";
+  }, [title]);
+  return html`<h1 ref=${heading} tabindex="-1">${children}</h1>`;
+}
+
+/** Copies what `text()` gives. */
+export function Copy({ text }) {
+  const [said, setSaid] = useState("");
+  const say = (word) => {
+    setSaid(word);
+    setTimeout(() => setSaid(""), 2000);
+  };
+  return html`<button onClick=${() => navigator.clipboard.writeText(text()).then(() => say("Copied"), () => say("Not copied"))}>
+    <span aria-live="polite">${said || "Copy"}</span></button>`;
+}
+
 /** What a stream tells, as [a Map by name, why nothing is told]; the Map is undefined until the first event. */
 export function useStream(path) {
   const [told, setTold] = useState({});
@@ -30,8 +64,8 @@ export function useStream(path) {
  * Only the lines of a long list that can be seen, between two empty spaces. `line(item)` is one of `height` pixels;
  * `wrap` puts them into a table or another element. While `stick` is true, the end of the list stays in view.
  */
-export function Long({ items, height, line, wrap, label, stick }) {
-  const box = useRef(), [view, setView] = useState({ first: 0, count: 40 });
+export function Long({ items, height, line, wrap, label, stick, name }) {
+  const box = useRef(), [at, setAt] = useKept(`scrolled ${name ?? ""}`, 0), [view, setView] = useState({ first: 0, count: 40 });
   const look = () => {
     const { scrollTop, clientHeight } = box.current;
     const first = Math.max(0, Math.floor(scrollTop / height / STRIDE) - 1) * STRIDE;
@@ -41,6 +75,7 @@ export function Long({ items, height, line, wrap, label, stick }) {
   useLayoutEffect(() => {
     const observer = new ResizeObserver(look);
     observer.observe(box.current);
+    if (name) box.current.scrollTop = at;
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
@@ -50,13 +85,13 @@ export function Long({ items, height, line, wrap, label, stick }) {
   const first = Math.max(0, Math.min(view.first, items.length - view.count));
   const seen = items.slice(first, first + view.count);
   const before = first * height, after = Math.max(0, items.length - first - seen.length) * height;
-  return html`<div class="long" ref=${box} onScroll=${look} tabindex="0" role="region" aria-label=${label}>
+  return html`<div class="long" ref=${box} onScroll=${look} onScrollEnd=${() => name && setAt(box.current.scrollTop)} tabindex="0" role="region" aria-label=${label}>
     ${wrap(before, seen.map((item, at) => line(item, first + at)), after)}
   </div>`;
 }
 
 /** A table of many rows that a click on a heading sorts. A column: key, label, cell, and value if it differs. */
-export function Table({ columns, rows, label, sort, onSort, id }) {
+export function Table({ columns, rows, label, sort, onSort, id, name }) {
   const { key, down } = sort, column = columns.find((one) => one.key === key);
   const value = column && (column.value ?? column.cell);
   const sorted = value ? [...rows].sort((a, b) => (down ? -1 : 1) * compare(value(a), value(b), down)) : rows;
@@ -80,7 +115,7 @@ export function Table({ columns, rows, label, sort, onSort, id }) {
     }
     return made.get(row);
   };
-  return html`<${Long} items=${sorted} height=${34} line=${line} wrap=${wrap} label=${label} />`;
+  return html`<${Long} items=${sorted} height=${34} line=${line} wrap=${wrap} label=${label} name=${name} />`;
 }
 
 /** The order of two values; one that is unknown comes last, whichever way it is sorted. */
