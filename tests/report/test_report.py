@@ -13,7 +13,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.report import find, render
 from markupsafe import escape
 
-from tests.report.browser import tab
+from tests.report.browser import barriers, tab
 from tests.support.waiting import patience
 from tests.unit.report.lines import ZERO, line, write
 
@@ -106,6 +106,7 @@ def test_a_browser_shows_the_page_of_a_run_without_a_request_or_a_complaint(run:
         page.locator("figure").first.locator(".place rect").last.hover(force=True)
         (pointed,) = page.evaluate(POINTED_AT)
         page.emulate_media(color_scheme="dark")
+        assert barriers(page) == []
         dark, background = page.evaluate(VISIBLE), page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.set_viewport_size({"width": 360, "height": 900})
         width, edge = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(RIGHT_EDGE)

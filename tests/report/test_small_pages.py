@@ -11,7 +11,7 @@ from ddpjob_supervisor.gang.states import Stall
 from ddpjob_supervisor.page.document import document
 from ddpjob_supervisor.page.first_page import HEADERS, as_html
 
-from tests.report.browser import tab
+from tests.report.browser import barriers, tab
 from tests.unit.report.lines import ZERO, line, write
 from tests.unit.supervisor.page.gangs import AT, GANG
 
@@ -64,6 +64,7 @@ def test_a_comparison_is_readable_on_a_telephone_and_asks_for_nothing(looked: Lo
     looked.page.goto(file.as_uri())
     assert looked.page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
     assert background(looked.page) == COLOURS
+    assert barriers(looked.page) == []
     assert "taken" not in looked.page.title()
     assert looked.page.locator("figure svg").count() == 1
     looked.page.locator("figure .place rect").last.hover(force=True)
@@ -79,6 +80,7 @@ def test_a_supervisors_page_has_its_style_and_runs_nothing(looked: Looked) -> No
     looked.page.goto(address)
     assert looked.page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
     assert background(looked.page) == COLOURS, "its policy has to allow its own style"
+    assert barriers(looked.page) == []
     assert looked.page.title().endswith("Running, attempt 3")
     assert "<script>" in looked.page.inner_text("dl")
     assert (looked.complaints, looked.requests) == ([], [address])
