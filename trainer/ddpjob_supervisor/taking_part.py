@@ -16,6 +16,7 @@ from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_rank.failure.failure_report import add_last_progress, report_path, write_final_status
+from ddpjob_rank.recording.event import Event
 from ddpjob_rank.reporting.copy_handover import SOCKET
 from ddpjob_rank.running.program import Program, program_of
 
@@ -136,7 +137,9 @@ async def take_part(
             service.on_run, service.on_run_end = partial(_keep_run, history), partial(_keep_end, history, status)
         if settings.in_a_job:
             await _open_page(stack, settings, status, service, heartbeats.path(0))
-            status.curve = stack.enter_context(recording(directory_of(env), history.add, known))
+            status.curve = stack.enter_context(
+                recording(directory_of(env), partial(_keep_point, history, status), known)
+            )
         port = 0
         if settings.listens:
             port = await stack.enter_async_context(control_port(settings, rendezvous, follower, service))
@@ -157,6 +160,11 @@ async def take_part(
         elif settings.in_a_job:
             add_last_progress(status.document(), report_path(env))
         return exit_code
+
+
+def _keep_point(history: NodeHistory, status: Status, point: Event) -> None:
+    history.add(point)
+    status.points.add(point)
 
 
 def _keep_run(history: NodeHistory, attempt: int, program: HeldProgram) -> None:
@@ -190,8 +198,8 @@ async def _open_page(
     stack: AsyncExitStack, settings: Settings, status: Status, service: CoordinatorService | None, first: Path
 ) -> None:
     """Serves the status page. `first` is the path of the first rank's heartbeat file."""
-    look = None if service is None else status.stacks
-    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document, look))
+    look, curve = (None, None) if service is None else (status.stacks, status.points.document)
+    page = await stack.enter_async_context(Page(settings.status_port, settings.listen, status.document, look, curve))
     watching = asyncio.create_task(status.watch_memory())
     stack.callback(watching.cancel)
     if service is not None:

@@ -313,6 +313,17 @@ class Jobs:
         """
         return self._asked(job, pods, "/status")
 
+    def curve(self, job: Document, pods: Iterable[JobPod], after: int) -> Document | None:
+        """The records of the gang's curve after number `after`, as `/curve` of the status page has them.
+
+        None if rank 0 is not running.
+
+        Raises:
+            UnreachableError: there is no answer; the supervisor may be of an older release.
+            RefusedError: the user may not forward ports to pods.
+        """
+        return self._asked(job, pods, f"/curve?after={after}")
+
     def _asked(self, job: Document, pods: Iterable[JobPod], path: str) -> Document | None:
         """What rank 0's supervisor answers; None if rank 0 is not running."""
         status = as_job(job).status

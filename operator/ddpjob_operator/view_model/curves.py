@@ -21,9 +21,12 @@ LARGEST = 1e30
 
 @dataclass
 class Curve:
-    """A number by step. If there are many steps, some are left out."""
+    """A number by step. If there are many steps, only every second, fourth, … is kept, and the last one."""
 
     points: list[tuple[float, float]] = field(default_factory=list)
+    _every: int = field(default=1, repr=False, compare=False)
+    _passed: int = field(default=0, repr=False, compare=False)
+    """How many points have come since the last but one that is kept."""
 
     def add(self, step: float, value: float) -> None:
         """Adds a point. If training has gone back to an earlier step, the points after that step are dropped."""
@@ -31,9 +34,15 @@ class Curve:
             return
         while self.points and self.points[-1][0] >= step:
             self.points.pop()
-        if len(self.points) >= MOST_POINTS:
-            self.points = self.points[::2]
+        if self._passed < self._every and len(self.points) > 1:
+            self.points.pop()  # It was there only as the last one.
+        else:
+            self._passed = 0
+        self._passed += 1
         self.points.append((step, value))
+        if len(self.points) > MOST_POINTS:
+            self.points = self.points[::2]
+            self._every *= 2
 
 
 def metrics_of(recorded: Records) -> dict[str, list[tuple[float, float]]]:

@@ -66,6 +66,8 @@ class JobDetail:
     """By name; the loss is first, if there is one."""
     clock: Curve = field(default_factory=Curve)
     """By step, in how many seconds after the axis' beginning it was finished."""
+    no_curves: str = ""
+    """Why there are no curves, or why they begin late, as one line; empty if that is not known to be so."""
 
 
 def job_detail(
@@ -77,11 +79,12 @@ def job_detail(
     page: Any = None,
     pods: Iterable[PodSeen] = (),
     recorded: Records | None = None,
+    no_curves: str = "",
 ) -> JobDetail:
     """A job in full at the time `now`.
 
     `page` is the status page of rank 0's supervisor as JSON, `pods` are those of the present attempt, and `recorded`
-    is its training so far. What cannot be had is left out.
+    is its training so far; `no_curves` says why it is missing. What cannot be had is left out.
     """
     present, records, status = [*pods], recorded or Records(), job.status
     loss = last_loss_alone(status, around.logged) if around.logged else None
@@ -101,6 +104,7 @@ def job_detail(
         axis=axis,
         curves=curves_of(records),
         clock=Curve() if began is None else clock_of(records, began),
+        no_curves=one_line(no_curves),
     )
 
 

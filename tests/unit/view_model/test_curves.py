@@ -2,6 +2,7 @@
 
 import math
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -72,3 +73,25 @@ def test_a_job_has_only_so_many_curves() -> None:
 def test_the_clock_tells_when_each_step_was_finished() -> None:
     steps = records({"step": 1, "time": moment(5)}, {"step": 4, "time": moment(9)})
     assert clock_of(steps, NOW - timedelta(seconds=1)).points == [(1, 6), (4, 10)]
+
+
+def a_curve(*steps: int) -> Curve:
+    curve = Curve()
+    for step in steps:
+        curve.add(step, 1.0)
+    return curve
+
+
+@pytest.mark.parametrize("last", [1, MOST_POINTS, MOST_POINTS + 1, 1000, 10_001, 12_345])
+def test_the_points_of_a_long_run_are_spread_over_all_of_it_and_the_last_one_is_there(last: int) -> None:
+    steps = [step for step, _ in a_curve(*range(1, last + 1)).points]
+    assert (steps[0], steps[-1]) == (1, last)
+    assert min(last, MOST_POINTS // 2) <= len(steps) <= MOST_POINTS
+    assert max((after - before for before, after in pairwise(steps)), default=0) <= 4 * last / MOST_POINTS + 1
+
+
+def test_training_that_goes_back_drops_what_came_after() -> None:
+    assert [step for step, _ in a_curve(1, 2, 3, 4, 3, 4).points] == [1, 2, 3, 4]
+    long = a_curve(*range(1, 2001), *range(1000, 1005))
+    assert [step for step, _ in long.points[-1:]] == [1004]
+    assert [step for step, _ in long.points] == sorted({step for step, _ in long.points})

@@ -36,7 +36,7 @@ LINE_BYTES = 2048
 """The maximum length of the request line, and of each header."""
 
 METHODS = ("GET", "HEAD")
-PATHS = ("/", "/status", "/metrics", "/healthz", "/stacks")
+PATHS = ("/", "/status", "/curve", "/metrics", "/healthz", "/stacks")
 LOOK_SECONDS = 1.0
 """The shortest time between two interruptions of the ranks, however many clients request their stacks."""
 
@@ -44,15 +44,22 @@ Look = Callable[[], Awaitable[Document]]
 """Returns a document about what each rank is doing now."""
 
 _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE)
+_NUMBER = re.compile("[0-9]{1,15}")
 
 
 class Answers:
     """Answers requests from the current document."""
 
-    def __init__(self, read: Callable[[], Document], look: Look | None = None) -> None:
-        """`look` is None if this is not rank 0's supervisor, because only that one can reach all ranks."""
+    def __init__(
+        self, read: Callable[[], Document], look: Look | None = None, curve: Callable[[int], str] | None = None
+    ) -> None:
+        """`look` is None if this is not rank 0's supervisor, because only that one can reach all ranks.
+
+        `curve` returns the records of the gang's curve after one of them, as JSON; None as with `look`.
+        """
         self._read = read
         self._ask_ranks = look
+        self._curve = curve
         self._looked, self._stacks = -LOOK_SECONDS, ""
         self._metrics = Metrics()
         self._mark = ""
@@ -98,6 +105,8 @@ class Answers:
                 answer = self._first_page(request)
             case "/status":
                 answer = await self._status(request)
+            case "/curve":
+                answer = self._answer_curve(request)
             case "/metrics":
                 content = self._metrics.exposition(self._document())
                 answer = web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
@@ -122,6 +131,16 @@ class Answers:
         content = json.dumps(document, separators=(",", ":"), allow_nan=False)
         headers = {"ETag": f'"{document["mark"]}"', "Cache-Control": "no-store"}
         return web.Response(text=f"{content}\n", content_type="application/json", headers=headers)
+
+    def _answer_curve(self, request: web.BaseRequest) -> web.Response:
+        """The records of the curve after the one that the query names, or all that are kept."""
+        if self._curve is None:
+            return _refusal(HTTPStatus.NOT_FOUND, "only rank 0's supervisor has the curve")
+        after = request.query.get("after", "0")
+        if not _NUMBER.fullmatch(after):
+            return _refusal(HTTPStatus.BAD_REQUEST, "after must be the number of a record, such as /curve?after=12")
+        headers = {"Cache-Control": "no-store"}
+        return web.Response(text=f"{self._curve(int(after))}\n", content_type="application/json", headers=headers)
 
     async def _answer_stacks(self, request: web.BaseRequest) -> web.Response:
         """What each rank is doing. Only for callers on this machine, because stacks reveal the program."""

@@ -69,6 +69,8 @@ class Gang:
     slowest_node: int | None = None
     stall_limit: float | None = None
     """How many seconds the gang may go without finishing a step."""
+    last_point: int = 0
+    """The number of the last record of GET /curve."""
     checkpoint: Mapping[str, Any] | None = None
     """The last checkpoint, with its `step` and `time` as in the beats."""
     requested: RequestOutcome | None = None
@@ -202,6 +204,7 @@ def _progress(gang: Gang) -> Document | None:
         "stepSeconds": _rounded(seen.step_seconds, 6),
         "stallLimitSeconds": _rounded(gang.stall_limit, 1),
         "slowestNode": gang.slowest_node,
+        "lastPoint": gang.last_point,
     }
 
 

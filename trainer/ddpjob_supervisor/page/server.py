@@ -1,4 +1,4 @@
-"""A supervisor's status port, which serves only GET /, /status, /metrics, /healthz and /stacks.
+"""A supervisor's status port, which serves only GET /, /status, /curve, /metrics, /healthz and /stacks.
 
 Training does not depend on it: if the port is taken, training continues without the page. The HTTP server is imported
 when the page starts, and in a thread, so that neither the zygote nor the gang waits for the import.
@@ -25,13 +25,18 @@ class Page:
     """Serves the status page; `read` returns the current document."""
 
     def __init__(
-        self, port: int, listen: str | None, read: Callable[[], Document], look: "Look | None" = None
+        self,
+        port: int,
+        listen: str | None,
+        read: Callable[[], Document],
+        look: "Look | None" = None,
+        curve: Callable[[int], str] | None = None,
     ) -> None:
         """A page on a port of the address `listen`, or of all addresses if `listen` is None.
 
         Port 0 selects a free port.
 
-        For `look` see `Answers`.
+        For `look` and `curve` see `Answers`.
         """
         self.port: int | None = None
         """The port on which the page listens; None if it does not listen."""
@@ -39,6 +44,7 @@ class Page:
         self._listen = listen
         self._read = read
         self._look = look
+        self._curve = curve
         self._answers: Answers | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -68,7 +74,7 @@ class Page:
 
     async def _serve(self, listener: socket.socket) -> None:
         try:
-            answers = (await in_thread(_import_answers))(self._read, self._look)
+            answers = (await in_thread(_import_answers))(self._read, self._look, self._curve)
             answers.listen(listener)
         except Exception as error:  # noqa: BLE001  A broken library must not end the training.
             listener.close()

@@ -22,6 +22,7 @@ from ddpjob_supervisor.watch.threads import in_thread
 
 from .curve import Curve
 from .document import PROCESSES, Document, Gang, Memory, document, fingerprint, in_groups
+from .kept_points import KeptPoints
 from .progress import GangProgress
 from .starting_over import Beginnings, Interval
 from .stragglers import Comparison
@@ -56,6 +57,8 @@ class Status:
         self._requests: CheckpointRequests | None = None
         self.curve = Curve(lambda _: None)
         """The curve in which progress is recorded."""
+        self.points = KeptPoints()
+        """Its last points, for who looks at the gang now."""
 
     def add(self, attempt: int, beats: Sequence[BeatDocument]) -> None:
         """Takes beats that have just arrived, and logs a warning if an attempt has started over."""
@@ -142,6 +145,7 @@ class Status:
             progress=self._progress.progress(time.monotonic(), time.time(), over=coordinator.succeeded),
             slowest_node=self._comparison.slowest,
             stall_limit=service.stall_limit,
+            last_point=self.points.last,
             checkpoint=self._progress.checkpoint,
             requested=None if self._requests is None else self._requests.last,
             stall=current.stall,

@@ -66,6 +66,7 @@ def detail_document(detail: JobDetail, hide: Hide) -> Document:
         "axis": None if detail.axis is None else _axis(detail.axis, hide),
         "curves": {one_line(name): _points(curve) for name, curve in detail.curves.items()},
         "clock": _points(detail.clock),
+        "noCurves": hide(detail.no_curves),
     }
 
 

@@ -547,6 +547,8 @@ def _over_time(detail: JobDetail, width: int, now: datetime) -> Iterator[str]:
         yield ""
         yield name
         yield sparkline(curve, width)
+    if detail.no_curves:
+        yield from ("", f"Curves are {'not complete' if detail.curves else 'not shown'}: {detail.no_curves}")
 
 
 class TopApp(App[None]):

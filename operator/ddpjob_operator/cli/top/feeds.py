@@ -1,6 +1,7 @@
 """Where `ddpjob top` and `ddpjob dashboard` get their jobs from: this machine, a cluster, and histories."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.cluster.pod_view import pod_seen, pods_and_page
+from ddpjob_operator.cli.cluster.pod_view import GangSeen, pod_seen, pods_and_page
 from ddpjob_operator.cli.from_history import kept_detail
 from ddpjob_operator.cli.last_loss import logged_last
 from ddpjob_operator.cli.phrases import about_a_file
@@ -36,11 +37,15 @@ from ddpjob_operator.view_model import (
     unreadable_row,
 )
 
+from .job_points import JobPoints
+
 RETRY_SECONDS = 10.0
 """How long to wait before a cluster is asked again that did not answer, or refused a request."""
 
 LIST_AGAIN_SECONDS = 30.0
 """How often a place of histories is listed: each time takes requests, and new jobs are rare."""
+UNSEEN_SECONDS = 15.0
+"""The pods of a job are watched for so long after somebody has looked at it last."""
 OUTAGE_SECONDS = 5.0
 """How long a cluster may be away before the screen says so."""
 
@@ -218,7 +223,8 @@ class JobsThere:
         self._documents: list[Document] = []
         self._parsed: dict[str, tuple[str, DDPJob | str]] = {}
         self._stopped = threading.Event()
-        self._open: WatchedPods | None = None
+        self._open: dict[str, OpenJob] = {}
+        self._opening = threading.Lock()
         self.problem = ""
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -265,12 +271,15 @@ class JobsThere:
         if document is None:
             return None
         job, jobs = as_job(document), self._jobs.of_namespace(key.namespace)
-        pods, page, problem = pods_and_page(jobs, document, job, lambda: self._pods_of(document, jobs))
+        opened = self._opened(document, jobs)
+        gang = pods_and_page(jobs, document, job, opened.pods)
+        recorded, no_curves = opened.points(document, job, gang)
         where = {"Namespace": f"{key.namespace} of context {jobs.cluster.context}"}
-        if problem:
-            where["Not shown"] = f"what single ranks do: {problem}"
+        if gang.problem:
+            where["Not shown"] = f"what single ranks do: {gang.problem}"
         around = Around(_made(document), where, logged=LoggedProgress())
-        return job_detail(job, key, now, around, page=page, pods=map(pod_seen, pods))
+        pods = map(pod_seen, gang.pods)
+        return job_detail(job, key, now, around, page=gang.page, pods=pods, recorded=recorded, no_curves=no_curves)
 
     def job(self, key: JobKey) -> DDPJob | None:
         """The job as it is known by the watch.
@@ -296,29 +305,59 @@ class JobsThere:
     def stop(self) -> None:
         """Ends the watches."""
         self._stopped.set()
-        self._close()
+        with self._opening:
+            while self._open:
+                self._open.popitem()[1].close()
         self._jobs.cluster.close()
 
-    def _pods_of(self, document: Document, jobs: Jobs) -> list[JobPod]:
-        """The pods of a job, which is the one that is watched from now on."""
-        watched = self._open
-        if watched is None or watched.failed or watched.uid != document["metadata"]["uid"]:
-            self._close()
-            watched = self._open = WatchedPods(jobs, document)
-        return watched.pods()
+    def _opened(self, document: Document, jobs: Jobs) -> "OpenJob":
+        """A job that is looked at from now on. Jobs that nobody has looked at for some time are closed."""
+        now, uid = time.monotonic(), document["metadata"]["uid"]
+        with self._opening:
+            for other in [one for one, job in self._open.items() if one != uid and now > job.seen + UNSEEN_SECONDS]:
+                self._open.pop(other).close()
+            opened = self._open.setdefault(uid, OpenJob(document, jobs))
+            opened.seen = now
+        return opened
 
-    def _close(self) -> None:
-        """Ends the watch of the pods of the job that was open."""
-        watched, self._open = self._open, None
+
+class OpenJob:
+    """What is known of a job while somebody looks at it: its pods, and the points of its curves."""
+
+    def __init__(self, document: Document, jobs: Jobs) -> None:
+        self._document, self._jobs = document, jobs
+        self._watched: WatchedPods | None = None
+        self._points, self._reading = JobPoints(jobs), threading.Lock()
+        self.seen = 0.0
+        """When somebody has looked at it last, by the monotonic clock."""
+
+    def pods(self) -> list[JobPod]:
+        """The pods of the job, which are watched from now on.
+
+        Raises:
+            ClusterError: they cannot be watched.
+        """
+        if self._watched is None or self._watched.failed:
+            self.close()
+            self._watched = WatchedPods(self._jobs, self._document)
+        return self._watched.pods()
+
+    def points(self, document: Document, job: DDPJob, gang: GangSeen) -> tuple[Records, str]:
+        """As `JobPoints.read`."""
+        with self._reading:
+            return self._points.read(document, job, gang)
+
+    def close(self) -> None:
+        """Ends the watch of the pods."""
+        watched, self._watched = self._watched, None
         if watched is not None:
             watched.stop()
 
 
 class WatchedPods:
-    """The pods of the job that is open, known by a watch that ends with `stop` or with an error."""
+    """The pods of a job that is open, known by a watch that ends with `stop` or with an error."""
 
     def __init__(self, jobs: Jobs, document: Document) -> None:
-        self.uid: str = document["metadata"]["uid"]
         self._jobs, self._document = jobs.apart(), document
         self._listed = threading.Event()
         self._pods: list[JobPod] = []

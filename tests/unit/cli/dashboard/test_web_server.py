@@ -27,7 +27,7 @@ from tests.unit.view_model.jobs import job_with, moment
 DEADLINE_SECONDS = 30.0
 DIGITS = "cluster:uid-of-digits"
 SECRET = "correct-horse-battery"
-OF_A_JOB = {"row", "lines", "ranks", "slowest", "start", "axis", "curves", "clock", "acts"}
+OF_A_JOB = {"row", "lines", "ranks", "slowest", "start", "axis", "curves", "clock", "noCurves", "acts"}
 
 
 def jobs(*names: str, **status: Any) -> MadeUp:

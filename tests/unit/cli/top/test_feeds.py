@@ -163,7 +163,7 @@ def test_of_a_job_whose_pods_may_not_be_seen_the_rest_is_shown() -> None:
     assert feed.detail(JobKey(Origin.CLUSTER, "team", "gone", "gone"), NOW) is None
 
 
-def test_the_pods_of_the_job_that_is_open_are_watched_until_another_one_is() -> None:
+def test_the_pods_of_the_jobs_that_are_open_are_watched_until_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, ended = list[str](), threading.Event()
 
     def watch_pods(document: dict[str, Any]) -> Iterator[list[JobPod]]:
@@ -177,10 +177,15 @@ def test_the_pods_of_the_job_that_is_open_are_watched_until_another_one_is() -> 
     feed.fetch()
     one, two = (row.key for row in feed.rows(NOW))
     try:
-        for key in (one, one, two, two, one):
+        for key in (one, two, one, two):
             found = feed.detail(key, NOW)
             assert found is not None
             assert "Not shown" not in found.lines
+        assert sorted(opened) == ["one", "two"]
+        monkeypatch.setattr(feeds, "UNSEEN_SECONDS", -1.0)
+        feed.detail(two, NOW)
+        assert [*feed._open] == [two.uid]
+        feed.detail(one, NOW)
     finally:
         feed.stop()
         ended.set()

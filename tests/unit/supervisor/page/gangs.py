@@ -51,6 +51,7 @@ GANG = Gang(
     progress=PROGRESS,
     slowest_node=1,
     stall_limit=480.04,
+    last_point=7,
     checkpoint={"step": 100, "time": AT_AS_TEXT},
     stragglers=(Straggler(1, 3, 1.84, "GPU 1 is slowed down: it is too hot"),),
     memory=Memory(1000, 200),

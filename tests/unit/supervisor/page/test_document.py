@@ -82,6 +82,7 @@ def test_the_whole_document() -> None:
             "stepSeconds": 0.02,
             "stallLimitSeconds": 480.0,
             "slowestNode": 1,
+            "lastPoint": 7,
         },
         "checkpoint": {"step": 100, "time": AT_AS_TEXT},
         "requestedCheckpoint": None,

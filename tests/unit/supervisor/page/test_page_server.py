@@ -39,7 +39,7 @@ class Served:
 
     def __init__(self, *, leads: bool = True) -> None:
         self.attempt, self.reads, self.looks = 1, 0, 0
-        self.page = Page(0, ADDRESS, self.read, self.look if leads else None)
+        self.page = Page(0, ADDRESS, self.read, *((self.look, self.curve) if leads else ()))
 
     async def look(self) -> dict[str, Any]:
         self.looks += 1
@@ -48,6 +48,9 @@ class Served:
     def read(self) -> dict[str, Any]:
         self.reads += 1
         return document(Gang("u", 2, 1, self.attempt, Phase.RUNNING, 0.0))
+
+    def curve(self, after: int) -> str:
+        return json.dumps({"last": 2, "records": [{"step": step} for step in (1, 2)][after:]})
 
     def next_attempt(self) -> None:
         self.attempt += 1
@@ -238,7 +241,7 @@ def test_there_is_nothing_else(method: str, path: str) -> None:
         async with client.request(method, served.url(path)) as answer:
             assert (answer.status, await answer.text()) == (
                 404,
-                "not found: the paths are /, /status, /metrics, /healthz, /stacks\n",
+                "not found: the paths are /, /status, /curve, /metrics, /healthz, /stacks\n",
             )
 
     serve(asking)
@@ -437,10 +440,25 @@ def test_stacks_are_of_now_but_the_ranks_are_not_asked_again_and_again() -> None
     serve(asking)
 
 
-def test_a_supervisor_that_does_not_lead_has_no_stacks() -> None:
+def test_the_curve_is_told_from_the_record_on_that_the_client_knows() -> None:
+    async def asking(served: Served, client: aiohttp.ClientSession) -> None:
+        for query, steps in (("", [1, 2]), ("?after=1", [2]), ("?after=2", [])):
+            async with client.get(served.url(f"/curve{query}")) as answer:
+                assert (answer.status, answer.content_type) == (200, "application/json")
+                assert [record["step"] for record in (await answer.json())["records"]] == steps
+        for after in ("-1", "x", "1" * 16, "\u0661"):
+            async with client.get(served.url("/curve"), params={"after": after}) as answer:
+                assert (answer.status, (await answer.text())[:31]) == (400, "after must be the number of a r")
+
+    serve(asking)
+
+
+def test_a_supervisor_that_does_not_lead_has_neither_stacks_nor_a_curve() -> None:
     async def asking(served: Served, client: aiohttp.ClientSession) -> None:
         async with client.get(served.url("/stacks")) as answer:
             assert (answer.status, await answer.text()) == (404, "only rank 0's supervisor shows stacks\n")
+        async with client.get(served.url("/curve")) as answer:
+            assert (answer.status, await answer.text()) == (404, "only rank 0's supervisor has the curve\n")
 
     serve(asking, leads=False)
 

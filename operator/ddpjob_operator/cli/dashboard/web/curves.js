@@ -125,7 +125,9 @@ const inWords = ({ label, y }) => `${label} from ${number(y[0])} to ${number(y.a
 export function Curves({ runs }) {
   const [log, setLog] = useState(false), [byTime, setByTime] = useState(false), [smooth, setSmooth] = useState(0);
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.curves ?? {})))];
-  if (metrics.length === 0) return html`<p>No curves: nothing was recorded yet, or not where it can be read from here.</p>`;
+  const why = runs.filter((run) => run.noCurves).map((run) => html`<p class="soft">${runs.length > 1 ? `${run.name}: ` : ""}Curves are ${
+    Object.keys(run.curves ?? {}).length ? "not complete" : "not shown"}: ${run.noCurves}.</p>`);
+  if (metrics.length === 0) return why.length ? html`<div>${why}</div>` : html`<p>No curves: nothing was recorded yet.</p>`;
   const timed = runs.every((run) => run.clock?.[0].length);
   const weight = smooth / 100;
   return html`<div>
@@ -137,5 +139,6 @@ export function Curves({ runs }) {
     </div>
     <div class="figures">${metrics.map((metric) => html`<${Chart} key=${metric} metric=${metric} runs=${runs}
       weight=${weight} byTime=${byTime && timed} wantsLog=${log} />`)}</div>
+    ${why}
   </div>`;
 }

@@ -48,7 +48,7 @@ function Part({ id, tab, of }) {
     <${Start} parts=${of("start")} /><${Incidents} axis=${of("axis")} />`;
 }
 
-const runOf = (of) => ({ name: of("row").name, curves: of("curves"), clock: of("clock"), axis: of("axis") });
+const runOf = (of) => ({ name: of("row").name, curves: of("curves"), clock: of("clock"), axis: of("axis"), noCurves: of("noCurves") });
 
 function Fetched({ path, id, show }) {
   const [found, setFound] = useState(null), [problem, setProblem] = useState("");
