@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.cli import dashboard
 
 from tests.local.here import Here
 from tests.support.trainers import HUGGING_FACE, LIGHTNING, TOLD
@@ -17,6 +19,23 @@ def test_without_the_extra_the_command_says_what_is_missing(project: Here, wheel
     assert code == 2, said
     assert said.count("\n") == 1, said
     assert "ddpjob was installed without the extra `cli`; install ddpjob[cli]" in said
+
+
+def test_it_has_the_dashboards_page_with_the_licences_of_what_others_have_written(wheel: Path) -> None:
+    web = Path(dashboard.__file__).with_name("web")
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        packed = {
+            name: content.read(name) for name in names if "/dashboard/web/" in name and ".dist-info/" not in name
+        }
+    here = {
+        f"ddpjob_operator/cli/dashboard/web/{file.relative_to(web).as_posix()}": file.read_bytes()
+        for file in web.rglob("*")
+        if file.is_file()
+    }
+    assert packed == here
+    licences = {Path(name).name for name in names if ".dist-info/licenses/" in name}
+    assert licences >= {"LICENSE", *(file.name for file in web.rglob("*.LICENSE"))}
 
 
 @pytest.mark.full("tests/wheel/test_page.py installs it; here pip does, with what the extras and libraries add")

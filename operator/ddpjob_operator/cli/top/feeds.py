@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,7 @@ from ddpjob_operator.cli.from_history import kept_detail
 from ddpjob_operator.cli.last_loss import logged_last
 from ddpjob_operator.cli.phrases import about_a_file
 from ddpjob_operator.cli.status import row_here
-from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job
+from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, UnreachableError, as_job
 from ddpjob_operator.history import MOST_JOBS, HistoryPlace, Unreadable, find_history, kept_jobs, namespaces_of
 from ddpjob_operator.local import RunDirectory, Runs, all_runs, page_of
 from ddpjob_operator.local.record_files import SEEN_NAME, read
@@ -221,6 +221,9 @@ class JobsThere:
         self._jobs = jobs.apart()
         self._everywhere = everywhere
         self._documents: list[Document] = []
+        self._listed = False
+        self._old_since: datetime | None = None
+        """Since when the cluster does not tell of changes; None: it does, or nothing is known of it yet."""
         self._parsed: dict[str, tuple[str, DDPJob | str]] = {}
         self._stopped = threading.Event()
         self._open: dict[str, OpenJob] = {}
@@ -238,13 +241,20 @@ class JobsThere:
                 for documents in self._jobs.watch_all(
                     None, everywhere=self._everywhere, outage_seconds=OUTAGE_SECONDS
                 ):
-                    self._documents, self.problem = documents, ""
+                    self._documents, self._listed, self.problem, self._old_since = documents, True, "", None
                     changed()
             except (ClusterError, BadInputError) as error:
                 if not self._stopped.is_set():
-                    self.problem = one_line(str(error))
+                    self.problem = one_line(f"{error}{self._age(error)}")
                     changed()
             self._stopped.wait(RETRY_SECONDS)
+
+    def _age(self, error: Exception) -> str:
+        """From when what is still shown is, as the end of a sentence; empty if nothing has been shown yet."""
+        if self._listed and self._old_since is None:
+            away = OUTAGE_SECONDS if isinstance(error, UnreachableError) else 0.0  # So long was tried again.
+            self._old_since = datetime.now(UTC) - timedelta(seconds=away)
+        return f". What is shown is of {self._old_since:%H:%M:%S} UTC" if self._old_since else ""
 
     def fetch(self) -> None:
         """Reads the jobs once.
