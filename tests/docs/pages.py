@@ -16,11 +16,12 @@ Blocks are fenced. Their info strings, and an HTML comment on the line before th
     <!-- with helm -->             before bash: run by tests/chart, on a cluster whose nodes are simulated
     <!-- on kind -->                 before bash: run by tests/kind, with the cluster that it makes itself
     <!-- in a project -->            before bash: run by tests/wheel, in a project beside a clone
+    <!-- with a tracker -->          before bash: run by test_trackers.py, with the tracker of the page installed
     <!-- not valid: REASON -->         before yaml: a DDPJob with mistakes
     <!-- first terminal -->            before bash: goes on while the page's other commands run
     <!-- first terminal -->            before text: awaited there, after what was awaited before
     <!-- first terminal: Ctrl-C -->    before text: Ctrl-C is pressed there first; before bash: it ends with that
-    <!-- on a cluster, first terminal -->   before bash or text: both; so too with Ctrl-C
+    <!-- on a cluster, first terminal -->   before bash or text: both; so too with Ctrl-C, a number and a tracker
     <!-- 4713: as printed -->          before bash: in place of this number the one that was printed there is typed
 
 In shown output `…` stands for anything, also for several lines or none; a number after `=` and one with a decimal
@@ -44,7 +45,8 @@ ON_KIND = "on kind"
 WITH_POD_GROUPS = "with pod groups"
 WITH_KUEUE = "with kueue"
 WITH_HELM = "with helm"
-PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS, WITH_KUEUE, WITH_HELM)
+WITH_A_TRACKER = "with a tracker"
+PLACES = (ON_A_CLUSTER, ON_KIND, IN_A_PROJECT, WITH_POD_GROUPS, WITH_KUEUE, WITH_HELM, WITH_A_TRACKER)
 FIRST_TERMINAL = "first terminal"
 CTRL_C = "first terminal: Ctrl-C"
 AS_PRINTED = ": as printed"
@@ -74,8 +76,8 @@ class Block:
 
     @property
     def terminal(self) -> str:
-        """FIRST_TERMINAL, CTRL_C, or neither."""
-        return self.note.removeprefix(f"{ON_A_CLUSTER}, ")
+        """FIRST_TERMINAL, CTRL_C, a number with AS_PRINTED, or none of these."""
+        return self.note.removeprefix(f"{self.where}, ")
 
     def runs(self, where: str) -> bool:
         """Whether these are commands that a test can run there: one of the places above."""

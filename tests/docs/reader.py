@@ -146,9 +146,9 @@ class Reader:
 
     def _as_printed(self, block: Block) -> str:
         """The block's commands, with the number that was printed where the page shows another one."""
-        if not block.note.endswith(AS_PRINTED):
+        if not block.terminal.endswith(AS_PRINTED):
             return block.text
-        number = block.note.removesuffix(AS_PRINTED)
+        number = block.terminal.removesuffix(AS_PRINTED)
         before, after = next(line.split(number) for line in self._shown.splitlines() if number in line)
         there = f"{pattern(before).pattern}([0-9]+){pattern(after).pattern}"
         printed = re.findall(there, "\n".join(terminal.output for terminal in self._terminals))

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ddpjob_operator.api.contract import CONTRACT_VARIABLES
 from ddpjob_operator.api.job_file import parse
 
 from tests.docs.pages import (
@@ -73,6 +74,13 @@ def test_every_job_that_a_page_shows_is_valid(name: str) -> None:
         whole = block.language == "yaml" and "kind: DDPJob\nmetadata:" in block.text
         if whole and not block.note.startswith(NOT_VALID):
             parse(block.text, f"{name}, line {block.line}")
+
+
+def test_every_variable_that_a_script_of_a_page_reads_is_in_the_contract() -> None:
+    scripts = "".join(block.text for page in PAGES.values() for block in blocks(page) if block.language == "python")
+    read = set(re.findall(r"""environ(?:\.get\(|\[)["'](DDPJOB_\w+)""", scripts))
+    assert "DDPJOB_UID" in read
+    assert read <= CONTRACT_VARIABLES
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -37,7 +37,8 @@ LONGEST: dict[float, str] = {
     "cluster.kueue.KEPT cluster.namespaces.CLOSED cluster.reconciler.MINOR_INTERVAL "
     "cluster.serve.web.PROBE_IDLE cluster.supervisors.LONGEST_RETRY cluster.supervisors.READ "
     "local.status_listener.SLACK",
-    15: "cli.dashboard.web_server.ALIVE cli.top.feeds.UNSEEN cluster.kube.connection.REQUEST engine.policies.way.TURN",
+    15: "cli.dashboard.web_server.ALIVE cli.top.feeds.UNSEEN "
+    "cluster.kube.connection.REQUEST engine.policies.way.TURN",
     20: "cli.cluster.pod_logs.SETTLE local.look.ANSWER",
     30: "cli.top.feeds.LIST_AGAIN cli.top.job_points.AGAIN client.image_registry.HELPER cluster.kube.backoff.LONGEST "
     "cluster.kube.clock.VOTING cluster.operator.SPREAD cluster.reconciler.LONGEST_RETRY "
@@ -121,7 +122,8 @@ MOST: dict[int, str] = {
     "view_model.job_row.LONGEST",
     2000: "cli.last_lines.LONGEST_LINE",
     2048: "api.status.MAX_RESULT cli.screen.SIP local.processes.LOG_TAIL_BYTES",
-    4096: "cli.cluster.debug.CHUNK cli.dashboard.web_server.LONGEST_LINE cli.top.job_points.LONGEST_POINT cluster.kube.objects.SMALL_BYTES "
+    4096: "cli.cluster.debug.CHUNK cli.dashboard.web_server.LONGEST_LINE cli.top.job_points.LONGEST_POINT "
+    "cluster.kube.objects.SMALL_BYTES "
     "cluster.serve.fair_server.LINE_BYTES history.job_history.HEAD_BYTES local.container.ROOM_BYTES "
     "local.processes.MESSAGE_BYTES view_model.records.LONGEST_TEXT",
     5000: "cli.top.job_points.MOST_POINTS client.source.MOST_FILES sdk.modules.MOST_FILES",
