@@ -69,6 +69,26 @@ def test_helm_finds_nothing_to_complain_of() -> None:
             "prometheusRule.disabled: there is no alert DDPJobSlow; the alerts are DDPJobStalled, ",
         ),
         ("global.imageRegistry=7", "at '/global/imageRegistry': got number, want string"),
+        ("image.digest=sha256:1", "at '/image/digest': 'sha256:1' does not match pattern"),
+        (
+            "image.registry=a.example.com,image.repository=b.example.com/operator",
+            "image.registry: image.repository begins with a registry already, b.example.com",
+        ),
+        (
+            "commonLabels.app\\.kubernetes\\.io/name=x",
+            "commonLabels: app.kubernetes.io/name selects the operator's pods",
+        ),
+        (
+            "commonLabels.app\\.kubernetes\\.io/version=x",
+            "commonLabels: app.kubernetes.io/version is set by the chart",
+        ),
+        ("env[0].value=x", "at '/env/0': missing property 'name'"),
+        ("env[0].name=POD_NAMESPACE", "env: POD_NAMESPACE is set by the chart; leave it out"),
+        ("extraObjects[0].kind=ConfigMap", "at '/extraObjects/0': missing properties 'apiVersion', 'metadata'"),
+        ("topologySpreadConstraints[0].maxSkew=1", "at '/topologySpreadConstraints/0': missing properties"),
+        ("strategy.type=Canary", "at '/strategy/type': value must be one of 'RollingUpdate', 'Recreate'"),
+        ("podDisruptionBudget.maxUnavailable=half", "at '/podDisruptionBudget/maxUnavailable'"),
+        ("hostNetwork=true", "at '': additional properties 'hostNetwork' not allowed"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
@@ -332,6 +352,69 @@ def test_what_an_umbrella_chart_says_of_images_holds_where_ours_says_nothing(
     pod = template(*said, "imagePullSecrets[0].name=own", *values)["spec"]
     assert pod["containers"][0]["image"] == image
     assert pod["imagePullSecrets"] == [{"name": "own"}, {"name": "common"}]
+
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        (("image.registry=a.example.com/mirror",), "a.example.com/mirror/ddpjob-operator:0.1.0"),
+        (
+            ("image.registry=a.example.com", "global.imageRegistry=b.example.com"),
+            "a.example.com/ddpjob-operator:0.1.0",
+        ),
+        ((f"image.digest={DIGEST}",), f"ddpjob-operator:0.1.0@{DIGEST}"),
+    ],
+)
+def test_the_image_is_the_one_of_the_named_registry_and_digest(values: tuple[str, ...], image: str) -> None:
+    assert template(*values)["spec"]["containers"][0]["image"] == image
+
+
+def test_common_labels_are_on_everything_and_select_nothing() -> None:
+    optional = ("serviceMonitor", "podMonitor", "prometheusRule", "dashboards")
+    everything = (*(f"{name}.enabled=true" for name in optional), "rbac.debugRole=true", "metrics.auth=true")
+    objects = named(render(*everything, "commonLabels.team=blue", "commonLabels.cost=1x", "podLabels.cost=2x"))
+    assert objects
+    assert {name for name, one in objects.items() if one["metadata"].get("labels", {}).get("team") != "blue"} == set()
+    deployment = objects[DEPLOYMENT]["spec"]
+    assert deployment["template"]["metadata"]["labels"].items() >= {"team": "blue", "cost": "2x"}.items()
+    assert "team" not in deployment["selector"]["matchLabels"]
+
+
+def test_the_operator_gets_more_variables() -> None:
+    variables = ("env[0].name=SSL_CERT_FILE", "env[0].value=/ca.pem", "envFrom[0].secretRef.name=proxy")
+    (container,) = template(*variables)["spec"]["containers"]
+    assert [variable["name"] for variable in container["env"]] == ["POD_NAMESPACE", "SSL_CERT_FILE"]
+    assert container["envFrom"] == [{"secretRef": {"name": "proxy"}}]
+
+
+def test_more_objects_are_installed_and_may_name_the_release() -> None:
+    head = ("extraObjects[0].apiVersion=v1", "extraObjects[0].kind=ConfigMap", "extraObjects[0].metadata.name=mine")
+    objects = named(render(*head, "extraObjects[0].data.of=it is {{ .Release.Name }}"))
+    assert objects["ConfigMap", "mine"]["data"] == {"of": f"it is {RELEASE}"}
+
+
+def test_the_operators_pods_are_spread_over_nodes_or_as_the_values_say() -> None:
+    ours = {"app.kubernetes.io/name": "ddpjob-operator", "app.kubernetes.io/instance": RELEASE}
+    (usual,) = template()["spec"]["topologySpreadConstraints"]
+    assert (usual["topologyKey"], usual["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert usual["labelSelector"] == {"matchLabels": ours}
+    zone = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    (chosen,) = template(*(f"topologySpreadConstraints[0].{key}={value}" for key, value in zone.items()))["spec"][
+        "topologySpreadConstraints"
+    ]
+    assert chosen == {**zone, "labelSelector": {"matchLabels": ours}}
+
+
+def test_how_the_operators_pods_are_replaced_and_evicted_is_said_by_values() -> None:
+    assert "strategy" not in named(render())[DEPLOYMENT]["spec"]
+    assert named(render("strategy.type=Recreate"))[DEPLOYMENT]["spec"]["strategy"] == {"type": "Recreate"}
+    budget = ("PodDisruptionBudget", RELEASE)
+    assert named(render())[budget]["spec"]["maxUnavailable"] == 1
+    assert named(render("podDisruptionBudget.maxUnavailable=50%"))[budget]["spec"]["maxUnavailable"] == "50%"
+    assert budget not in named(render("podDisruptionBudget.enabled=false"))
 
 
 def test_as_a_part_of_another_chart_it_leaves_alone_what_is_said_to_the_others(tmp_path: Path) -> None:

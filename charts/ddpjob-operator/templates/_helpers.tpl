@@ -22,8 +22,12 @@ host. */}}
 {{- define "ddpjob-operator.image" -}}
 {{- $parts := splitList "/" .Values.image.repository -}}
 {{- $named := and (gt (len $parts) 1) (regexMatch "[.:]|^localhost$" (first $parts)) -}}
-{{- with .Values.global.imageRegistry }}{{ if not $named }}{{ . }}/{{ end }}{{ end -}}
+{{- if and $named .Values.image.registry -}}
+{{- fail (printf "image.registry: image.repository begins with a registry already, %s; leave one of the two out" (first $parts)) -}}
+{{- end -}}
+{{- with $named | ternary "" (.Values.image.registry | default .Values.global.imageRegistry) }}{{ . }}/{{ end -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{/* Keys of labels and annotations that objects of a job never get from elsewhere, as a pattern; the operator refuses them
@@ -35,9 +39,21 @@ too. */}}
 {{/* Fails for wrong values that the schema cannot detect. */}}
 {{- define "ddpjob-operator.check" -}}
 {{- $selector := include "ddpjob-operator.selectorLabels" . | fromYaml -}}
-{{- range $label, $_ := .Values.podLabels -}}
+{{- range $value := list "podLabels" "commonLabels" -}}
+{{- range $label, $_ := get $.Values $value -}}
 {{- if hasKey $selector $label -}}
-{{- fail (printf "podLabels: %s selects the operator's pods and cannot be another; leave it out" $label) -}}
+{{- fail (printf "%s: %s selects the operator's pods and cannot be another; leave it out" $value $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $label, $_ := .Values.commonLabels -}}
+{{- if or (eq $label "app.kubernetes.io/version") (regexMatch "^rbac\\.authorization\\.k8s\\.io/" $label) -}}
+{{- fail (printf "commonLabels: %s is set by the chart; leave it out" $label) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.env -}}
+{{- if eq .name "POD_NAMESPACE" -}}
+{{- fail "env: POD_NAMESPACE is set by the chart; leave it out" -}}
 {{- end -}}
 {{- end -}}
 {{- range $key := concat (keys .Values.jobMetadata.labels | sortAlpha) .Values.jobMetadata.keys -}}
@@ -68,6 +84,9 @@ changed. */}}
 {{- define "ddpjob-operator.labels" -}}
 {{ include "ddpjob-operator.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* For objects that outlive the release if the type does: without the users' roles, nobody could see or delete the jobs
