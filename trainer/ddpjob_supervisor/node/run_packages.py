@@ -29,7 +29,7 @@ INDEX = ("PIP_", "UV_")
 KEPT = 4
 """How many sets of packages are kept: those that were used last."""
 
-REFERENCE = re.compile(r"^\s*-[cer]", re.MULTILINE)
+REFERENCE = re.compile(r"^[ \t]*-[cer]", re.MULTILINE)
 """An option of a line of a requirements file, which may be written without a space before its value."""
 
 
