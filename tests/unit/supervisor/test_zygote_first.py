@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from ddpjob_rank.running.script.script_environment import ROOM
+from ddpjob_supervisor.node import zygote
 from ddpjob_supervisor.node.zygote_process import Preload, words_of
 
 LATER = ("asyncio", "msgspec", "ddpjob_supervisor.gang", "ddpjob_supervisor.taking_part")
@@ -53,3 +56,11 @@ def test_the_zygote_is_started_before_the_supervisor_imports_its_own_parts(begin
 def test_what_a_script_sets_fits_into_one_argument_of_a_process(character: str) -> None:
     words = words_of(Preload(set_by_program={"A": (ROOM - 1) * character}))
     assert max(len(os.fsencode(word)) for word in words) < 128 << 10  # MAX_ARG_STRLEN, see execve(2)
+
+
+@pytest.mark.parametrize("last", [(0, 0), ChildProcessError])
+def test_of_all_children_that_have_ended_the_ends_are_told(monkeypatch: pytest.MonkeyPatch, last: Any) -> None:
+    wait = Mock(side_effect=[(5, 256), (7, 9), last])
+    monkeypatch.setattr(zygote.os, "waitpid", wait)
+    assert [*zygote._ended()] == [(5, 256), (7, 9)]
+    assert wait.call_args_list == [call(-1, os.WNOHANG)] * 3

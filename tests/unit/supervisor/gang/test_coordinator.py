@@ -16,6 +16,7 @@ from ddpjob_supervisor.gang.messages import (
     Incident,
     Leave,
     Located,
+    Looked,
     Message,
     Past,
     Ping,
@@ -900,3 +901,24 @@ def test_a_rank_that_does_not_end_is_named_with_its_node() -> None:
     message = next(message for _, message in gang.said if isinstance(message, Leave))
     assert (message.incident.node, message.incident.end.rank) == (1, 2)
     assert message.incident.end.message.startswith("SIGKILL has not ended rank 2 (node 1) within")
+
+
+def test_a_look_is_over_once_each_node_that_still_runs_has_answered() -> None:
+    gang = Gang(nodes=3)
+    gang.starts()
+    gang.coordinator.look()
+    gang._hear()
+    assert gang.words == "Look to 0 1 2"
+    answered = []
+    for node in range(3):
+        answered.append(gang.coordinator.looked)
+        gang.says(node, Looked(1, (Observation(node, "S"),)))
+    assert answered == [False] * 3
+    assert gang.coordinator.looked
+    gang.done(2)
+    assert gang.coordinator.looked, "who has ended since does not matter"
+    gang.coordinator.look()
+    assert not gang.coordinator.looked
+    for node in range(2):
+        gang.says(node, Looked(1))
+    assert gang.coordinator.looked

@@ -341,8 +341,9 @@ def test_a_program_that_runs_has_an_attempt_and_an_end_and_learns_no_limits_of_a
         service.interrupt(2)
         assert hold.phase is Phase.RUNNING
         service.finish_run(1)
+        assert hold.coordinator.outbox == [], "the nodes are told at once"
         service.interrupt(1)
-        assert hold.phase is Phase.STOPPING
+        assert (hold.phase, hold.coordinator.outbox) == (Phase.STOPPING, [])
         hold.ends(STOPPED, STOPPED)
         service._act()
         assert ended.result().exit_code == 130
