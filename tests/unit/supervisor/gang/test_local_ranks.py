@@ -367,7 +367,9 @@ def test_where_nccl_ends_a_rank_its_last_words_tell_why(
     play: Play, code: int, report: dict[str, Any] | None, log: str, said: tuple[int, str, str]
 ) -> None:
     play.says(*transcript(log))
-    assert words(play.end(code, report)) == said
+    end = play.end(code, report)
+    assert words(end) == said
+    assert bool(end.waited) == (said[1] == "Stalled")
 
 
 MISMATCH = (

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -60,6 +61,7 @@ from ddpjob_supervisor.node.ranks import Launch, Rank, StartError, exit_code
 from ddpjob_supervisor.node.run_packages import RunPackages
 from ddpjob_supervisor.node.sent_code import SentCode
 from ddpjob_supervisor.node.strays import Strays
+from ddpjob_supervisor.node.warm import Warm
 from ddpjob_supervisor.watch import nvidia_driver
 from ddpjob_supervisor.watch.blame import Observation
 from ddpjob_supervisor.watch.heartbeats import Heartbeats
@@ -1046,3 +1048,29 @@ def test_without_an_operator_each_node_says_which_one_failed(
 
     follow(scene, nodes=2, **place)
     assert (said in capsys.readouterr().err) if said else "failed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("env", "warm", "node", "late"),
+    [
+        ({"MKL_NUM_THREADS": "2"}, True, 0, ["MKL_NUM_THREADS"]),
+        ({"MKL_NUM_THREADS": "2", "TORCHDYNAMO_VERBOSE": "1"}, True, 0, ["MKL_NUM_THREADS", "TORCHDYNAMO_VERBOSE"]),
+        ({"MKL_NUM_THREADS": "7"}, True, 0, []),
+        ({"OMP_NUM_THREADS": "2"}, True, 0, []),
+        ({"NCCL_DEBUG": "INFO"}, True, 0, []),
+        ({"MKL_NUM_THREADS": "2"}, False, 0, []),
+        ({"MKL_NUM_THREADS": "2"}, True, 1, []),
+        (None, True, 0, []),
+    ],
+    ids=["late", "two", "the same", "in time for each rank", "of no import", "cold", "another node", "a job"],
+)
+def test_a_variable_of_a_run_that_comes_too_late_for_pytorch_is_told_by_one_node(
+    env: dict[str, str] | None, node: int, late: list[str], capsys: pytest.CaptureFixture[str], *, warm: bool
+) -> None:
+    start = Start(1, 0, {}, program=None if env is None else HeldProgram(("train.py",), "ab12", "alice", env))
+    starter = object.__new__(Warm) if warm else Sleepers()
+    setup = SimpleNamespace(settings=Settings(node=node), starter=starter, env={"MKL_NUM_THREADS": "7"})
+    attempt: Any = SimpleNamespace(start=start, _node=setup)
+    node_attempt.NodeAttempt._warn_of_late_variables(attempt)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" comes too late: ")[0].split()[-1] for line in said] == late

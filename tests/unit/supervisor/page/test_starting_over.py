@@ -2,7 +2,14 @@
 
 import pytest
 from ddpjob_supervisor.page.progress import Progress
-from ddpjob_supervisor.page.starting_over import Beginnings, Interval
+from ddpjob_supervisor.page.starting_over import (
+    KNOWS_WHERE,
+    NOTHING_SAVED,
+    Beginnings,
+    Former,
+    Interval,
+    steps_lost,
+)
 
 SAID = (
     "attempt 2 started over: its first step is 1, although step 1000 had finished before. That loses 1000 steps "
@@ -69,3 +76,37 @@ def test_numbers_that_begin_again_in_each_epoch_say_nothing() -> None:
     beginnings = Beginnings(Interval())
     told = (Progress(1000, attempt=1, first=1, recounts=True), Progress(1, attempt=2, first=1, recounts=True))
     assert [beginnings.note(one, None) for one in told] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("former", "first", "begins", "every", "lost"),
+    [
+        (Former(1, 100), 1, None, Interval(), 100),
+        (Former(1, 99), 1, None, Interval(), 0),
+        (Former(1, 99, step_seconds=1.0), 1, None, Interval(), 99),
+        (Former(1, 60, step_seconds=1.0), 1, None, Interval(), 60),
+        (Former(1, 59, step_seconds=1.0), 1, None, Interval(), 0),
+        (Former(1, 100), 2, None, Interval(), 0),
+        (Former(5, 104), 5, None, Interval(), 100),
+        (Former(0, 100), 0, None, Interval(), 100),
+        (Former(1, 0), 1, None, Interval(), 0),
+        (Former(1, 51), 1, None, Interval(steps=50), 51),
+        (Former(1, 50), 1, None, Interval(steps=50), 0),
+        (Former(1, 500, step_seconds=1.0), 1, None, Interval(seconds=500), 0),
+        (Former(1, 501, step_seconds=1.0), 1, None, Interval(seconds=500), 501),
+        (Former(1, 501), 1, None, Interval(seconds=500), 0),
+        (Former(1, 5, saved=1), 1, None, Interval(), 5),
+        (Former(1, 500, saved=0), 1, None, Interval(), 0),
+        (Former(1, 500), 1, NOTHING_SAVED, Interval(), 0),
+        (Former(1, 500, saved=400), 1, NOTHING_SAVED, Interval(), 500),
+    ],
+)
+def test_a_loss_counts_from_one_interval_on_or_if_the_program_could_have_loaded_more(
+    former: Former, first: int, begins: str | None, every: Interval, lost: int
+) -> None:
+    assert steps_lost(former, first, begins, every) == lost
+
+
+@pytest.mark.parametrize("begins", sorted(KNOWS_WHERE))
+def test_a_program_that_knows_where_it_begins_has_not_started_over(begins: str) -> None:
+    assert steps_lost(Former(1, 500, saved=400), 1, begins, Interval()) == 0
