@@ -324,3 +324,12 @@ def test_what_nobody_reads_any_more_ends_nothing(monkeypatch: pytest.MonkeyPatch
     with ignoring_closed_output():
         raise BrokenPipeError
     assert dropped.called
+
+
+def test_lines_that_were_printed_before_an_event_are_shown_before_it() -> None:
+    pipe, left = Pipe(), ["before\n", "after\n"]
+    source = Mock(**{"lines.side_effect": lambda **_: iter([Line(0, 1, left.pop(0))] if left else [])})
+    display = Display(Screen(file=pipe), source)
+    display._show_event(source.lines(), Event(warning=False, reason="Notice", message="an event"))
+    display._show(source.lines())
+    assert [line.rpartition(" ")[2] for line in pipe.getvalue().splitlines() if line] == ["before", "event", "after"]

@@ -105,6 +105,17 @@ def test_only_so_many_namespaces_are_looked_at_and_that_is_said(
     assert [*unreadable.values()] == ["there are more namespaces; only the first 1 were looked at"]
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_of_a_store_so_many_names_are_listed_page_by_page(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PAGE", 2)
+    monkeypatch.setattr(places, "MOST_NAMES", 4)
+    store = MemoryStore()
+    for number in range(count):
+        obstore.put(store, f"team/_jobs/{number}", b"")
+    names = [*places.StorePlace("s3://bucket", store).first_files("team/_jobs")]
+    assert names == [str(number) for number in range(min(count, 4))]
+
+
 def test_the_newest_job_comes_first_and_pages_are_read_when_they_are_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

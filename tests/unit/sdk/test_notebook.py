@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.client import as_job
+from ddpjob_operator.engine import Event
 from ddpjob_operator.sdk import notebook
 from ddpjob_operator.sdk.handle import Job
 from ddpjob_operator.sdk.picture import LINES, LONGEST, Picture, drawn
@@ -192,6 +193,18 @@ def test_pictures_are_drawn_only_so_often_and_only_if_they_differ_but_the_last_o
         assert len(published) == pictures
     shown._draw(now=True)
     assert len(published) == 3
+
+
+def test_events_are_shown_with_where_they_come_from() -> None:
+    shown, published, life = a_shown_job()
+
+    def news(_: float) -> Any:
+        life.over = True
+        yield Event(warning=True, reason="Stalled", message="no step for 5m")
+
+    life.news = news
+    shown.follow()
+    assert "ddpjob: Stalled: no step for 5m" in published[-1]
 
 
 @pytest.mark.parametrize("over", [True, False])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, StuckError
+from ddpjob_operator.cluster.kube.api_client import PAGE_BYTES, PODS, ApiClient, ApiError, FencedError, StuckError
 from ddpjob_operator.cluster.kube.connection import Connection
 from ddpjob_operator.cluster.kube.objects import Unreadable
 
@@ -289,3 +289,78 @@ def test_an_object_that_cannot_be_read_after_its_deletion_is_not_taken_for_gone(
     odd = {"metadata": {**a_manifest()["metadata"]}, "spec": 7}
     with pytest.raises(ApiError):
         asked(lambda api: api.delete(PODS, "team", "digits-0", {"uid": "1"}), (200, odd))
+
+
+class Asked:
+    """A server that remembers what it was asked, and answers with a pod."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[Any, ...]] = []
+
+    async def send(
+        self, method: str, path: str, data: bytes | None, _: Any, params: Any, headers: dict[str, str]
+    ) -> tuple[int, bytes, None]:
+        body = None if data is None else json.loads(data)
+        kind = headers["Content-Type"].removeprefix("application/")
+        self.requests.append((method, path.rpartition("/namespaces/")[2], params, kind, body))
+        return (
+            200,
+            b'{"metadata": {"namespace": "team", "name": "digits-0", "uid": "u", "resourceVersion": "8"}}',
+            None,
+        )
+
+
+class Fenced:
+    """A connection that asks, as the real one does, whether it may still write."""
+
+    async def send(self, *words: Any, **_: Any) -> None:
+        words[3]()
+
+
+POD, BODY = "team/pods/digits-0", {"a": 1}
+OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}}
+VERSION = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
+REQUESTS: dict[str, tuple[Callable[[ApiClient], Awaitable[Any]], tuple[Any, ...]]] = {
+    "create": (
+        lambda api: api.create(PODS, "team", BODY),
+        ("POST", "team/pods", {"fieldValidation": "Strict"}, "json", BODY),
+    ),
+    "replace": (lambda api: api.replace(PODS, "team", "digits-0", BODY), ("PUT", POD, None, "json", BODY)),
+    "merge": (
+        lambda api: api.merge(PODS, "team", "digits-0", BODY),
+        ("PATCH", POD, None, "merge-patch+json", BODY),
+    ),
+    "patch": (
+        lambda api: api.patch(PODS, "team", "digits-0", "7", [BODY]),
+        ("PATCH", POD, None, "json-patch+json", [VERSION, BODY]),
+    ),
+    "replace the status": (
+        lambda api: api.replace_status(PODS, "team", "digits-0", "7", BODY),
+        (
+            *("PATCH", f"{POD}/status", None, "json-patch+json"),
+            [VERSION, {"op": "add", "path": "/status", "value": BODY}],
+        ),
+    ),
+    "delete": (
+        lambda api: api.delete(PODS, "team", "digits-0", {"uid": "u"}),
+        ("DELETE", POD, None, "json", OPTIONS),
+    ),
+    "delete at once": (
+        lambda api: api.delete(PODS, "team", "digits-0", {"uid": "u"}, 0),
+        ("DELETE", POD, None, "json", OPTIONS | {"gracePeriodSeconds": 0}),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REQUESTS)
+def test_what_a_change_asks_of_the_server(what: str) -> None:
+    ask, request = REQUESTS[what]
+    server = Asked()
+
+    async def play() -> None:
+        await ask(ApiClient(server, lambda: True))  # type: ignore[arg-type]
+        with pytest.raises(FencedError):
+            await ask(ApiClient(Fenced(), lambda: False))  # type: ignore[arg-type]
+
+    asyncio.run(play())
+    assert server.requests == [request]
