@@ -249,6 +249,16 @@ def test_what_is_learned_corrects_the_history_and_adds_nothing_to_it() -> None:
     ]
 
 
+def test_what_is_learned_of_the_last_incident_leaves_those_before_it_as_they_are() -> None:
+    before = gang().fails(1, code=3).restarted()
+    known = peer_lost(before).former_fails(1, code=137, reason="OOMKilled").decided().status
+    assert [(failure.attempt, failure.cause) for failure in known.incidents] == [
+        (2, "OutOfMemory"),
+        (1, "Application"),
+    ]
+    assert known.incidents[1:] == before.status.incidents
+
+
 def test_the_history_says_of_an_incident_what_it_has_cost() -> None:
     known = (
         gang()
