@@ -235,7 +235,11 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str, Any]] = {
     "a moment long ago": ({"since": "0001-01-01T00:00:00Z"}, "since", START),
     "ranks that cannot be": ({"missing": [-1, 4096, "1", True, 2, 2]}, "missing", (2,)),
     "more ranks than are named": ({"missing": list(range(20))}, "missing", tuple(range(8))),
-    "incidents that are none": ({"incidents": [1, {}, {"attempt": 1}, {"attempt": 0, "node": 0}]}, "incidents", ()),
+    "incidents that are none": (
+        {"incidents": [1, {}, {"attempt": 1}, {"attempt": 0, "node": 0}, {"attempt": 1, "node": 4096}]},
+        "incidents",
+        (),
+    ),
     "progress that is none": ({"progress": "fast"}, "progress", None),
     "a checkpoint without a step": ({"checkpoint": {"time": "now"}}, "checkpoint", None),
     "stragglers that are none": ({"stragglers": [{"node": 1}, {"slowdown": 2}, 3]}, "stragglers", ()),
@@ -262,6 +266,13 @@ def test_a_cause_that_is_not_a_programs_to_claim_is_the_program() -> None:
 def test_incidents_come_in_the_order_of_their_attempts_and_once() -> None:
     told = [{"attempt": attempt, "node": 0, "message": str(attempt)} for attempt in (2, 1, 2)]
     assert [one.attempt for one in report(incidents=told).incidents] == [1, 2]
+
+
+@pytest.mark.parametrize(("beyond", "known"), [(0, (4095, 262_143, 255, "SIG64")), (1, (4095, None, None, None))])
+def test_numbers_of_an_incident_have_bounds(beyond: int, known: tuple[Any, ...]) -> None:
+    told = {"rank": 262_143 + beyond, "exitCode": 255 + beyond, "signal": 64 + beyond}
+    (incident,) = report(incidents=[{"attempt": 1, "node": 4095, **told}]).incidents
+    assert (incident.node, incident.rank, incident.exit_code, incident.signal) == known
 
 
 def test_numbers_that_json_does_not_have_are_left_out() -> None:

@@ -149,6 +149,17 @@ def test_a_failed_job_raises_the_failure_of_the_rank_that_failed_first() -> None
     assert failed.hint in shown
 
 
+def test_the_traceback_is_that_of_the_pod_that_failed_first_whatever_others_print() -> None:
+    job = a_failed_job()
+    job._jobs.pods = lambda _: [a_pod(1), a_pod(0)]  # type: ignore[method-assign,assignment,misc]
+    job._jobs.log = lambda pod, **_: [  # type: ignore[method-assign,assignment,misc,return-value]
+        ("2026-01-01T12:00:00Z", line.replace("ZeroDivisionError", "Zero" if pod.node else "Peer")) for line in CRASH
+    ]
+    with pytest.raises(ddpjob.RankFailed) as raised:
+        job.result()
+    assert raised.value.remote_traceback.endswith("\nZero: no")
+
+
 def test_a_failure_is_raised_even_if_its_log_cannot_be_read() -> None:
     job = a_failed_job()
 
