@@ -53,14 +53,16 @@ class Reach:
         return sum(map(self._of, tests))
 
     def _nearest(self, mutant: Mutant, but: list[str]) -> list[str]:
-        """First those that run lines with the name of what is broken, run its file, name it or are named after it."""
-        module = Path(mutant.file).stem
-        word = re.compile(rf"\b{name_of(mutant) or module}\b")
+        """First those that contain what is broken as `module.NAME`, as a table of constants does; then those that run
+        lines with its name, run its file, name it or are named after it."""
+        module, name = Path(mutant.file).stem, name_of(mutant)
+        word, full = re.compile(rf"\b{name or module}\b"), re.compile(rf"\b{module}\.{name or 'NONE'}\b")
         users, of_file = self._using(word), self._running(mutant.file)
 
-        def rank(test: str) -> tuple[int, float]:
-            near = (test in users, test in of_file, bool(word.search(self._sources[_file(test)])), module in test)
-            return -sum(near), self._of(test)
+        def rank(test: str) -> tuple[bool, int, float]:
+            source = self._sources[_file(test)]
+            near = (test in users, test in of_file, bool(word.search(source)), module in test)
+            return not full.search(source), -sum(near), self._of(test)
 
         return sorted({*self._seconds}.difference(but), key=rank)[:NEAREST]
 

@@ -240,7 +240,7 @@ class TestReach:
     @pytest.mark.parametrize(
         ("line", "turns"),
         [
-            (1, [["OWN", "NAMED", "USER"]]),
+            (1, [["NAMED", "OWN", "USER"]]),
             (4, [["OWN"], ["USER", "FAR", "NAMED"]]),
             (7, [["OWN", "FAR", "NAMED"]]),
         ],

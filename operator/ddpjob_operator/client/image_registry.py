@@ -308,7 +308,7 @@ def _from_helper(helper: str, key: str) -> Credentials | None:
 def _layer(archive: Archive) -> bytes:
     """A layer with the archive as its only file. The same archive gives the same bytes."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as layer:
+    with tarfile.open(fileobj=buffer, mode="w") as layer:
         entry = tarfile.TarInfo(CODE_KEY)
         entry.size, entry.mode = len(archive.data), 0o644
         layer.addfile(entry, io.BytesIO(archive.data))

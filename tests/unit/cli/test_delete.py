@@ -91,11 +91,16 @@ def test_nothing_is_said_while_no_finalizer_is_in_the_way(
     assert said_while(capsys, *looks) == []
 
 
-def test_what_is_there_after_the_deadline_is_named_with_what_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("pod", "why"), [(a_pod("terminated", HOLD), f" (kept by finalizer {HOLD})"), (a_pod("running"), "")]
+)
+def test_what_is_there_after_the_deadline_is_named_with_what_keeps_it(
+    pod: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(MODULE, "DEADLINE_SECONDS", 3.0)
-    jobs, _ = jobs_of(a_job(), a_list(), {}, *[GONE, a_list(a_pod("terminated", HOLD))] * 3)
+    jobs, _ = jobs_of(a_job(), a_list(), {}, *[GONE, a_list(pod)] * 3)
     wait = delete(jobs, "digits", wait=True)
     assert callable(wait)
     with pytest.raises(ClusterError) as late:
         wait()
-    assert str(late.value) == f"digits: still there after 3 s: pod {POD} (kept by finalizer {HOLD})"
+    assert str(late.value) == f"digits: still there after 3 s: pod {POD}{why}"
