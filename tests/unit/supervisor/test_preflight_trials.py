@@ -50,10 +50,15 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     return added
 
 
-def test_a_sum_that_is_right_each_time_has_no_trouble_and_the_best_of_three_times(sums: list[float]) -> None:
+def test_a_sum_that_is_right_each_time_has_no_trouble_and_the_best_of_three_times(
+    sums: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sums += [0.0] * 4
+    finished: list[int] = []
+    monkeypatch.setattr(exchange, "_finish", lambda _: finished.append(len(sums)))
     assert exchange._sum(Group("all", 1, 3), CPU) == Outcome("", seconds=2.0, size=4 * VALUES)
     assert sums == [], "the first is not timed, and three are"
+    assert finished == [4, 3, 3, 2, 2, 1, 1, 0], "before and after each sum"
 
 
 def test_the_sums_of_five_thousand_ranks_are_whole_numbers_that_a_float32_can_hold() -> None:

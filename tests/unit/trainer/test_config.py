@@ -21,6 +21,15 @@ def test_without_flags_and_environment_all_is_left_to_the_workload() -> None:
     assert read_config([], {}) == TrainConfig()
 
 
+def test_an_image_is_cut_as_its_page_says_unless_another_size_or_network_is_asked_for() -> None:
+    def asked(*flags: str) -> tuple[str, int, bool]:
+        images = read_config(flags, {}).images
+        return images.arch, images.size, images.skip_broken
+
+    assert asked() == ("resnet18", 224, False)
+    assert asked("--arch", "vgg11", "--image-size", "64", "--skip-broken-images") == ("vgg11", 64, True)
+
+
 def test_a_pods_environment_says_where_and_when_to_save() -> None:
     assert read_config([], POD) == TrainConfig(
         group=GroupConfig(backend="gloo"),

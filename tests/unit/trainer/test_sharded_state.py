@@ -421,7 +421,8 @@ def test_a_state_fits_what_is_divided_now_however_it_was_saved(
     assert mine.finished(wait=True)
     found = find_newest(lambda: checkpoints_in(tmp_path), decode, reader=FILES).found
     assert found
-    state = fitted(found.state, Path(found.location), present)
+    state = fitted(found.state, Path(found.location), {**present, "new": None})
+    assert state.keys() == present.keys(), "it was not there yet"
     for name, thing in present.items():
         thing.load_state_dict(state[name])
     assert same(dividing.everything(present), dividing.everything(saved))
