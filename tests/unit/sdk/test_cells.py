@@ -104,10 +104,7 @@ SHAPES: dict[str, list[str]] = {
         "N = 4",
         "def train():\n    def inner():\n        return N\n    return inner()",
     ],
-    "one name of an import of several": [
-        "import csv, json\nfrom math import ceil, floor",
-        "def train():\n    return json.dumps(floor(1.5))",
-    ],
+    "one name of an import of several": ["from math import e, pi", "def train():\n    return pi"],
     "what a star has imported": ["from math import *", "def train():\n    return floor(pi)"],
     "an import that another one replaces": [
         "try:\n    import nowhere.to_be_found as j\nexcept ImportError:\n    import json as j",
