@@ -240,6 +240,7 @@ def test_a_command_that_disappears_takes_its_ranks_with_it(held: Held) -> None:
     held.gang.await_steps(1)
     conversation.leaves()
     held.holds()
+    assert "has ended: the connection to the command that ran it was lost" in held.gang.status()["hold"]["message"]
     assert not held.gang.ranks(0)
     assert not held.gang.ranks(1)
 

@@ -70,6 +70,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     target = arguments.target if arguments.command in RUNS_A_PROGRAM else None
     if getattr(arguments, "resume", None) is not None and (unknown or ours != words):
         _refuse(mistakes.not_with_resume(words, ours, unknown, target))
+    if arguments.command == "hold" and (problem := mistakes.script_of_a_hold(arguments.name, unknown)):
+        _refuse(problem)
     if unknown:
         _refuse(mistakes.unknown_arguments(ours, unknown, target, program))
     if ours != words:

@@ -181,6 +181,19 @@ def unknown_arguments(
     return f"unrecognized arguments: {' '.join(own)}; put the script's own arguments after --, as in: {right}"
 
 
+def script_of_a_hold(name: str, unknown: Sequence[str]) -> str:
+    """The message for a script among the words of `hold`; empty if there is none.
+
+    `name` is given as the job's, and `unknown` are the unrecognized words.
+    """
+    script = next((word for word in (name, *unknown) if word.endswith(".py")), None)
+    if script is None:
+        return ""
+    job = "NAME" if name == script else name
+    first, then = f"{itself()} hold {job}", f"{itself()} run --on {job} {script}"
+    return f"a hold has no program: it runs those that are sent to it. Hold nodes with: {first}; and then: {then}"
+
+
 def not_with_resume(words: Sequence[str], ours: Sequence[str], unknown: Sequence[str], target: str | None) -> str:
     """The message for unrecognized arguments beside --resume. `target` may be the value of an unknown flag."""
     wrong = (word for word in words if word not in ours or word in {*unknown, target})

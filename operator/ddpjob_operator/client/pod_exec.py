@@ -23,6 +23,8 @@ PIECE = 1 << 15
 """How many bytes are sent in one frame. The API server and kubelets refuse very large ones."""
 LONGEST_LINE = 2 << 20
 """A line of the program may have this many bytes."""
+NOT_FOUND = ("executable file not found", "no such file")
+"""What container runtimes say if the image lacks a program."""
 QUOTED_BYTES = 400
 """How many bytes of the program's errors are kept, from their end."""
 
@@ -39,6 +41,11 @@ class PodProgram:
         """Why the program ended, as far as it or Kubernetes has said so; empty if it ended well, or has not ended."""
         self.exit_code: int | None = None
         """The program's exit code; None if it has not ended, or the connection broke before."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the program could not be started because the container has none of that name."""
+        return self.exit_code is None and any(words in self.problem for words in NOT_FOUND)
 
     def send(self, line: bytes, channel: int = STDIN) -> None:
         """Writes to the program's standard input, or to another channel.

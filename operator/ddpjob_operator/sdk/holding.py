@@ -1,8 +1,9 @@
 """Runs a program on held nodes, as `ddpjob run --on` does, and returns its result."""
 
+import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,10 +11,11 @@ from pydantic import ValidationError
 
 from ddpjob_operator.api import Cause, DDPJob, Incident
 from ddpjob_operator.api.entrypoint import variables
-from ddpjob_operator.cli.cluster.held_run import Ran, SentProgram, started
+from ddpjob_operator.cli.cluster.held_run import HeldRun, Ran, SentProgram, started
 from ddpjob_operator.cli.cluster.packages import with_packages
 from ddpjob_operator.cli.cluster.parcel import of_packed, packed_files
 from ddpjob_operator.cli.cluster.run_on import follow, refuse_options, sent_program
+from ddpjob_operator.cli.cluster.shown_run import ShownRun
 from ddpjob_operator.cli.packed import PackedProgram
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.cli.screen import Screen
@@ -49,22 +51,34 @@ def run_on(given: Namespace, packed: PackedProgram | None, *, quiet: bool) -> An
         words, source = [packed.script], sources
     jobs = Jobs(connect(given.kubeconfig, given.context, given.namespace))
     document = jobs.get(given.on)
-    screen, last = Screen(quiet=quiet), dict[int, deque[str]]()
-
-    def show(line: Line) -> None:
-        last.setdefault(line.node, deque(maxlen=LAST_LINES)).append(line.text)
-        screen.print(str(line))
-
+    # In a notebook, stdout claims to be a terminal, but cannot overwrite what it shows.
+    screen = Screen(quiet=quiet, force_terminal=None if sys.stdout is sys.__stdout__ else False)
     for told in (*packed_files(source, whole=False), *(packed.told if packed else ())):
         screen.print(told)
     sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
     with started(jobs, document, sent, screen.print) as run:
-        ran, interrupted = follow(run, given.on, show)
+        kept = _Kept(run)
+        ran, interrupted = follow(run, given.on, ShownRun.on(run, jobs, document, kept, screen))
+    assert ran is not None, "there are no saves to wait for"
     if interrupted:
         raise KeyboardInterrupt(f"{ran.message or 'it was done'}; {given.on} is held")
     if ran.exit_code == 0:
         return ran.result
-    raise _failure(as_job(document), ran, last)
+    raise _failure(as_job(document), ran, kept.last)
+
+
+class _Kept:
+    """The output of a run, of which the last lines of each node are kept."""
+
+    def __init__(self, run: HeldRun) -> None:
+        self.last: dict[int, deque[str]] = {}
+        self._run = run
+        self.skip, self.unfinished = run.skip, run.unfinished
+
+    def lines(self, *, last: bool = False) -> Iterator[Line]:
+        for line in self._run.lines(last=last):
+            self.last.setdefault(line.node, deque(maxlen=LAST_LINES)).append(line.text)
+            yield line
 
 
 def _failure(job: DDPJob, ran: Ran, last: Mapping[int, deque[str]]) -> JobFailed:

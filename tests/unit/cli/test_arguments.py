@@ -53,6 +53,23 @@ def test_a_wrong_command_is_told_the_right_one(
 
 
 @pytest.mark.parametrize(
+    ("words", "name", "script"),
+    [
+        ("train.py", "NAME", "train.py"),
+        ("dev train.py", "dev", "train.py"),
+        ("dev --nodes 2 -- python train.py --lr 1", "dev", "train.py"),
+    ],
+)
+def test_a_hold_has_no_script(words: str, name: str, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parse(["hold", *words.split()])
+    assert capsys.readouterr().err == (
+        "error: a hold has no program: it runs those that are sent to it. Hold nodes with: ddpjob hold"
+        f" {name}; and then: ddpjob run --on {name} {script}\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("words", "given"),
     [
         ("run --on dev -n team train.py", {"namespace": "team", "nodes": None}),

@@ -99,6 +99,27 @@ def test_a_rank_that_cannot_be_debugged_is_said_to_be_missing(terminal: int, ran
     assert str(refused.value) == said
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ["nosuch", "a"],
+            'unable to start container process: exec: "nosuch": executable file not found in $PATH',
+        ),
+        (["/nosuch"], 'unable to start container process: exec: "/nosuch": stat /nosuch: no such file or directory'),
+        (None, "stat /bin/sh: no such file or directory"),
+    ],
+)
+def test_a_program_that_the_image_lacks_is_named(terminal: int, command: list[str] | None, said: str) -> None:
+    assert terminal
+    outcome = {"status": "Failure", "reason": "InternalError", "message": f"error executing command: {said}: unknown"}
+    ended = (2, bytes([OUTCOME]) + json.dumps(outcome).encode())
+    tunnel = Mock(**{"recv_data.side_effect": [ended, (CLOSED, b"")]})
+    name = command[0] if command else "/bin/sh"
+    with pytest.raises(BadInputError, match=f"^there is no program {name} in the image of rank 1; name another one"):
+        module.debug(jobs(tunnel), "digits", 1, command)
+
+
 @pytest.mark.parametrize("command", [None, []])
 def test_a_shell_needs_a_terminal(command: list[str] | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     with (tmp_path / "none").open("w") as none:

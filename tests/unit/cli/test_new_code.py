@@ -27,7 +27,7 @@ COMMAND = ["train.py", "--nodes", "2", "--env", "A=b", "--", "--lr", "0.1"]
 class Supervisor:
     """Rank 0's supervisor, as far as the command sees it."""
 
-    problem = ""
+    problem, is_missing = "", False
 
     def __init__(self, asked: list[Any], *answers: dict[str, Any]) -> None:
         self.asked, self.answers = asked, list(answers)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ddpjob_operator.api import BadInputError
@@ -52,7 +53,7 @@ class Supervisor:
     """Rank 0's supervisor, at the other end of an exec. It says its next answers to each line."""
 
     def __init__(self, *answers: Sequence[Any], problem: str = "") -> None:
-        self.problem = problem
+        self.problem, self.is_missing = problem, "executable file not found" in problem
         self.heard: list[dict[str, Any]] = []
         self._answers = list(answers)
         self._says: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -294,14 +295,14 @@ def test_a_connection_that_ends_is_told_with_the_reason(
 def test_ctrl_c_lets_ranks_save_the_second_one_ends_them_and_the_third_one_does_not_wait_for_that(
     run: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
 ) -> None:
-    presses, shown = [KeyboardInterrupt] * times, held_run.HeldRun.lines
+    presses, over_before = [KeyboardInterrupt] * times, held_run.HeldRun.over
 
     def pressed(self: Any) -> Any:
         if presses:
             raise presses.pop()
-        return shown(self)
+        return over_before(self)
 
-    monkeypatch.setattr(held_run.HeldRun, "lines", pressed)
+    monkeypatch.setattr(held_run.HeldRun, "over", pressed)
     answers: list[list[Any]] = [[], [], []]
     answers[times - 1] = [over(INTERRUPTED)]
     supervisor = Supervisor([BEGUN], *answers)
@@ -316,21 +317,72 @@ def test_ctrl_c_lets_ranks_save_the_second_one_ends_them_and_the_third_one_does_
 def test_a_save_after_ctrl_c_does_not_end_ranks_that_save() -> None:
     asked, presses = list[str](), [KeyboardInterrupt]
 
-    def lines() -> Sequence[Any]:
+    def look() -> None:
         if presses:
             raise presses.pop()
-        return ()
 
     ends = iter([None, None, held_run.Ran(3, INTERRUPTED, "it saved and stopped")])
-    run = SimpleNamespace(
-        over=lambda: next(ends),
-        is_read=True,
-        lines=lines,
-        stop=lambda: asked.append("stop"),
-        end=lambda: asked.append("end"),
-    )
-    _, interrupted = run_on.follow(run, "dev", print, saves=SimpleNamespace(happened=lambda: True))
-    assert (asked, interrupted) == (["stop"], True)
+    ran, interrupted = run_on.follow(*a_run(ends, asked, look), saves=EDITED)
+    assert (asked[1:], interrupted, ran.message) == (["stop"], True, "it saved and stopped")
+
+
+EDITED = SimpleNamespace(happened=lambda: True)
+
+
+def a_run(ends: Iterator[Any], asked: list[str], look: Callable[[], None] = lambda: None) -> tuple[Any, str, Any]:
+    """The arguments of `follow`: a run that says of itself what `ends` says, and notes what it is asked."""
+
+    def over() -> Any:
+        if isinstance(end := next(ends), Exception):
+            raise end
+        return end
+
+    run = SimpleNamespace(over=over, is_read=True, stop=lambda: asked.append("stop"), end=lambda: asked.append("end"))
+    return run, "dev", SimpleNamespace(following=nullcontext, look=look, tell=asked.append)
+
+
+@pytest.mark.parametrize(("code", "message"), [(INTERRUPTED, "it was ended by a save"), (1, "rank 0 failed")])
+def test_a_run_that_a_save_has_ended_says_so(code: int, message: str) -> None:
+    ends = iter([None, held_run.Ran(3, code, "it was interrupted" if code == INTERRUPTED else message)])
+    ran, interrupted = run_on.follow(*a_run(ends, asked := []), saves=EDITED)
+    assert (asked, interrupted, ran.message) == (["end"], False, message)
+
+
+def test_a_lost_connection_ends_the_command_but_not_with_watch() -> None:
+    lost, calm = talk.LostError("lost rank 0's supervisor: no route"), SimpleNamespace(happened=lambda: False)
+    assert run_on.follow(*a_run(iter([None, lost]), asked := []), saves=calm) == (None, False)
+    assert asked == ["lost rank 0's supervisor: no route"]
+    with pytest.raises(talk.LostError):
+        run_on.follow(*a_run(iter([None, lost]), []))
+
+    def press() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(talk.LostError):
+        run_on.follow(*a_run(iter([None, lost, lost]), [], press), saves=calm)
+
+
+@pytest.mark.parametrize(
+    "error", [talk.LostError("lost"), talk.NotNowError("dev: train.py runs here"), UnreachableError("no route")]
+)
+def test_with_watch_the_next_save_tries_again_after_an_error_that_may_pass(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = iter([(None, False), error, (held_run.Ran(4, 0, ""), True)])
+
+    def run_once(*_: object) -> Any:
+        if isinstance(outcome := next(outcomes), Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(run_on, "_run", run_once)
+    monkeypatch.setattr(run_on, "_saved", lambda *_: None)
+    monkeypatch.setattr(run_on, "Jobs", lambda _: jobs_with(get=lambda _: a_hold()))
+    assert run_on.run_on(lambda: None, parse(["run", "--on", "dev", "--watch", "train.py"])) == 0
+    assert capsys.readouterr().err == f"error: {error}\n"
+    monkeypatch.setattr(run_on, "_run", Mock(side_effect=error))
+    with pytest.raises(type(error)):  # The first time, whoever typed the command is still looking.
+        run_on.run_on(lambda: None, parse(["run", "--on", "dev", "--watch", "train.py"]))
 
 
 def test_last_lines_are_waited_for_on_the_followed_nodes_but_not_for_ever(

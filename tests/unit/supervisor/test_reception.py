@@ -117,7 +117,7 @@ class Gang:
         self.finishing.append(attempt)
         self.saving.set()
 
-    def interrupt(self, attempt: int) -> None:
+    def interrupt(self, attempt: int, *, gone: bool) -> None:
         self.interrupted.append(attempt)
         if not self.ended.done():
             self.ended.set_result(OVER)

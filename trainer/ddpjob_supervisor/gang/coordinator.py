@@ -90,6 +90,8 @@ PARTING_SECONDS = 3.0
 When a job is suspended, all of its nodes are told to stop within this time, and can still save. When only one node is
 drained, the wait costs nothing: its replacement pod takes longer to come up."""
 
+ABANDONED = "the connection to the command that ran it was lost"
+
 EXAMINING_SECONDS = 5.0
 """How long the examination of a stalled gang's ranks may take. A moment is usually enough, but a busy node may answer
 late, and a rank whose answer comes too late is blamed for the stall."""
@@ -400,9 +402,13 @@ class Coordinator:
         if self._idle_since is not None:
             self._idle_since = now
 
-    def interrupt(self, attempt: int, now: float) -> None:
-        """Ends the ranks of an attempt, because the person who runs the program does not want it any more."""
+    def interrupt(self, attempt: int, now: float, *, gone: bool = False) -> None:
+        """Ends the ranks of an attempt, because the person who runs the program does not want it any more.
+
+        `gone` means that nobody has said so, but the connection to their command was lost.
+        """
         if attempt == self.attempt and isinstance(self.state, Running | Stalled):
+            self.current.abandoned = gone and not self.current.interrupted
             self.current.interrupted = True
             self._stop(now)
             self._advance(now)
@@ -595,7 +601,8 @@ class Coordinator:
             saved = {end.exit_code for ends in self.current.ends.values() for end in ends} == {
                 ExitCode.SAVED_AND_STOPPED
             }
-            return RunEnd(self.attempt, INTERRUPTED, "it saved and stopped" if saved else "it was interrupted")
+            how = ABANDONED if self.current.abandoned else "it saved and stopped" if saved else "it was interrupted"
+            return RunEnd(self.attempt, INTERRUPTED, how)
         if incident is not None:
             who = "all ranks" if incident.is_of_all_ranks else self.current.ring.in_words(incident.end.rank)
             step = "" if incident.end.step is None else f" at step {incident.end.step}"

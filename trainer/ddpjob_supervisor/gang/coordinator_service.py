@@ -332,9 +332,9 @@ class CoordinatorService:
 
     # Programs of a held gang.
 
-    def interrupt(self, attempt: int) -> None:
-        """Ends the program of an attempt; does nothing if it has ended."""
-        self.coordinator.interrupt(attempt, self._now())
+    def interrupt(self, attempt: int, *, gone: bool) -> None:
+        """Ends the program of an attempt; does nothing if it has ended. `gone`: the command that runs it is gone."""
+        self.coordinator.interrupt(attempt, self._now(), gone=gone)
         self._act()
 
     def finish_run(self, attempt: int) -> None:

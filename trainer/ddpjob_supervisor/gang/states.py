@@ -166,7 +166,9 @@ class Attempt:
     installed: set[int] = field(default_factory=set)
     """The nodes that have the packages of a held gang's program, if it needs any."""
     interrupted: bool = False
-    """Whether the person who runs this program in a held gang has stopped it."""
+    """Whether the person who runs this program in a held gang has stopped it, or is gone."""
+    abandoned: bool = False
+    """Whether the connection to the command was lost that runs this program in a held gang."""
     replaced: bool = False
     """Whether the attempt is ended because the next one runs new code."""
     left: dict[int, int | None] = field(default_factory=dict)

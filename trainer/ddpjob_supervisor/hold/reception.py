@@ -121,7 +121,7 @@ class _Reception:
             yield self._over(ended.result())
         finally:
             ending.cancel()
-            self._service.interrupt(attempt)
+            self._service.interrupt(attempt, gone=True)
 
     def _over(self, end: RunEnd) -> Over:
         result = left_result(self._heartbeat, end.attempt) if end.exit_code == ExitCode.DONE else None
@@ -138,7 +138,7 @@ class _Reception:
                 async with asyncio.timeout(self._service.grace):
                     while isinstance(request, LetFinish):
                         request = await _request(reader)
-        self._service.interrupt(attempt)
+        self._service.interrupt(attempt, gone=request is None)
 
     async def _replace(self, reader: asyncio.StreamReader, question: ReplaceCode) -> AsyncGenerator[Answer]:
         """Replaces the code of a running job, once the command has written it into the job.
@@ -250,10 +250,10 @@ async def _line(reader: asyncio.StreamReader) -> Question:
         raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
 
 
-async def _request(reader: asyncio.StreamReader) -> LetFinish | Interrupt:
-    """How the command wants its ranks to end. If it is gone, at once."""
+async def _request(reader: asyncio.StreamReader) -> LetFinish | Interrupt | None:
+    """How the command wants its ranks to end; None if it is gone."""
     with suppress(ConfigError):
         while not isinstance(question := await _line(reader), LetFinish | Interrupt):
             pass
         return question
-    return Interrupt()
+    return None

@@ -47,6 +47,9 @@ def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> in
                 _copy_output(session)
         else:
             _copy_output(session)
+    if session.is_missing:
+        missing = (command or SHELL)[0]
+        raise BadInputError(f"there is no program {missing} in the image of rank {rank}; name another one after --")
     if session.exit_code is None:
         raise ClusterError(f"pod {pod.name}: {session.problem or 'the connection was closed'}")
     return session.exit_code

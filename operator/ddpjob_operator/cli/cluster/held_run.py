@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.run_logs import Line, Which, attempt_of
 from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.client.archive import Archive
+from ddpjob_operator.client.errors import UnreachableError
 from ddpjob_operator.text import visible
 
 from .packages import Packages
@@ -110,7 +111,7 @@ class HeldRun:
         """How the run has ended; None if it still goes on.
 
         Raises:
-            ClusterError: the connection broke, and the ranks were ended.
+            LostError: the connection broke, and the supervisor ends the ranks.
         """
         if (over := self._talk.over()) is None:
             return None
@@ -123,17 +124,30 @@ class HeldRun:
         """Whether the output of a run that is over was read to its end, or has taken too long."""
         return all(self._ended.values()) or time.monotonic() >= self._deadline
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self, *, last: bool = False) -> Iterator[Line]:  # noqa: ARG002  Lines are whole when they arrive.
         """The ranks' output since the last call. The supervisors' own lines around it are left out."""
         return filter(self._is_ours, self._logs.lines())
 
+    def skip(self) -> None:
+        """Skips the output so far."""
+        for _ in self.lines():
+            pass
+
+    def unfinished(self) -> Iterator[Line]:
+        """Yields nothing: lines are whole when they arrive."""
+        return self._logs.unfinished()
+
     def stop(self) -> None:
         """Lets the ranks save and end. They are killed after the pods' grace period."""
-        self._talk.tell("LetFinish")
+        self._tell("LetFinish")
 
     def end(self) -> None:
         """Ends the ranks at once."""
-        self._talk.tell("Interrupt")
+        self._tell("Interrupt")
+
+    def _tell(self, kind: str) -> None:
+        with suppress(UnreachableError):  # `over` will say so, and the supervisor ends the ranks.
+            self._talk.tell(kind)
 
     def close(self) -> None:
         """Ends the reading of the output."""

@@ -7,18 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.entrypoint import variables
 from ddpjob_operator.api.option_names import option
 from ddpjob_operator.api.words import duration
 from ddpjob_operator.cli import program
-from ddpjob_operator.cli.phrases import say
-from ddpjob_operator.cli.run_logs import Line
+from ddpjob_operator.cli.phrases import INTERRUPTED, say
 from ddpjob_operator.client import Cluster, Document, Jobs
 from ddpjob_operator.client.archive import BY_EXEC, pack
+from ddpjob_operator.client.errors import UnreachableError
 from ddpjob_operator.client.source import Source, Stamps, read_file, read_folder, stamp, stamps
 from ddpjob_operator.text import visible
 
@@ -26,6 +27,10 @@ from .held_run import HeldRun, Ran, SentProgram, started
 from .packages import Packages, with_packages, within
 from .parcel import beside, packed_files
 from .saves import Saves
+from .talk import LostError, NotNowError
+
+if TYPE_CHECKING:
+    from .shown_run import ShownRun
 
 OF_THE_HOLD = ("nodes", "procs_per_node", "name", "max_restarts", "start_method", "checkpoint", "history")
 """Options of `run` that a held job already has an answer to."""
@@ -49,11 +54,15 @@ def run_on(connected: Callable[[], Cluster], given: argparse.Namespace) -> int:
     wanted = sent_program(given)
     jobs = Jobs(connected())
     document = jobs.get(given.on)
-    while True:
-        ran, interrupted = _run(jobs, document, wanted, given, saves)
-        if saves is None or interrupted:
-            return ran.exit_code
+    ran, interrupted = _run(jobs, document, wanted, given, saves)
+    while saves is not None and not interrupted:
         wanted = _saved(given, saves)
+        try:
+            ran, interrupted = _run(jobs, document, wanted, given, saves)
+        except (LostError, NotNowError, UnreachableError) as error:  # It was there, and may be there again.
+            _complain(error)
+    assert ran is not None, "only --watch goes on without its end"
+    return ran.exit_code
 
 
 Program = tuple[list[str], Source, Packages]
@@ -62,54 +71,67 @@ Program = tuple[list[str], Source, Packages]
 
 def _run(
     jobs: Jobs, document: Document, wanted: Program, given: argparse.Namespace, saves: Saves | None
-) -> tuple[Ran, bool]:
-    """Runs the program to its end. Returns how it has ended, and whether the person has interrupted it."""
+) -> tuple[Ran | None, bool]:
+    """Runs the program to its end. Returns the same as `follow`."""
     words, source, packages = wanted
     for line in (*packed_files(source, whole=False), *beside(given)):
         say(line)
     sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
     with started(jobs, document, sent, say) as run, _terminated_as_interrupted():
-        ran, interrupted = follow(run, given.on, _show, saves=saves)
+        from .shown_run import ShownRun  # noqa: PLC0415  Imported while the ranks start, for it takes a while.
+
+        ran, interrupted = follow(run, given.on, ShownRun.on(run, jobs, document), saves=saves)
         took = duration(round(run.seconds))
-    say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
+    if ran is not None:
+        say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
     return ran, interrupted
 
 
-def follow(run: HeldRun, name: str, show: Callable[[Line], None], *, saves: Saves | None = None) -> tuple[Ran, bool]:
-    """Shows the output until the run is over, which a save of a file ends too. Returns the same as `_run`.
+def follow(run: HeldRun, name: str, shown: "ShownRun", *, saves: Saves | None = None) -> tuple[Ran | None, bool]:
+    """Shows a run until it is over, which a save of a file ends too.
 
     The first Ctrl-C lets the ranks save, whatever is edited meanwhile; the second one ends them, and the third one
     does not wait for that.
+
+    Returns how the run has ended, and whether the person has interrupted it. If there are `saves` to wait for, a lost
+    connection only ends the run, and how it has ended is not known.
+
+    Raises:
+        LostError: the connection was lost.
+        BrokenPipeError: nobody reads the output any more.
     """
     ran, interruptions, saved = None, 0, False
-    while ran is None or not run.is_read:
-        try:
-            ran = ran or run.over()
-            for line in run.lines():
-                show(line)
-            if ran is None and not (saved or interruptions) and saves is not None and saves.happened():
-                saved = True
-                run.end()
-            time.sleep(POLL_SECONDS)
-        except KeyboardInterrupt:
-            interruptions += 1
-            if ran is not None:
+    with shown.following():
+        while ran is None or not run.is_read:
+            try:
+                ran = ran or run.over()
+                shown.look()
+                if ran is None and not (saved or interruptions) and saves is not None and saves.happened():
+                    saved = True
+                    run.end()
+                time.sleep(POLL_SECONDS)
+            except KeyboardInterrupt:
+                interruptions += 1
+                if ran is not None:
+                    break
+                _interrupt(run, name, interruptions, shown.tell)
+            except LostError as error:
+                if saves is None or interruptions:
+                    raise
+                shown.tell(str(error))
                 break
-            _interrupt(run, name, interruptions)
+    if ran is not None and saved and ran.exit_code == INTERRUPTED:
+        ran = replace(ran, message="it was ended by a save")
     return ran, interruptions > 0
 
 
-def _show(line: Line) -> None:
-    print(line, flush=True)
-
-
-def _interrupt(run: HeldRun, name: str, time_of: int) -> None:
+def _interrupt(run: HeldRun, name: str, time_of: int, tell: Callable[[str], None]) -> None:
     match time_of:
         case 1:
-            say(f"the ranks may save and end; {name} keeps its pods. Ctrl-C again ends them at once")
+            tell(f"the ranks may save and end; {name} keeps its pods. Ctrl-C again ends them at once")
             run.stop()
         case 2:
-            say("ending the ranks")
+            tell("ending the ranks")
             run.end()
         case _:
             raise KeyboardInterrupt
@@ -141,7 +163,11 @@ def _saved(given: argparse.Namespace, saves: Saves) -> Program:
         try:
             return sent_program(given)
         except BadInputError as error:
-            print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
+            _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
 
 
 def _stamps(given: argparse.Namespace) -> Stamps:

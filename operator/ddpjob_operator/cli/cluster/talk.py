@@ -27,8 +27,8 @@ VERSION = 3
 PIECE_BYTES = 1 << 19
 """How many bytes of code are in one line."""
 
-LACKING = ("No module named", "executable file not found", "no such file")
-"""What Python and container runtimes say if the image lacks SPEAK."""
+NO_MODULE = "No module named"
+"""What Python says if the image lacks the module of SPEAK."""
 
 AGAIN_SECONDS = 1.0
 """Seconds between two tries while the supervisors are not ready."""
@@ -37,6 +37,14 @@ Line = dict[str, Any]
 
 Check = Callable[[DDPJob | None], None]
 """Raises BadInputError if a job, which may no longer exist, is not of the kind that is spoken to."""
+
+
+class LostError(ClusterError):
+    """The connection to rank 0's supervisor is lost."""
+
+
+class NotNowError(BadInputError):
+    """Rank 0's supervisor refuses, and asking again does not help."""
 
 
 def who() -> str:
@@ -96,9 +104,9 @@ class Talk:
         if answer is not None:
             return answer
         problem = visible(self.conversation.problem) or "the connection was closed"
-        if any(word in problem for word in LACKING):
+        if NO_MODULE in problem or self.conversation.is_missing:
             raise ClusterError(f"the image lacks what this needs: ddpjob {version('ddpjob')} or later ({problem})")
-        raise ClusterError(f"lost rank 0's supervisor: {problem}")
+        raise LostError(f"lost rank 0's supervisor: {problem}")
 
     def _listen(self) -> None:
         for line in self.conversation.lines():
@@ -137,7 +145,7 @@ def agreed(
                     return
                 why = str(answer.get("why"))
                 if not answer.get("later"):
-                    raise BadInputError(f"{document['metadata']['name']}: {why}")
+                    raise NotNowError(f"{document['metadata']['name']}: {why}")
         if why != said:
             tell(f"{document['metadata']['name']} is not ready: {why}")
             said = why

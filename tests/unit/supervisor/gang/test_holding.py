@@ -49,8 +49,8 @@ class Hold(Gang):
         self._hear()
         return self
 
-    def interrupted(self) -> Hold:
-        self.coordinator.interrupt(self.coordinator.attempt, self.now)
+    def interrupted(self, *, gone: bool = False) -> Hold:
+        self.coordinator.interrupt(self.coordinator.attempt, self.now, gone=gone)
         self._hear()
         return self
 
@@ -149,6 +149,16 @@ def test_an_interrupt_ends_the_ranks_of_its_own_attempt_alone() -> None:
     assert hold.interrupted().words == "Stop(1) to 0 1"
     assert hold.ends(STOPPED, STOPPED) == "1: 130 it was interrupted"
     assert hold.interrupted().phase == Phase.HOLDING
+
+
+@pytest.mark.parametrize("finishes", [False, True])
+def test_a_command_that_is_gone_is_told_unless_the_person_had_stopped_the_program(*, finishes: bool) -> None:
+    hold = held().runs()
+    if finishes:
+        hold.finishes()
+    hold.interrupted(gone=True)
+    why = "it was interrupted" if finishes else "the connection to the command that ran it was lost"
+    assert hold.ends(STOPPED, STOPPED) == f"1: 130 {why}"
 
 
 SAVED = replace(WELL, exit_code=ExitCode.SAVED_AND_STOPPED)
