@@ -488,3 +488,38 @@ def test_a_pod_that_reads_a_claim_is_admitted_by_the_restricted_standard_and_gon
     reading.send_signal(signal.SIGINT)
     assert reading.wait(timeout=patience(60)) == 130, user.printed
     assert user.team.all("pods") == []
+
+
+OVER = {
+    "type": "Complete",
+    "status": "True",
+    "reason": "Done",
+    "message": "All ranks finished",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+    "observedGeneration": 1,
+}
+
+
+def test_of_two_held_jobs_of_one_name_the_namespace_says_which(user: User, tmp_path_factory: Any) -> None:
+    other = User(user.plant, user.plant.new_namespace(), tmp_path_factory.mktemp("other"))
+    (user.directory / "train.py").write_text("print()")
+    for each in (user, other):
+        assert each.call("hold", "dev", "--nodes", "2")[0] == 0, each.printed
+    user.team.say("dev", message="waiting for GPUs")
+    other.team.say("dev", message="All ranks finished", conditions=[OVER])
+    run = ["run", "--on", "dev", user.directory / "train.py"]
+    waits = user.start(*run)
+    user.reads("ddpjob: dev is not ready: waiting for GPUs\n")
+    waits.kill()
+    assert other.call(*run)[0] == 2
+    n = f"-n {other.namespace}"
+    ended = (
+        f"error: dev has ended: All ranks finished; delete it: ddpjob delete dev {n}; and hold it again: ddpjob hold"
+    )
+    assert f"{ended} dev {n}\n" in other.printed
+    third = User(user.plant, user.plant.new_namespace(), user.directory)
+    code, said = third.call(*run)
+    assert (code, said.splitlines()[-1].partition(";")[0]) == (
+        2,
+        f"error: no DDPJob dev in namespace {third.namespace} of the cluster of context plant",
+    )

@@ -24,6 +24,7 @@ class ShownRun:
         """`life` is the held job, whose status has the progress of a program that prints none."""
         self._display = Display(screen, lines)
         self._attempt, self._life = attempt, life
+        self._is_watched = life is not None
         self._began = datetime.now(UTC)
         self._closed = threading.Event()
 
@@ -62,11 +63,13 @@ class ShownRun:
         """
         if self._closed.is_set():
             raise BrokenPipeError
+        if self._life is None or not self._is_watched:
+            return
         try:
-            for event in self._life.news(0.0) if self._life is not None else ():
+            for event in self._life.news(0.0):
                 self._display.tell(event)
         except ClusterError:  # The run goes on without; if the job is gone, its supervisor says so.
-            self._life = None
+            self._is_watched = False
 
     def tell(self, text: str) -> None:
         """Tells the user something beside the output."""
