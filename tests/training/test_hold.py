@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.index import Package, start_index
 from tests.support.waiting import patience, wait_for
 from tests.training.gang import DEADLINE_SECONDS, SCRIPT, Gang, a_gang
 
@@ -65,9 +66,9 @@ class Conversation:
             if answer["kind"] != "Going":
                 return answer
 
-    def runs(self, code: bytes, *words: str, by: str = "alice") -> dict[str, Any]:
+    def runs(self, code: bytes, *words: str, by: str = "alice", **more: Any) -> dict[str, Any]:
         """Runs a program, and returns the answer: Begun, or NotRun."""
-        self.says(kind="RunProgram", words=words, digest=hashlib.sha256(code).hexdigest(), by=by, version=3)
+        self.says(kind="RunProgram", words=words, digest=hashlib.sha256(code).hexdigest(), by=by, version=3, **more)
         answer = self.hears()
         if answer["kind"] == "SendCode":
             self.sends(code)
@@ -110,10 +111,10 @@ class Held:
     def holds(self) -> None:
         self.gang.wait("it to hold", lambda: self.gang.is_heard() and self.gang.status()["phase"] == "Holding")
 
-    def run(self, code: bytes, *words: str) -> dict[str, Any]:
+    def run(self, code: bytes, *words: str, **more: Any) -> dict[str, Any]:
         """Runs a program to its end."""
         conversation = self.speaks()
-        begun = conversation.runs(code, *words)
+        begun = conversation.runs(code, *words, **more)
         assert begun["kind"] == "Begun", begun
         return conversation.hears()
 
@@ -270,6 +271,19 @@ def test_a_lost_node_ends_the_run_and_its_successor_gets_the_code_with_the_next_
     assert gang.status()["attempt"] == 3
     held.run(packed(train=SCRIPT), "train.py", "3")
     assert len(gang.await_steps(3, least=3)) == 2
+
+
+def test_a_new_node_installs_the_packages_of_the_next_run_and_the_others_have_them(tmp_path: Path) -> None:
+    code = packed(train="import ddpjobtiny", requirements="ddpjobtiny")
+    with start_index(Package("ddpjobtiny", "1.2")) as index, a_hold(tmp_path, 2, PIP_INDEX_URL=index.url) as held:
+        for node, attempt in ((0, 1), (1, 2)):
+            assert held.run(code, "train.py", requirements="requirements.py")["exit_code"] == 0, held.gang.story()
+            assert "installed ddpjobtiny 1.2 in " in held.gang.log(node)
+            if attempt == 1:
+                held.gang.kill_node(1)
+                held.gang.start_node(1, "--hold", "600", attempt=2)
+                held.holds()
+        assert held.gang.log(0).count("installed ddpjobtiny 1.2 in ") == 1
 
 
 def test_a_new_rank_0_asks_for_the_code_again(held: Held) -> None:
