@@ -1,6 +1,7 @@
 """`ddpjob hold NAME`: the job that it creates, and what it says."""
 
 import importlib
+import re
 from functools import partial
 from typing import Any
 
@@ -104,22 +105,31 @@ def test_a_mistake_gets_one_message(words: str, message: str) -> None:
     assert message in str(said.value)
 
 
+LACKS = 'Rank 0 failed: StartError: exec: "ddpjob-supervise": executable file not found in $PATH'
+
+AGAIN = "and hold it again, with an image that has ddpjob-supervise"
+
+
 @pytest.mark.parametrize(
-    ("is_there", "message"),
+    ("ended_with", "message"),
     [
         (
-            True,
+            "Over",
             "dev has ended: Over; delete it: ddpjob delete dev -n team; and hold it again: ddpjob hold dev -n team",
         ),
-        (False, "dev no longer exists; hold it again: ddpjob hold dev -n team"),
+        (
+            LACKS,
+            f"dev has ended: {LACKS}; delete it: ddpjob delete dev -n team; {AGAIN}: ddpjob hold dev -n team",
+        ),
+        (None, "dev no longer exists; hold it again: ddpjob hold dev -n team"),
     ],
 )
 def test_who_runs_a_program_after_the_end_of_a_hold_learns_how_to_hold_again(
-    message: str, capsys: pytest.CaptureFixture[str], *, is_there: bool
+    ended_with: str | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = made("dev", capsys)
     complete = {"type": "Complete", "status": "True", "reason": "Done", "message": "", "observedGeneration": 1}
     ended = complete | {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-    found = job | {"status": {"message": "Over", "conditions": [ended]}} if is_there else None
-    with pytest.raises(BadInputError, match=f"^{message}$"):
+    found = job | {"status": {"message": ended_with, "conditions": [ended]}} if ended_with else None
+    with pytest.raises(BadInputError, match=f"^{re.escape(message)}$"):
         talk.first_pod(jobs_with(find=lambda _: found), job, partial(held_run.check_held, "dev", "team"))

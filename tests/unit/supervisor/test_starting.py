@@ -345,6 +345,18 @@ def test_a_process_that_does_not_end_holds_nobody_up_and_is_told_of(
         assert not psutil.pid_exists(stray.pid)
 
 
+def test_a_child_that_somebody_else_waits_for_is_neither_ended_nor_reaped() -> None:
+    pids = set[int]()
+    ours = strays.Strays(Cold(), pids)
+    with subprocess.Popen([sys.executable, "-c", WAIT]) as child:
+        pids.add(child.pid)
+        asyncio.run(ours.end())
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        ours.reap()
+        assert child.wait() == -signal.SIGKILL
+
+
 def test_children_from_before_a_supervisor_and_what_they_leave_behind_are_not_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", WAIT]) as former, contextlib.ExitStack() as stack:
         ours = strays.Strays(Cold())

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.api.contract import ATTEMPT_BEGINS, ATTEMPT_ENDED
+from ddpjob_operator.api.contract import ATTEMPT_BEGINS, ATTEMPT_ENDED, SUPERVISE
 from ddpjob_operator.api.job import called
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.run_logs import Line, Which, attempt_of
 from ddpjob_operator.client import Document, Jobs, as_job
 from ddpjob_operator.client.archive import Archive
 from ddpjob_operator.client.errors import UnreachableError
+from ddpjob_operator.client.pod_exec import NOT_FOUND
 from ddpjob_operator.text import visible
 
 from .packages import Packages
@@ -173,6 +174,10 @@ def check_held(name: str, namespace: str, job: DDPJob | None) -> None:
         raise BadInputError(f"{name} no longer exists; hold it again: {again}")
     if job.status.finished:
         end = f"{itself()} delete {name} -n {namespace}"
-        raise BadInputError(f"{name} has ended: {job.status.message}; delete it: {end}; and hold it again: {again}")
+        lacks = any(words in job.status.message for words in NOT_FOUND)
+        how = f", with an image that has {SUPERVISE}" if lacks else ""
+        raise BadInputError(
+            f"{name} has ended: {job.status.message}; delete it: {end}; and hold it again{how}: {again}"
+        )
     if not job.spec.held:
         raise BadInputError(f"{name} is not held: it has a program of its own; hold nodes with: {itself()} hold NAME")
