@@ -102,6 +102,8 @@ class Gang:
     saving: asyncio.Event = field(default_factory=asyncio.Event)
     grace: float = 0.0
     interrupted: list[int] = field(default_factory=list)
+    lost: list[bool] = field(default_factory=list)
+    """Whether the command was gone, for each of these."""
     ended: asyncio.Future[RunEnd] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def check_holding(self) -> None:
@@ -119,6 +121,7 @@ class Gang:
 
     def interrupt(self, attempt: int, *, gone: bool) -> None:
         self.interrupted.append(attempt)
+        self.lost.append(gone)
         if not self.ended.done():
             self.ended.set_result(OVER)
 
@@ -218,7 +221,7 @@ def test_who_interrupts_a_program_or_goes_away_ends_its_ranks(held: Callable[[Ta
         else:
             command.say(RUN, Interrupt())  # Another word is none that ends it.
         assert await command.hear() == Over(3, 7, "rank 1 failed")
-        assert set(gang.interrupted) == {1}
+        assert (set(gang.interrupted), gang.lost[0]) == ({1}, gone)
 
     held(talk)
 
