@@ -20,6 +20,8 @@ MOVING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTIN
 """The states whose message says what the job waits for."""
 TROUBLE = (State.FAILED, State.STALLED, UNKNOWN)
 """The states of a job that a person has to look at, the worst first."""
+NOT_FINITE = frozenset({"nan", "inf", "infinity"})
+"""Losses in small letters, without a sign."""
 
 
 class Origin(StrEnum):
@@ -89,6 +91,23 @@ class JobRow:
             `attempt 2 begins in 8 s`, `waits for node 3 on gpu-7 (2.5 x)`, `Rank 1 failed: OutOfMemory`.
         """
         return self.awaits or (self.message if self.state in TROUBLE else "")
+
+    @property
+    def needs_a_look(self) -> bool:
+        """Whether a person may want to look at the job.
+
+        It has failed, or cannot be read; or it has not ended, and it waits, stands still, lacks nodes, was restarted,
+        or has a loss that is not a finite number.
+
+        Example:
+            >>> JobRow(JobKey(Origin.CLUSTER, "team", "digits", "u"), "Running", loss="NaN").needs_a_look
+            True
+        """
+        if self.state in {State.FAILED, UNKNOWN} and self.key.origin != Origin.HISTORY:
+            return True
+        ready, _, nodes = self.ready.partition("/")
+        troubled = self.state in MOVING or ready != nodes or self.restarts or self.disruptions
+        return not self.finished and bool(troubled or self.loss.lower().lstrip("-") in NOT_FINITE)
 
 
 def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = None, loss: str | None = None) -> JobRow:

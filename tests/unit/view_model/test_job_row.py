@@ -155,3 +155,26 @@ def test_unfinished_jobs_come_first_and_of_them_the_newest() -> None:
         for name, (seconds, status) in given.items()
     ]
     assert [row.name for row in sorted(rows, key=newest_first)] == ["new", "old", "unknown", "lately", "ended"]
+
+
+NEEDY: dict[str, dict[str, Any]] = {
+    "it has failed": {"state": "Failed", "conditions": [condition("Failed")]},
+    "it waits": {"state": "Queued"},
+    "it stands still": {"state": "Stalled"},
+    "it lacks a node": {"display": {"ready": "1/2"}},
+    "it was restarted": {"restarts": 1},
+    "it was disrupted": {"disruptions": 1},
+    "its loss is no number": {"progress": {"loss": "NaN"}},
+}
+
+
+@pytest.mark.parametrize("status", NEEDY.values(), ids=NEEDY)
+def test_a_job_needs_a_look_if(status: dict[str, Any]) -> None:
+    assert row_of({"state": "Running", "display": {"ready": "2/2"}, **status}).needs_a_look
+    if status.get("state") != "Failed":
+        assert not row_of({**status, "state": "Succeeded", "conditions": [condition("Complete")]}).needs_a_look
+
+
+def test_a_job_that_trains_or_is_suspended_needs_no_look() -> None:
+    assert not row_of({"state": "Running", "display": {"ready": "2/2"}, "progress": {"loss": 0.5}}).needs_a_look
+    assert not row_of({"state": "Suspended"}).needs_a_look

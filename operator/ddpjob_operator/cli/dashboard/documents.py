@@ -49,6 +49,7 @@ def row_document(row: JobRow, hide: Hide = without_secrets) -> Document:
         "ended": None if row.ended is None else row.ended.timestamp(),
         "trouble": row.state in TROUBLE,
         "finished": row.finished,
+        "needsALook": row.needs_a_look,
     }
 
 

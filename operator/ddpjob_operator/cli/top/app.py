@@ -256,6 +256,7 @@ class JobsScreen(ActingScreen):
         Binding("less_than_sign", "sort(-1)", show=False),
         Binding("greater_than_sign", "sort(1)", show=False),
         Binding("I", "turn", show=False),
+        Binding("w", "next_to_look_at", "Look", show=False),
         *ActingScreen.BINDINGS,
         Binding("q", "app.quit", "Quit"),
     ]
@@ -275,6 +276,10 @@ class JobsScreen(ActingScreen):
         self._headings: tuple[str, ...] = ()
         self._order, self._turned = "", False
         """The column that sorts; empty: as of `newest_first`."""
+        self._to_look_at: list[str] = []
+        """The jobs that need a look, the latest first."""
+        self._led_to = ""
+        """The last of them to which a key has led."""
 
     def compose(self) -> ComposeResult:
         """A line of figures, the table, what the chosen job says, a filter if it is asked for, and the keys."""
@@ -316,6 +321,10 @@ class JobsScreen(ActingScreen):
         self._rows = known
         if chosen in known:
             table.move_cursor(row=table.get_row_index(chosen), scroll=False)
+        new = [one for one, row in everything.items() if row.needs_a_look and one not in self._to_look_at]
+        self._to_look_at = new + [
+            one for one in self._to_look_at if one in everything and everything[one].needs_a_look
+        ]
         self._say_how_many([*everything.values()], len(known))
         self._say()
 
@@ -340,6 +349,8 @@ class JobsScreen(ActingScreen):
         told = [summary(rows)]
         if shown < len(rows):
             told.append(f"{shown} shown")
+        if self._to_look_at:
+            told.append(f"{len(self._to_look_at)} to look at (w)")
         told += [feed.problem for feed in self.top.feeds if feed.problem]
         self.query_one("#summary", Static).update(". ".join(told))
 
@@ -383,6 +394,15 @@ class JobsScreen(ActingScreen):
         """The job under the cursor."""
         row = self._row()
         return row.key if row else None
+
+    def action_next_to_look_at(self) -> None:
+        """Moves the cursor to the job that has come to need a look last, then to the one before, and so on."""
+        found = [one for one in self._to_look_at if one in self._rows]
+        if found:
+            goes_on = self._led_to == repr(self.chosen()) and self._led_to in found
+            self._led_to = found[(found.index(self._led_to) + 1) % len(found) if goes_on else 0]
+            table = self.query_one(Lines)
+            table.move_cursor(row=table.get_row_index(self._led_to))
 
     def action_open(self) -> None:
         """Shows the chosen job in full; after a filter was typed, goes to the jobs that it has found."""

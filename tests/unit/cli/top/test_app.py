@@ -178,7 +178,7 @@ def test_what_the_watch_tells_is_shown_without_a_key() -> None:
         del feed.jobs["other"]
         feed.problem = "the cluster does not answer"
         feed.changed()
-        await until(app, pilot, "1 job: 1 Stalled. the cluster does not answer")
+        await until(app, pilot, "1 job: 1 Stalled. 1 to look at (w). the cluster does not answer")
 
     shown(feed, story)
     assert feed.stopped
@@ -217,6 +217,31 @@ def test_names_and_messages_are_shown_as_they_are() -> None:
         assert inert in "\n".join(await until(app, pilot, "attempt 1"))
 
     shown(feed, story, (200, 50))
+
+
+def test_one_key_leads_to_the_job_that_has_come_into_trouble_last() -> None:
+    feed = jobs("a", "b", "c", "d")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "4 jobs: 4 Running")
+        assert "to look at" not in "\n".join(text_of(app))
+        await pilot.press("w")
+        feed.put("b", progress=RUNNING["progress"] | {"loss": "NaN"})
+        await until(app, pilot, "1 to look at (w)")
+        feed.put("d", state="Restarting")
+        feed.put("a", restarts=1)
+        await until(app, pilot, "3 to look at (w)")
+        seen = []
+        for _ in range(4):
+            await pilot.press("w")
+            assert isinstance(app.screen, module.JobsScreen)
+            chosen = app.screen.chosen()
+            seen.append(chosen.name if chosen else "")
+        assert (sorted(seen[:2]), seen[2], seen[3]) == (["a", "d"], "b", seen[0])
+        feed.put("b")
+        await until(app, pilot, "2 to look at (w)")
+
+    shown(feed, story, (100, 24))
 
 
 def test_a_job_is_shown_in_full_by_one_key() -> None:

@@ -43,22 +43,27 @@ function told(rows) {
 export function Jobs() {
   const [state, trouble] = useStream("/api/watch");
   const [words, setWords] = useKept("words", ""), [only, setOnly] = useKept("only", "");
+  const [toLookAt, setToLookAt] = useKept("toLookAt", false);
   const [sort, setSort] = useKept("sort", { key: "", down: false }), [chosen, setChosen] = useKept("chosen", []);
   if (!state) return html`<p role="status">${trouble || "Reading …"}</p>`;
   const rows = [...state].filter(([name]) => name !== "problems").map(([, row]) => row).sort(newestFirst);
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
   const matches = (row) => {
     const text = `${row.name} ${where(row)} ${row.state} ${row.why} ${row.message}`.toLowerCase();
-    return (!only || row.state === only) && wanted.every((word) => text.includes(word));
+    return (!only || row.state === only) && (!toLookAt || row.needsALook) && wanted.every((word) => text.includes(word));
   };
   const shown = rows.filter(matches), { all, states } = told(rows);
   const choose = (id) => setChosen(chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen, id].slice(-MOST_COMPARED));
   const choice = { key: "choice", label: "Compare", plain: true, cell: (row) => html`<input type="checkbox"
     aria-label=${`compare ${row.name}`} checked=${chosen.includes(row.id)} onChange=${() => choose(row.id)} />` };
+  const needy = rows.filter((row) => row.needsALook).length;
   const problems = [trouble, ...(state.get("problems") ?? [])].filter(Boolean);
   return html`<div class="jobs">
     <div class="tools">
       <${Heading} title=${states.length ? states.map(({ state, count }) => `${count} ${state}`).join(", ") : all}>${all}</${Heading}>
+      ${(needy > 0 || toLookAt) && html`<button class="chip" aria-pressed=${toLookAt}
+          title="failed, waiting, stuck, short of nodes, restarted, or with a loss that is no number"
+          onClick=${() => setToLookAt(!toLookAt)}>${needy} to look at</button>`}
       ${states.map(({ state, count, trouble }) => html`<button class=${trouble ? "chip danger" : "chip"} aria-pressed=${only === state}
           onClick=${() => setOnly(only === state ? "" : state)}>${count} ${state}</button>`)}
       <input type="search" placeholder="Filter (/)" aria-label="Filter jobs" value=${words}
