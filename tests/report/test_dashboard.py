@@ -95,7 +95,7 @@ def hostile() -> MadeUp:
     }
     ranks = [{"rank": n, "node": n // 8, "step": 7, "seconds": {"forward": 1 + (n == 77)}} for n in range(RANKS)]
     page = {"phase": "Running", "since": moment(-30), "ranks": [ranks[0] | {"activity": HOSTILE}, *ranks[1:]]}
-    return MadeUp({HOSTILE: job_with(status)}, page, collected(records(100)))
+    return MadeUp({HOSTILE: job_with(status)}, page, collected(records(100)), HOSTILE)
 
 
 @contextmanager
@@ -181,6 +181,7 @@ def test_a_job_is_shown_by_its_parts(browser: Browser) -> None:
         page.get_by_role("link", name="Curves").click()
         expect(page.get_by_role("img", name=f"loss: {HOSTILE} from 1 to 0.010101, lowest 0.010101")).to_be_visible()
         expect(page.locator("canvas")).to_have_count(3)
+        expect(page.locator("main")).to_contain_text(f"Curves are not complete: {HOSTILE}.")
         page.get_by_label("by time").check()
         page.get_by_label("log axis").check()
         page.get_by_label("smoothing").fill("50")
@@ -266,6 +267,9 @@ def test_what_changes_is_shown_at_once_and_the_end_of_the_server_is_told(browser
     with shown(browser, feed) as (page, _, _complaints):
         feed.put("digits", state="Queued", message="waits in team-a")
         expect(page.locator("tbody")).to_contain_text("waits in team-a")
+        page.get_by_role("button", name="1 to look at").click()
+        expect(page.locator("tbody a")).to_have_text(["digits"])
+        page.get_by_role("button", name="1 to look at").click()
         del feed.jobs["digits"]
         feed.changed()
         expect(page.locator("h1")).to_have_text("1 job")

@@ -1,7 +1,7 @@
 """A source of jobs that is made up, and the text of a screen."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,7 @@ class MadeUp:
     jobs: dict[str, DDPJob]
     page: Any = None
     recorded: Records = field(default_factory=Records)
+    no_curves: str = ""
     origin: Origin = Origin.CLUSTER
     problem: str = ""
     stopped: bool = False
@@ -49,7 +50,8 @@ class MadeUp:
         around = Around(NOW - timedelta(seconds=100))
         if job is None:
             return None
-        return job_detail(job, key, min(now, NOW), around, page=self.page, recorded=self.recorded)
+        found = job_detail(job, key, min(now, NOW), around, page=self.page, recorded=self.recorded)
+        return replace(found, no_curves=self.no_curves)
 
     def job(self, key: JobKey) -> DDPJob | None:
         return self.jobs.get(key.name)
