@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddpjob_operator.api import PodSecurity
+from ddpjob_operator.api import PodSecurity, job_file
 from ddpjob_operator.api.contract import DEFAULT_STATUS_PORT, MANAGER, TRAINER_CONTAINER, Label
 from ddpjob_operator.api.crd import crd
 from ddpjob_operator.cluster.kube.rights import (
@@ -28,7 +28,7 @@ from ddpjob_operator.cluster.options import parse
 
 from tests.plant import build
 from tests.support.dashboards import DASHBOARDS
-from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render
+from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render, settings
 
 DEPLOYMENT = ("Deployment", RELEASE)
 
@@ -114,6 +114,39 @@ def test_an_old_kubernetes_is_refused() -> None:
 def test_the_type_is_the_one_that_the_code_describes() -> None:
     assert named(render())["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["spec"] == crd()["spec"]
     assert crd()["metadata"] == {"name": "ddpjobs.ddpjob.dev"}
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "untold"),
+    [
+        ((), ("kubectl get ddpjobs --watch", "all DDPJobs and the roles of their users"), ("for the namespaces",)),
+        (("namespaces={blue,red}",), ("for the namespaces blue, red", "kubectl apply --namespace blue --f"), ()),
+        (("namespaceSelector=team=blue",), ("for namespaces with team=blue",), ("--namespace blue",)),
+        (("replicas=0",), ("with replicas=0 no job runs",), ("rollout status", "kubectl apply")),
+        (("rbac.userRoles=false",), ("keeps the DDPJob type and all DDPJobs",), ("roles",)),
+        (("crds.keep=false",), ("removes the DDPJob type, and with it every DDPJob",), ("An uninstall keeps",)),
+        (("crds.install=false",), ("leaves the DDPJob type and all DDPJobs alone",), ("An uninstall keeps",)),
+    ],
+)
+def test_after_an_install_helm_tells_what_is_true_of_it(
+    values: tuple[str, ...], told: tuple[str, ...], untold: tuple[str, ...]
+) -> None:
+    said = helm("install", RELEASE, CHART, "--dry-run=client", "--namespace", NAMESPACE, *settings(values))
+    notes = said.partition("NOTES:")[2]
+    assert [words for words in told if words not in notes] == []
+    assert [words for words in untold if words in notes] == []
+
+
+def test_what_artifact_hub_shows_is_the_type_and_the_image_of_the_chart() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    shown = {name.removeprefix("artifacthub.io/"): text for name, text in chart["annotations"].items()}
+    (kind,) = yaml.safe_load(shown["crds"])
+    assert (kind["kind"], kind["name"]) == (crd()["spec"]["names"]["kind"], crd()["metadata"]["name"])
+    assert kind["version"] in {version["name"] for version in crd()["spec"]["versions"] if version["served"]}
+    (image,) = yaml.safe_load(shown["images"])
+    assert image["image"] == template()["spec"]["containers"][0]["image"]
+    for example in yaml.safe_load(shown["crdsExamples"]):
+        job_file.parse(yaml.safe_dump(example), "crdsExamples")
 
 
 def test_the_chart_has_the_version_of_the_project() -> None:
