@@ -116,6 +116,11 @@ generate: $(READY) ## Rewrite what is generated: schemas, reference pages, golde
 	  echo "deploy/install.yaml is left as it is: helm is not on PATH, nor built by make plant"
 	fi
 
+lint-chart: $(READY) ## Have checkov and kube-score look for mistakes in what the chart renders: needs the network
+	@tools=$$($(BIN)/python -c 'from tests.plant import build; print(build.path("helm"), build.go_command(), build.uv())')
+	read -r helm go uv <<<"$$tools"
+	HELM=$$helm GO=$$go UV=$$uv deploy/lint-chart
+
 KUBERNETES := 1.37.2
 vendor-kubernetes: $(READY) ## Take the pod template's schema from the Kubernetes release named here (needs Go)
 	@cd "$$(mktemp -d)" && go mod init vendor 2>/dev/null
@@ -217,4 +222,4 @@ mutants: $(READY) ## Break each line that differs from BASE (main; on main, a da
 clean: ## Remove the environment and what runs left behind
 	rm -rf $(VENV) ddpjob-runs .mypy_cache .ruff_cache .pytest_cache .tests_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-again bench-gangs gpu scheduling fault-table kill-table faults mutants clean
+.PHONY: help setup run unit unit-lint unit-pure unit-trainer unit-cluster unit-others test test-full test-changed test-near search e2e e2e-kind wheel plant generate lint-chart vendor-kubernetes images lock audit bench-train bench-checkpoint bench-recovery bench-operator bench-coordinator bench-start bench-again bench-gangs gpu scheduling fault-table kill-table faults mutants clean
