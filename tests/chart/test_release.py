@@ -92,6 +92,28 @@ def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(b
         assert not any(bare.get(f"{CLUSTER_ROLES}/{role}") for role in USER_ROLES)
 
 
+def test_the_api_server_takes_all_that_values_add_to_the_operator(bare: Plant) -> None:
+    values = (
+        "crds.install=false",
+        f"image.digest=sha256:{'0' * 64}",
+        "commonLabels.team=blue",
+        "env[0].name=SSL_CERT_FILE,env[0].value=/ca.pem",
+        "envFrom[0].secretRef.name=proxy",
+        "strategy.type=RollingUpdate,strategy.rollingUpdate.maxUnavailable=0",
+        "podDisruptionBudget.maxUnavailable=50%",
+        "topologySpreadConstraints[0].topologyKey=zone,topologySpreadConstraints[0].maxSkew=1",
+        "topologySpreadConstraints[0].whenUnsatisfiable=DoNotSchedule",
+        "extraObjects[0].apiVersion=v1,extraObjects[0].kind=ConfigMap,extraObjects[0].metadata.name=mine",
+    )
+    rendered = helm("template", RELEASE, CHART, "--namespace", "default", *settings(values))
+    command = ("apply", "--dry-run=server", "--validate=strict", "--filename=-")
+    said = bare.kubectl(*command, input=rendered)
+    assert f"deployment.apps/{RELEASE} created" in said
+    assert "configmap/mine created" in said
+    with pytest.raises(PlantError, match="unknown field"):
+        bare.kubectl(*command, input=rendered.replace("maxUnavailable: 50%", "maxUnavailables: 50%"))
+
+
 def test_after_an_uninstall_those_whose_jobs_it_keeps_may_still_see_suspend_and_delete_them(bare: Plant) -> None:
     with installed(bare):
         owner, viewer = (bare.kubeconfig_for(name) for name in ("owner", "onlooker"))
