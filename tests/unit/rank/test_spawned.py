@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 import venv
+from functools import partial
 from pathlib import Path
+
+import pytest
+from ddpjob_rank.reporting import spawned
 
 PARENT = """
 import multiprocessing, os, sys
@@ -35,3 +39,15 @@ def test_what_is_spawned_begins_here_and_goes_on_without_where_its_python_has_no
     venv.create(tmp_path, symlinks=True)
     assert spawned_by(sys.executable) == "True\n"
     assert spawned_by(tmp_path / "bin" / "python") == "False\n"
+
+
+def test_a_spawned_process_is_observed_in_all_ways_and_so_are_those_that_it_spawns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+    observers = ("steps_seen", "evaluations_seen", "bars_seen", "hugging_face")
+    for name in observers:
+        monkeypatch.setattr(getattr(spawned, name), "install", partial(begun.append, name))
+    monkeypatch.setattr(spawned, "install", partial(begun.append, "those that it spawns"))
+    spawned.begin()
+    assert begun == [*observers, "those that it spawns"]

@@ -15,6 +15,7 @@ from ddpjob_rank.errors import ConfigError, DivergedError
 from ddpjob_rank.stopping import StoppedOnRequest
 from ddpjob_rank.world import World
 from ddpjob_trainer import main as entry
+from ddpjob_trainer.config import read_config
 from ddpjob_trainer.group import backend
 from ddpjob_trainer.inference import commands
 from ddpjob_trainer.recording.position import Position
@@ -257,3 +258,18 @@ def test_the_backends_variables_are_told_but_for_the_supervisors_own(monkeypatch
     assert backend.settings() == "GLOO_X=1 NCCL_DEBUG=INFO TORCH_NCCL_TRACE=/run/ddpjob/0.trace"
     env[Env.HEARTBEAT] = "/run/ddpjob/0"
     assert backend.settings() == "GLOO_X=1 NCCL_DEBUG=INFO"
+
+
+def test_a_training_has_room_its_place_in_the_queue_and_ears_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(entry, "check_temporary", lambda: done.append("room"))
+    monkeypatch.setattr(entry, "run_as_batch", done.append)
+    monkeypatch.setattr(entry.StopRequest, "listen", lambda _: done.append("listens"))
+    monkeypatch.setattr("ddpjob_trainer.train.train", lambda *how: done.append(how))
+    config, world, position = read_config(["--backend", "gloo"], {}), World(), Position(0, 1, 0)
+    entry._train(config, world, position)
+    assert done[:3] == ["room", "gloo", "listens"]
+    assert done[3][:3] == (config, world, position)
+    assert isinstance(done[3][3], entry.StopRequest)
