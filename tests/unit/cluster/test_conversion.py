@@ -88,6 +88,10 @@ WAITING: dict[str, tuple[dict[str, Any], str]] = {
         "init container fetch runs",
     ),
     "the trainer runs": ({"containerStatuses": trainer(running={})}, ""),
+    "whatever a condition says": (
+        {"conditions": [SCHEDULED, NO_SANDBOX], "containerStatuses": trainer(running={})},
+        "",
+    ),
 }
 
 
@@ -97,6 +101,12 @@ def test_a_pod_says_why_it_waits(status: dict[str, Any], expected: str) -> None:
     assert pod is not None
     assert str(pod.waiting or "") == expected
     assert pod.active
+
+
+def test_a_pod_that_has_ended_waits_for_nothing_though_its_network_is_gone() -> None:
+    pod = pod_of(a_pod(conditions=[SCHEDULED, NO_SANDBOX], containerStatuses=trainer(terminated={"exitCode": 1})))
+    assert pod is not None
+    assert pod.waiting is None
 
 
 # A native sidecar is an init container that the kubelet restarts: it runs beside the trainer, and before it.
