@@ -38,6 +38,20 @@ def test_a_program_names_the_extra_that_it_was_installed_without(
     assert (ended.stderr.count("\n"), ended.returncode) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("program", "argument", "lacks"),
+    [
+        ("ddpjob-operator", "--help", "ddpjob_operator.cluster.command"),
+        ("ddpjob", "ls", "ddpjob_operator.cli.commands"),
+    ],
+)
+def test_a_part_of_its_own_that_is_missing_is_no_missing_extra(program: str, argument: str, lacks: str) -> None:
+    scripts = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["scripts"]
+    command = [sys.executable, "-c", BEGIN, lacks, scripts[program], argument]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (f"ModuleNotFoundError: import of {lacks}" in ended.stderr, ended.returncode) == (True, 1)
+
+
 IMPORTED = """\
 import atexit, importlib, sys
 begin, *sys.argv[1:] = sys.argv[1:]

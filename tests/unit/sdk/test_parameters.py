@@ -160,6 +160,12 @@ def test_arguments_that_are_no_mapping_are_told_how_to_be_one(
     assert sentence.replace("{name}", f"ddpjob.{call}") in str(raised.value)
 
 
+@pytest.mark.parametrize("call", ["submit", "run"])
+def test_a_function_that_is_given_without_a_name_is_known_too(call: str) -> None:
+    with pytest.raises(ddpjob.BadInputError, match="the arguments of train are one mapping"):
+        CALLS[call](train, lr=0.1)
+
+
 class Unshowable:
     def __repr__(self) -> str:
         raise RuntimeError("no")
