@@ -92,7 +92,8 @@ MOST: dict[int, str] = {
     "cluster.reconciler.LARGE_DECISION cluster.recorder.WRITERS engine.incidents.facts.CONSEQUENCES_NAMED "
     "engine.policies.size.MOST_DOUBLINGS engine.policies.steps.MOST_PEERS engine.questions.MOST_MACHINES "
     "engine.reports.NAMED view_model.records.DEEPEST",
-    10: "api.status.MAX_INCIDENTS cli.cluster.job_status.EVENTS history.job_history.NAMED report.page.CHECKPOINTS",
+    10: "api.status.MAX_INCIDENTS cli.cluster.job_status.EVENTS cli.live_view.LATE history.job_history.NAMED "
+    "report.page.CHECKPOINTS",
     12: "sdk.picture.LINES",
     16: "cli.dashboard.web_server.MOST_JOBS cli.from_history.INCIDENTS cluster.kube.clock.MOST_CLOCKS "
     "cluster.namespaces.READ_AT_ONCE cluster.workqueue.AT_WORK engine.reports.INCIDENTS "

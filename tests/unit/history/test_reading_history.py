@@ -178,7 +178,8 @@ def test_pieces_without_an_end_are_put_together_only_up_to_a_length(begin: Begin
 
 
 def test_the_newest_job_of_a_name_is_read_or_that_of_a_uid(tmp_path: Path) -> None:
-    uids = [f"uid-{number}" for number in random.sample(range(10**6), 4)]
+    uids = [f"uid-{number}" for number in random.sample(range(10**5, 10**6), 3)]
+    uids.insert(1, uids[0][:-1])  # A whole uid is chosen, although another one begins with it.
     for moment, uid in enumerate(uids):
         writer = HistoryWriter("team", "digits", uid, 0, 1, 1)
         series = Series("log", writer, 1 << 20)
