@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from ddpjob_operator.api import DDPJobStatus
+from ddpjob_operator.api import ConditionType, DDPJobStatus
 from ddpjob_operator.cli.display import Display
 from ddpjob_operator.cli.phrases import say
 from ddpjob_operator.cli.run_logs import LineSource
@@ -82,4 +82,9 @@ class ShownRun:
         """The job's status, as if it had begun with this run."""
         if self._life is None:
             return None
-        return self._life.job.status.model_copy(update={"attempt": self._attempt, "start_time": self._began})
+        status, began = self._life.job.status, self._began
+        conditions = [
+            one.model_copy(update={"last_transition_time": began}) if one.type == ConditionType.RUNNING else one
+            for one in status.conditions
+        ]
+        return status.model_copy(update={"attempt": self._attempt, "start_time": began, "conditions": (*conditions,)})
