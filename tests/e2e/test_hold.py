@@ -14,6 +14,7 @@ from tests.plant.images import PYTHON
 from tests.plant.machines import Machines
 from tests.support.index import Package, start_index
 from tests.support.jobs import Team
+from tests.support.terminals import Seen
 from tests.support.waiting import patience
 
 from .figures import note
@@ -39,6 +40,13 @@ dist.destroy_process_group()
 ENDLESS = "import time\nprint('begun', flush=True)\ntime.sleep(3600)\n"
 
 
+REPORTS = """
+import time, ddpjob
+for step in range(1, 1000):
+    ddpjob.report(step=step, total=1000, loss=0.5)
+    time.sleep(0.1)
+"""
+
 TINY = Package("ddpjobtiny", "1.2")
 
 
@@ -52,6 +60,22 @@ def start_ddpjob(team: Team, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [command, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def on_a_terminal(team: Team, script: Path) -> str:
+    """What the command draws on a terminal until it shows how far a script is."""
+    master, slave = os.openpty()
+    environment = os.environ | team.plant.environment() | {"TERM": "xterm-256color", "COLUMNS": "100"}
+    command = [str(Path(sys.executable).parent / "ddpjob"), "run", "--on", "dev", "-n", team.namespace, str(script)]
+    with subprocess.Popen(command, env=environment, stdout=slave, stderr=slave) as process:
+        seen = Seen(master)
+        for text in (" elapsed", "%"):
+            seen.until(text, LONG)
+        process.terminate()
+        seen.until("it was interrupted", LONG)
+    for end in (master, slave):
+        os.close(end)
+    return seen.text
 
 
 def run(team: Team, script: Path, *options: str) -> str:
@@ -83,6 +107,8 @@ def test_each_rank_of_a_held_job_runs_the_script_as_it_is_now_within_seconds(hos
         assert run(team, script, *at, "--pip", "ddpjobtiny").count("tiny 1.2\n") == 2
     again = run(team, script, *at, "--pip", "ddpjobtiny")
     assert sorted(again.splitlines()) == ["[rank 0] tiny 1.2", "[rank 1] tiny 1.2"], "it is there, without the index"
+    script.write_text(REPORTS)
+    assert "held: train.py " in on_a_terminal(team, script)
     process = start_ddpjob(team, "debug", "dev", "--rank", "0", "-n", team.namespace, "--", "nosuch")
     said = process.communicate(timeout=patience(60))[1]
     assert "error: there is no program nosuch in the image of rank 0; name another one after --" in said
@@ -91,7 +117,7 @@ def test_each_rank_of_a_held_job_runs_the_script_as_it_is_now_within_seconds(hos
         assert process.stdout is not None
         assert "begun" in process.stdout.readline()
         process.kill()
-        line = f"attempt {RUNS + 3} has ended"
+        line = f"attempt {RUNS + 4} has ended"
         real.wait("the ranks to end", lambda: all(line in said for said in logs_of_pods(team, "dev")), LONG)
     assert [pod["metadata"]["uid"] for pod in team.pods("dev")] == before
     assert team.status("dev")["restarts"] == 0
