@@ -322,6 +322,8 @@ class JobsScreen(ActingScreen):
         if chosen in known:
             table.move_cursor(row=table.get_row_index(chosen), scroll=False)
         new = [one for one, row in everything.items() if row.needs_a_look and one not in self._to_look_at]
+        if new:
+            self._led_to = ""  # The next key leads to what is new, not on from what was seen.
         self._to_look_at = new + [
             one for one in self._to_look_at if one in everything and everything[one].needs_a_look
         ]

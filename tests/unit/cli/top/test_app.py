@@ -238,8 +238,13 @@ def test_one_key_leads_to_the_job_that_has_come_into_trouble_last() -> None:
             chosen = app.screen.chosen()
             seen.append(chosen.name if chosen else "")
         assert (sorted(seen[:2]), seen[2], seen[3]) == (["a", "d"], "b", seen[0])
+        feed.put("c", state="Stalled")
+        await until(app, pilot, "4 to look at (w)")
+        await pilot.press("w")
+        assert isinstance(app.screen, module.JobsScreen)
+        assert app.screen.chosen() == feed.key("c")
         feed.put("b")
-        await until(app, pilot, "2 to look at (w)")
+        await until(app, pilot, "3 to look at (w)")
 
     shown(feed, story, (100, 24))
 

@@ -67,11 +67,12 @@ def test_only_new_points_are_asked_for() -> None:
 def test_what_a_former_pod_has_told_stays_while_somebody_looks() -> None:
     gang = Gang(started(1), at(1), at(2))
     gang.look()
-    gang.uid, gang.records, gang.status = "pod-2", [started(2, 1), at(2, 2)], gang.status | {"attempt": 2}
-    assert gang.look() == ([1, 2], "")
-    gang.records.append(at(3, 2))
+    again = [started(2, 0), at(1, 2), at(2, 2), at(3, 2)]
+    gang.uid, gang.records, gang.status = "pod-2", again, gang.status | {"attempt": 2}
     assert gang.look() == ([1, 2, 3], "")
-    assert gang.asked == [0, 0, 2]
+    gang.records.append(at(4, 2))
+    assert gang.look() == ([1, 2, 3, 4], "")
+    assert gang.asked == [0, 0, 4]
 
 
 def test_who_comes_later_is_told_which_points_are_missing() -> None:

@@ -1,0 +1,71 @@
+"""`ddpjob dashboard` beside real pods: start, ranks, logs and curves of a training."""
+
+import json
+import threading
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.plant import Plant
+from tests.support.jobs import Team
+from tests.support.live_page import Dashboard, Reader, dashboard
+from tests.support.waiting import wait_for
+
+from .work import LONG, a_training, an_engineer
+
+ARGUMENTS = ["--workload", "mlp", "--epochs", "10000", "--global-batch-size=12"]
+
+
+class Log:
+    """The log of a job as its page shows it."""
+
+    def __init__(self, board: Dashboard, job_id: str) -> None:
+        self.lines = list[str]()
+        self._answer = board.open(f"/api/logs?{urlencode({'id': job_id})}")
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        with suppress(OSError, ValueError, AttributeError):  # It ends with the dashboard.
+            for line in self._answer:
+                if line.startswith(b"data: "):
+                    self.lines += json.loads(line.removeprefix(b"data: ")).get("lines", [])
+
+    def of(self, rank: int) -> list[str]:
+        return [line for line in self.lines if line.startswith(f"[rank {rank}]")]
+
+
+@pytest.mark.full("tests/cluster/test_live_page.py shows the rest; only real nodes forward ports to a supervisor")
+def test_a_training_is_followed_on_the_page(team: Team, real: Plant) -> None:
+    team.apply(a_training("digits", {"args": ARGUMENTS}))
+    with dashboard(real.kubeconfig, "-n", team.namespace) as board:
+        page = Reader(board)
+        wait_for("the job", lambda: page.rows().get("digits"), LONG)
+        job_id = page.rows()["digits"]["id"]
+        job = Reader(board, id=job_id)
+
+        def part(name: str) -> Any:
+            return job.state.get(f"{job_id} {name}")
+
+        def losses() -> list[float]:
+            return list((part("curves") or {}).get("loss", [[], []])[1])
+
+        def steps() -> list[int]:
+            return [rank["step"] for rank in part("ranks") or () if rank["step"]]
+
+        wait_for("the start as a tree", lambda: "first step" in [one["step"] for one in part("start") or ()], LONG)
+        wait_for("steps of both ranks", lambda: len(steps()) == 2, LONG)
+        wait_for("a curve", lambda: len(losses()) > 1, LONG)
+        before = len(losses())
+        wait_for("its next points", lambda: len(losses()) > before + 1, LONG)
+        assert (losses()[-1] < losses()[0], part("noCurves")) == (True, "")
+        log = Log(board, job_id)
+        wait_for("the logs of both ranks", lambda: log.of(0) and log.of(1), LONG)
+
+        with dashboard(an_engineer(real, team.namespace), "-n", team.namespace) as editors:
+            theirs = Reader(editors)
+            wait_for("the editor's page", lambda: theirs.rows().get("digits"), LONG)
+            other, why = Reader(editors, id=job_id), f"{job_id} noCurves"
+            wait_for("the refusal", lambda: 'resource "pods/portforward"' in str(other.state.get(why)))
+            assert "Ask for the ClusterRole ddpjob-debug" in other.state[why]
