@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from .onlookers import Noted
+
 PAGE = Path(__file__).parents[2] / "docs/explanation/a-night.md"
 
 TEXT = """\
@@ -63,6 +65,15 @@ with NaN until its program gives up. The morning:
 {morning}
 ```
 
+Two people follow the same night, one on [`ddpjob top`](../how-to/see-all-jobs.md), one on the page of [`ddpjob
+dashboard`](../how-to/see-all-jobs-in-a-browser.md), as soon as the first five jobs run. Both see a trouble in the
+job's line. On `top`, `w` leads to the job that has come into trouble last, and Enter to what has happened to it. On
+the page it takes two clicks: the button *to look at*, and the job's name.
+
+| Job | Its line shows | On `top` after | On the page after | Keys to the cause |
+| --- | --- | --- | --- | --- |
+{looks}
+
 The jobs are deleted then, which ends `DDPJobDiverged`, and so is the cluster.
 
 ## Two days later
@@ -106,6 +117,7 @@ def written(
     tables: tuple[str, str],
     *,
     pending: int,
+    looks: Mapping[str, tuple[Noted, Noted, float]],
     read: Mapping[str, str],
 ) -> str:
     """The page.
@@ -116,6 +128,7 @@ def written(
     back       how many seconds after the loss of its machine the job ran again
     tables     `kubectl get ddp -A`, once all alerts have fired, and in the morning
     pending    the limit for waiting
+    looks      by the job's name, what was seen on `ddpjob top` and on the page, and when the trouble began
     read       what `ddpjob` prints two days later, by its arguments
     """
     during, morning = (_trimmed(table) for table in tables)
@@ -128,12 +141,20 @@ def written(
         summaries="The alerts say:\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in summaries.items()),
         during=during,
         morning=morning,
+        looks="\n".join(_look(name, *looks[name]) for name in ("segment", "gpt", "wide", "bert")),
         pending_ended=math.ceil(lasted["DDPJobPending"]),
         **{
             name: "\n\n".join(_shown(words, read[words]) for words in asked)
             for name, asked in {"gpt": GPT, "segment": SEGMENT, "report": REPORT, "bert": BERT}.items()
         },
     )
+
+
+def _look(name: str, top: Noted, page: Noted, began: float) -> str:
+    """A row of the table of what was seen."""
+    keys = " ".join(f"`{key}`" for key in top.keys)
+    delays = (f"{max(0.0, noted.at - began):.1f} s" for noted in (top, page))
+    return f"| `{name}` | `{top.shown}` | {' | '.join(delays)} | {keys} |"
 
 
 def _shown(words: str, printed: str) -> str:

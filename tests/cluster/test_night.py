@@ -31,9 +31,18 @@ from tests.support.waiting import patience
 
 from . import night_page
 from .night import NIGHT, PROGRAM, job_of
+from .onlookers import Onlookers, Trouble
 
 ROUTES = {"vision": "vision-on-call", "language": "language-on-call"}
 PENDING_SECONDS = 30
+TROUBLES = {
+    "segment": Trouble("Stalled|Restarting|restarts 1", "read_batch"),
+    "gpt": Trouble("[Nn]a[Nn]", "NaN since step 60|[Nn]a[Nn]"),
+    "wide": Trouble("exceeded quota|quota", "quota"),
+    "bert": Trouble("1/2|Restarting", "not ready|NodeLost|Kubernetes node|1/2"),
+}
+"""What a person who follows the jobs can see of each trouble."""
+MOST_KEYS = 3
 TWO_DAYS = 2 * 24 * 3600
 DDPJOB = Path(sys.executable).with_name("ddpjob")
 
@@ -120,7 +129,8 @@ def test_one_night_and_two_days_later(tmp_path: Path) -> None:
             monitoring.scrape("operator", {f"127.0.0.1:{operator.ports[0]}": names})
             pager = Pager(monitoring, machines)
             with pager.following():
-                seen = night(plant, machines, pager, shared)
+                onlookers = Onlookers(TROUBLES)
+                seen = night(plant, machines, pager, shared, onlookers)
             assert machines.failure is None
     later = two_days_later(shared)
     assert pager.receivers == {
@@ -131,6 +141,10 @@ def test_one_night_and_two_days_later(tmp_path: Path) -> None:
     assert ("DDPJobPending", "vision") in pager.resolved
     delays = {name: pager.fired[name, space] - began for (name, space), began in seen.began.items()}
     assert all(0 < delay < patience(90) for delay in delays.values()), delays
+    assert not onlookers.failures
+    looks = {name: (noted, onlookers.page[name], seen.troubles[name]) for name, noted in onlookers.top.items()}
+    assert looks.keys() == TROUBLES.keys()
+    assert all(len(noted.keys) <= MOST_KEYS for noted, *_ in looks.values()), looks
     page = night_page.written(
         delays,
         {name: end - pager.fired[name, space] for (name, space), end in pager.resolved.items()},
@@ -138,6 +152,7 @@ def test_one_night_and_two_days_later(tmp_path: Path) -> None:
         seen.back,
         seen.tables,
         pending=PENDING_SECONDS,
+        looks=looks,
         read={words: text.replace(str(tmp_path), "") for words, text in later.items()},
     )
     if os.environ.get("UPDATE_NIGHT"):
@@ -151,14 +166,16 @@ class Seen:
     began   when each job's trouble began
     back    how many seconds after the loss of a node its job trained again
     tables  `kubectl get ddp -A`: once all alerts have fired, and in the morning
+    troubles  when each trouble began, by the job's name
     """
 
     began: dict[Alert, float]
     back: float
     tables: tuple[str, str]
+    troubles: dict[str, float]
 
 
-def night(plant: Plant, machines: Kubelets, pager: Pager, shared: Path) -> Seen:
+def night(plant: Plant, machines: Kubelets, pager: Pager, shared: Path, onlookers: Onlookers) -> Seen:
     """All that happens until the last job has ended, and has been deleted."""
     teams = {name: Team(plant, name) for name in ("vision", "language")}
     for name in teams:
@@ -171,21 +188,22 @@ def night(plant: Plant, machines: Kubelets, pager: Pager, shared: Path) -> Seen:
         teams[team].apply(job_of(team, name, shared))
     for team, name in first:
         teams[team].wait("Running", name)
-    teams["vision"].apply(job_of("vision", "wide", shared))
-    waits_since = time.time()
-    plant.wait(
-        "all to train, and to have saved", lambda: all((shared / name / "saved").exists() for _, name in first)
-    )
-    language = teams["language"]
-    pod = plant.get(language.path("pods", language.pod(1, "bert")))
-    lost = time.time()
-    machines.lose(pod["spec"]["nodeName"])
-    alerts = {("DDPJobStalled", "vision"), ("DDPJobDiverged", "language"), ("DDPJobPending", "vision")}
-    plant.wait("the alerts", lambda: pager.fired.keys() >= alerts, seconds=120)
-    table = plant.kubectl("get", "ddp", "-A")
-    language.until("{.status.attempt}=2", "bert", seconds=120)
-    language.wait("Running", "bert")
-    back = time.time() - lost
+    with onlookers.following(plant.kubeconfig):
+        teams["vision"].apply(job_of("vision", "wide", shared))
+        waits_since = time.time()
+        plant.wait(
+            "all to train, and to have saved", lambda: all((shared / name / "saved").exists() for _, name in first)
+        )
+        language = teams["language"]
+        pod = plant.get(language.path("pods", language.pod(1, "bert")))
+        lost = time.time()
+        machines.lose(pod["spec"]["nodeName"])
+        alerts = {("DDPJobStalled", "vision"), ("DDPJobDiverged", "language"), ("DDPJobPending", "vision")}
+        plant.wait("the alerts", lambda: pager.fired.keys() >= alerts, seconds=120)
+        table = plant.kubectl("get", "ddp", "-A")
+        language.until("{.status.attempt}=2", "bert", seconds=120)
+        language.wait("Running", "bert")
+        back = time.time() - lost
     for (team, name), (fault, _) in NIGHT.items():
         teams[team].wait("Failed" if fault == "diverge" else "Succeeded", name, seconds=240)
     morning = plant.kubectl("get", "ddp", "-A")
@@ -199,11 +217,13 @@ def night(plant: Plant, machines: Kubelets, pager: Pager, shared: Path) -> Seen:
         ("DDPJobDiverged", "language"): float((shared / "gpt" / "began").read_text()),
         ("DDPJobPending", "vision"): waits_since,
     }
-    return Seen(began, back, (table, morning))
+    names = {"segment": "DDPJobStalled", "gpt": "DDPJobDiverged", "wide": "DDPJobPending"}
+    troubles = {name: next(at for (alert, _), at in began.items() if alert == word) for name, word in names.items()}
+    return Seen(began, back, (table, morning), troubles | {"bert": lost})
 
 
 TOLD = {
-    "status gpt": ": Diverged: the loss has been NaN since step 60",
+    "status gpt": "the loss has been NaN since step 60",
     "logs gpt --tail 4": "[rank 0] ddpjob.DivergedError: the loss has been NaN since step 60",
     "status segment": "rank 1: it is in read_batch",
     "logs segment --previous --node 1 --tail 4": "in read_batch",
