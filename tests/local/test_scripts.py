@@ -68,8 +68,14 @@ def test_what_goes_on_without_its_ddpjob_run_is_stopped_too(here: Here) -> None:
     assert here.processes("left") == []
 
 
+LOUD = r"""
+print(("x" * 1000 + "\n") * 2000, flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_run_whose_output_is_blocked_is_stopped_as_any_other(here: Here) -> None:
-    run = here.start("run", here.job("blocked", *script("while True:\n    print('x' * 1000, flush=True)")))
+    run = here.start("run", here.job("blocked", *script(LOUD)))
     here.wait("more than a pipe holds", lambda: len(here.log("blocked", 0)) > 1_000_000)
     code, output = here.ddpjob("stop", "blocked")
     assert (code, output.splitlines()[-1]) == (0, "Go on with: ddpjob run --resume blocked"), output
