@@ -111,9 +111,11 @@ ALL = {**CASES, **(DEEP if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else {
 
 
 FULL = {
-    "one pod, and no restart": "one pod meets any two faults, and two or three pods meet one error too many",
-    "one pod, suspended twice": "two pods are suspended once, and rank 0 is enough",
-    "two pods, suspended once": "two pods are suspended once, and rank 0 is enough",
+    "one pod, two faults": "two pods meet one, a pod that may have no disruption two, test_histories.py many",
+    "one pod, and no restart": "one pod may have no disruption, two pods one error too many",
+    "one pod, suspended twice": "a pod is suspended before or after it is cancelled; unit/engine/test_suspending.py",
+    "two pods, suspended once": "a pod is suspended before or after it is cancelled; unit/engine/test_suspending.py",
+    "two pods, of which rank 0 is enough": "unit/engine/test_life.py and test_suspending.py; cluster/test_success.py",
     "two pods, all of them deleted by hand": "one pod is deleted by hand, and saves; two pods meet one fault",
     "three pods, one error": "two pods meet one fault, three one error too many",
     "three pods that come up and finish": "three pods that meet one error too many do so as well",
