@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import AS_PRINTED, CTRL_C, FIRST_TERMINAL, HERE, PAGES, ROOT, Block, blocks, pattern, plain
 from tests.support.ports import hold_port
+from tests.support.zygotes import forked_zygotes
 
 DEADLINE_SECONDS = 480.0
 OF_THE_CLONE = ("Makefile", "pyproject.toml", "requirements", ".venv", "deploy", "operator", "trainer", "docs")
@@ -176,6 +177,7 @@ class Reader:
                 env=environment
                 | {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
                 | {"XDG_STATE_HOME": str(self._desk / "state")}
+                | forked_zygotes()
                 | self.environment
                 | variables,
                 stdin=subprocess.DEVNULL,
