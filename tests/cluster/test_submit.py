@@ -139,12 +139,12 @@ def test_new_code_in_place_is_the_next_revision_and_an_edited_job_gets_none(engi
     jobs = Jobs(connect(engineer.kubeconfig, namespace=engineer.namespace))
     first = jobs.get("train")
     for revision, name in ((1, "code-a"), (2, "code-b"), (2, "code-b")):
-        changed = jobs.replace_code(jobs.get("train"), name, {"example.com/note": name})
+        changed = jobs.replace_code(jobs.get("train"), name, None, {"example.com/note": name})
         assert changed["spec"]["code"] == {"configMap": name, "revision": revision}
         assert changed["metadata"]["annotations"]["example.com/note"] == name
     assert changed["spec"]["template"] == first["spec"]["template"]
     with pytest.raises(BadInputError, match="somebody else has replaced the code of train"):
-        jobs.replace_code(first, "code-c", {})
+        jobs.replace_code(first, "code-c", None, {})
     in_an_image = {**changed, "spec": {**changed["spec"], "template": IN_AN_IMAGE, "suspend": True}}
     with pytest.raises(BadInputError, match=r"needs a volume code-archive in the template"):
         jobs.replace(changed, in_an_image)

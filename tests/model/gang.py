@@ -13,10 +13,12 @@ from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.judging import LONG_SECONDS, Limits
 from ddpjob_supervisor.gang.messages import (
     Beats,
+    CodeRevision,
     End,
     Examine,
     Examined,
     Failed,
+    FailedCode,
     Farewell,
     Finished,
     Hello,
@@ -153,6 +155,11 @@ class Supervisor:
             self.link.closed = True
 
 
+def digest_of(revision: int) -> str:
+    """The digest of the code that is sent as this revision."""
+    return f"{revision:064x}"
+
+
 @dataclass
 class ObservedAttempt:
     """What the coordinator has learned about an attempt."""
@@ -170,6 +177,10 @@ class ObservedAttempt:
     """The incarnations, by node, of supervisors that disappeared without announcing it."""
     stepped: bool = False
     ended: float | None = None
+    code: str = ""
+    """The digest of its code."""
+    replaced: bool = False
+    """Whether it was ended because new code was sent."""
 
 
 class Gang:
@@ -204,12 +215,18 @@ class Gang:
         """Supervisors that still run somewhere out of reach, although the operator has replaced their pods."""
         for node in range(nodes):
             self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains))
+        self.code = CodeRevision(0, digest_of(0))
+        """The code that new pods have."""
+        self.stepped: set[str] = set()
+        """The digests of the codes that have finished a step."""
+        self.refused: set[str] = set()
+        """The digests of the codes that failed before their first step."""
         self._new_coordinator()
 
     def _new_coordinator(self) -> None:
         self.links, self.observed, self.fruitless, self.restarts = {}, None, 0, []
         self.dismissed = set()
-        self.coordinator = Coordinator(self.nodes, self.limits, self.now, check_first=self.check)
+        self.coordinator = Coordinator(self.nodes, self.limits, self.now, check_first=self.check, code=self.code)
 
     @property
     def living(self) -> list[Supervisor]:
@@ -228,9 +245,14 @@ class Gang:
         coordinator = self.coordinator
         assert coordinator is not None
         known, phase = coordinator.past.incidents, coordinator.phase
+        failed, tries = coordinator.past.failed, coordinator.tries_code
         happens(coordinator)
         if coordinator.past.incidents != known:
             self._check_incident(coordinator, known)
+            ours = coordinator.past.incidents[-1].end.cause in {"DeviceFailed", "PeerLost"}
+            assert ours or not tries or coordinator.current.progressed, "untried code costs no restart"
+        if coordinator.past.failed is not None and coordinator.past.failed != failed:
+            self._check_failed_code(coordinator, coordinator.past.failed)
         said = [(node, message) for nodes, message in coordinator.drained() for node in nodes]
         start = next((message for _, message in said if isinstance(message, Start)), None)
         if start is not None:
@@ -281,6 +303,34 @@ class Gang:
         raised = new.end.exception is not None and new.end.cause != "PeerLost"
         assert not (self.fruitless and raised), f"{new}: it would be raised again here"
 
+    def _check_failed_code(self, coordinator: Coordinator, failed: FailedCode) -> None:
+        assert failed.digest not in self.stepped, f"{failed} is given up, and has finished a step"
+        assert self.observed is not None
+        assert (failed.digest, failed.incident.attempt) == (self.observed.code, self.observed.attempt)
+        assert coordinator.past.code.digest != failed.digest
+        self.refused.add(failed.digest)
+        self.code = CodeRevision(failed.revision, coordinator.past.code.digest)
+
+    @property
+    def takes_code(self) -> bool:
+        """Whether ranks run whose code can be replaced."""
+        coordinator = self.coordinator
+        runs = coordinator is not None and coordinator.phase in {Phase.RUNNING, Phase.STALLED}
+        return runs and coordinator is not None and not coordinator.someone_is_done
+
+    def send_code(self) -> None:
+        """Sends new code, as `ddpjob submit --replace --in-place` does."""
+        revision = self.code.revision + 1
+        self.code = CodeRevision(revision, digest_of(revision), "alice")
+        assert self.observed is not None
+        self.observed.replaced = True
+
+        def replace(coordinator: Coordinator) -> None:
+            coordinator.prepare(self.code)
+            coordinator.replace_code(self.code, self.now)
+
+        self.tell_coordinator(replace)
+
     def _got_somewhere(self, observed: ObservedAttempt) -> bool:
         ended = self.now if observed.ended is None else observed.ended
         return observed.stepped or ended - observed.began >= LONG_SECONDS
@@ -305,9 +355,13 @@ class Gang:
             assert start.attempt > self.begun, f"attempt {start.attempt} was begun before"
             assert start.check == self.check, "the machines are tried until they are well"
         self.check &= start.check
+        digest = start.past.code.digest
+        assert digest not in self.refused, f"attempt {start.attempt} runs code that has failed"
+        assert digest == self.code.digest, f"attempt {start.attempt} does not run {self.code}"
         self._check_order(coordinator, start)
         order = start.order or tuple(range(self.nodes))
         self.begun, self.observed = start.attempt, ObservedAttempt(start.attempt, start.check, self.now, order)
+        self.observed.code = digest
 
     def _check_order(self, coordinator: Coordinator, start: Start) -> None:
         """Checks that ranks follow the placement that the coordinator knows of, if all supervisors support this."""
@@ -319,7 +373,10 @@ class Gang:
 
     def _check_accounts(self, coordinator: Coordinator, observed: ObservedAttempt, *, passed: bool) -> None:
         """Checks that the end of an attempt has exactly one reason, and that it is recorded."""
-        recorded = any(incident.attempt == observed.attempt for incident in coordinator.past.incidents)
+        incidents = list(coordinator.past.incidents)
+        if coordinator.past.failed is not None:
+            incidents.append(coordinator.past.failed.incident)
+        recorded = observed.replaced or any(incident.attempt == observed.attempt for incident in incidents)
         assert recorded or not observed.failed, f"a rank failed in {observed}, and that is no incident"
         assert recorded or observed.excused or passed, f"nothing tells why {observed} ended"
         back = [node for node, lost in observed.lost.items() if coordinator.members[node].incarnation == lost]
@@ -383,8 +440,10 @@ class Gang:
             case Idle(attempt, ends, progressed) if attempt == observed.attempt:
                 observed.failed |= any(end.cause not in {"", "PeerLost"} for end in ends)
                 observed.stepped |= progressed
+                self.stepped |= {observed.code} if progressed else set()
             case Beats(attempt, beats) if attempt == observed.attempt:
                 observed.stepped |= bool(beats)
+                self.stepped |= {observed.code} if beats else set()
 
     def _excuse(self, node: int) -> None:
         observed, coordinator = self.observed, self.coordinator

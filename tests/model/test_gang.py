@@ -211,6 +211,11 @@ class Histories(RuleBasedStateMachine):
         for one in self.running:
             self.gang.ends(one, code)
 
+    @precondition(lambda self: self.gang.takes_code)
+    @rule()
+    def new_code_is_sent(self) -> None:
+        self.gang.send_code()
+
     # Faults.
 
     @some("running")

@@ -1,6 +1,7 @@
 """New code in a running job, as `ddpjob submit --replace --in-place` sends it: supervisors keep their pods."""
 
 import contextlib
+import hashlib
 import uuid
 import zipfile
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def speaking(gang: Gang) -> Iterator[Conversation]:
 def replace(gang: Gang, code: bytes, revision: int) -> int:
     """Replaces the code; returns the attempt that runs it."""
     with speaking(gang) as conversation:
-        assert conversation.prepares(code) == {"kind": "Ready"}
+        assert conversation.prepares(code)["kind"] == "Ready"
         begun = conversation.applies(revision)
     assert begun["kind"] == "Begun", begun
     return int(begun["attempt"])
@@ -118,7 +119,7 @@ def test_if_the_command_dies_after_it_has_changed_the_job_the_next_new_pod_bring
     gang: Gang, lost: int
 ) -> None:
     with speaking(gang) as conversation:
-        assert conversation.prepares(changed(1)) == {"kind": "Ready"}
+        assert conversation.prepares(changed(1))["kind"] == "Ready"
     gang.await_steps(1, least=10)
     assert gang.status()["attempt"] == 1, "nothing has changed yet"
     gang.kill_node(lost)
@@ -158,3 +159,32 @@ def test_the_same_code_again_restarts_nothing(gang: Gang) -> None:
     gang.await_steps(attempt)
     assert replace(gang, changed(1), 1) == attempt
     assert gang.status()["attempt"] == attempt
+
+
+BROKEN = packed(train="import word\nprint(missing, flush=True)\n", word="WORD = 'broken'")
+
+
+def test_new_code_that_fails_before_its_first_step_gives_way_to_the_former_code_in_the_same_processes(
+    gang: Gang,
+) -> None:
+    supervisors = {node: supervisor.pid for node, supervisor in gang.supervisors.items()}
+    attempt = replace(gang, changed(1), 1)
+    gang.await_steps(attempt, least=2)
+    with speaking(gang) as conversation:
+        ready = conversation.prepares(BROKEN)
+        assert ready == {"kind": "Ready", "former": hashlib.sha256(changed(1)).hexdigest()}
+        assert conversation.applies(2) == {"kind": "Begun", "attempt": attempt + 1}
+        tried = conversation.hears()
+    assert tried["kind"] == "Tried"
+    assert "Application: NameError: name 'missing' is not defined (train.py:2)" in tried["failed"]
+    gang.await_steps(attempt + 2, least=2)
+    for node in range(2):
+        says(gang, node, f"attempt {attempt + 2} begins in place: code")
+        assert gang.log(node).count("code 1\n") == 2, "the former code, with its files"
+    assert {node: supervisor.pid for node, supervisor in gang.supervisors.items()} == supervisors
+    page = gang.status()
+    assert (page["inPlaceRestarts"], page["incidents"]) == (0, [])
+    assert (page["code"]["revision"], page["code"]["failed"]["revision"]) == (2, 2)
+    assert page["code"]["digest"] == hashlib.sha256(changed(1)).hexdigest()
+    with speaking(gang) as conversation:
+        assert conversation.prepares(BROKEN)["why"].startswith("this code failed in attempt 3 before its first step")

@@ -120,6 +120,8 @@ class Reason(StrEnum):
     """`suspend` was set to false."""
     CODE_REPLACED = "CodeReplaced"
     """The ranks started again in place with new code, as `ddpjob submit --replace --in-place` has asked."""
+    CODE_FAILED = "CodeFailed"
+    """New code failed before its first step, so the gang starts again with its former code."""
 
     # The end.
     ALL_RANKS_SUCCEEDED = "AllRanksSucceeded"
@@ -254,6 +256,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.JOB_RESUMED: "Nothing, if you resumed the job. If a tool such as Argo CD undid the suspension, set "
     "`spec.suspend` in its repository.",
     Reason.CODE_REPLACED: NOTHING_TO_DO,
+    Reason.CODE_FAILED: "Correct the code, and send it again: `ddpjob submit --replace --in-place`. Meanwhile the "
+    "job trains on with its former code.",
     Reason.ALL_RANKS_SUCCEEDED: NOTHING_TO_DO,
     Reason.RANK_ZERO_SUCCEEDED: NOTHING_TO_DO,
     Reason.DEADLINE_EXCEEDED: "Read `ddpjob logs NAME`: the pods were stopped, not removed. Submit again with a "

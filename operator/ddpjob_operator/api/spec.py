@@ -160,6 +160,9 @@ class CodeReference(Model):
 
     config_map: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
     """The ConfigMap with the archive, which the volume `code-archive` of new pods shows."""
+    former: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)] | None = None
+    """The ConfigMap with the code that ran before. If the new code fails before its first step, this code runs again,
+    and new pods have it. Not set: the code of the template."""
     revision: Annotated[int, Field(ge=1, le=1_000_000_000)]
     """The number of the change, counted from 1. If pods of a gang were made with different code, the code with the
     highest revision counts."""

@@ -114,6 +114,8 @@ class ConditionType(StrEnum):
     """The last loss that the program reported is NaN or infinite. What follows from that is up to the program."""
     STARTED_OVER = "StartedOver"
     """The last attempt that finished a step started over, although an earlier attempt had got further."""
+    NEW_CODE_FAILED = "NewCodeFailed"
+    """The code that `spec.code` names failed before its first step, so the job goes on with its former code."""
     SUSPENDED = "Suspended"
     """`suspend` is set, and nothing is running."""
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
@@ -443,6 +445,25 @@ class Straggler(_Said):
     """The time that the node's own part of a step takes, as a multiple of the usual time."""
 
 
+class FailedCode(_Said):
+    """New code that failed before its first step, so that the former code runs again."""
+
+    revision: int = 0
+    """`spec.code.revision`, which may still name this code."""
+    digest: Annotated[str, Field(max_length=64)] = ""
+    """SHA-256 of the archive with the code, in hexadecimal. The same code is not tried again."""
+    by: Annotated[str, Field(max_length=256)] | None = None
+    """Who sent it, according to the command that did it."""
+    time: Time | None = None
+    """When it failed."""
+    attempt: int | None = None
+    """The attempt in which it failed."""
+    rank: int | None = None
+    """The rank that failed first; not set if no rank stands out."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """Which rank failed first, and why, in a clause."""
+
+
 class RunningCode(_Said):
     """The code that the ranks run, as their supervisors report it."""
 
@@ -456,6 +477,11 @@ class RunningCode(_Said):
     """When it was replaced in place."""
     attempt: int | None = None
     """The first attempt after that."""
+    untried: bool = False
+    """Whether it has taken the place of other code, and has not finished a step yet. If it fails before that, the
+    former code runs again."""
+    failed: FailedCode | None = None
+    """The last code that failed before its first step. If `spec.code` still names it, the former code runs."""
 
     @property
     def replaced(self) -> str:

@@ -240,6 +240,8 @@ class _Seen:
     stopped: str = ""
     """The signal that told the node to stop; empty if an attempt has begun since."""
     replaced: Mapping[str, Any] = field(default_factory=dict)
+    failed_code: Mapping[str, Any] = field(default_factory=dict)
+    """The last new code that failed before its first step."""
     """The last change of the code in place."""
     incidents: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """The last incidents, by the attempt that each ended."""
@@ -274,6 +276,8 @@ class _Seen:
                 self.finished = True
             case {"event": "code_replaced"}:
                 self.replaced = event
+            case {"event": "code_failed"}:
+                self.failed_code = event
             case {"event": "incident", "incident": dict() as incident}:
                 self._take_incident(incident)
                 self.finished = False
@@ -395,6 +399,9 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     if seen.replaced:
         words = "revision {revision} ({digest:.12}), sent by {by}; in place since attempt {attempt}"
         yield "New code", words.format_map(_Shown({name: str(value) for name, value in seen.replaced.items()}))
+    if seen.failed_code:
+        words = "revision {revision} ({digest:.12}), sent by {by}; {story}, so the former code ran again"
+        yield "Failed code", words.format_map(_Shown({name: str(value) for name, value in seen.failed_code.items()}))
     done = [
         end
         for end in seen.ended.values()

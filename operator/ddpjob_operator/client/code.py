@@ -31,9 +31,9 @@ after the ConfigMap."""
 OVERTAKEN = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
-def name_of(archive: Archive) -> str:
-    """The name of an archive's ConfigMap. It is the same for the same code."""
-    return f"ddpjob-code-{archive.digest[:16]}"
+def name_of(digest: str) -> str:
+    """The name of the ConfigMap with the archive that has this SHA-256. It is the same for the same code."""
+    return f"ddpjob-code-{digest[:16]}"
 
 
 def config_map(archive: Archive, namespace: str) -> Document:
@@ -42,7 +42,7 @@ def config_map(archive: Archive, namespace: str) -> Document:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name_of(archive),
+            "name": name_of(archive.digest),
             "namespace": namespace,
             "labels": {"app.kubernetes.io/managed-by": "ddpjob", LABEL: "archive"},
             "annotations": {DIGEST: f"sha256:{archive.digest}"},
@@ -53,10 +53,20 @@ def config_map(archive: Archive, namespace: str) -> Document:
 
 
 def used_by(job: Document) -> set[str]:
-    """The names of all ConfigMaps that a job's pods mount, or mounted before their code was replaced in place."""
+    """The names of all ConfigMaps that a job's pods mount, may have to mount again, or mounted first."""
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
-    newest = {job["spec"]["code"]["configMap"]} if "code" in job["spec"] else set()
-    return newest | {volume["configMap"]["name"] for volume in volumes if "name" in volume.get("configMap", {})}
+    code = job["spec"].get("code", {})
+    named = {code[field] for field in ("configMap", "former") if field in code}
+    return named | {volume["configMap"]["name"] for volume in volumes if "name" in volume.get("configMap", {})}
+
+
+def former_of(job: Document, digest: str) -> str | None:
+    """The ConfigMap, other than the template's, with the code that a job goes back to; None: that of the template.
+
+    `digest` is the SHA-256 of that code's archive.
+    """
+    code = job["spec"].get("code", {})
+    return name_of(digest) if name_of(digest) in {code.get("configMap"), code.get("former")} else None
 
 
 @dataclass(frozen=True)

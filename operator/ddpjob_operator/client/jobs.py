@@ -96,11 +96,14 @@ class Jobs:
                     raise BadInputError(f"the API server refuses to change {name}: {error.said}") from None
                 raise
 
-    def replace_code(self, job: Document, config_map: str, annotations: dict[str, str]) -> Document:
+    def replace_code(
+        self, job: Document, config_map: str, former: str | None, annotations: dict[str, str]
+    ) -> Document:
         """Makes this ConfigMap the code of new pods of exactly this job. Returns the changed job.
 
-        The revision grows, unless the job names this code already. The trace context and the git commit are replaced
-        too.
+        `former` is the ConfigMap with the code that runs again if the new code fails before its first step; None for
+        the code of the template. The revision grows, unless the job names this code already. The trace context and
+        the git commit are replaced too.
 
         Raises:
             BadInputError: the job no longer exists, or somebody else has replaced its code since `job` was read.
@@ -117,11 +120,12 @@ class Jobs:
                 )
             if known is not None and known["configMap"] == config_map:
                 return found
-            code = {"configMap": config_map, "revision": (known["revision"] if known else 0) + 1}
-            former = dict.fromkeys(OF_A_SUBMISSION & found["metadata"].get("annotations", {}).keys())
+            revision = (known["revision"] if known else 0) + 1
+            code = {"configMap": config_map, "former": former, "revision": revision}
+            outdated = dict.fromkeys(OF_A_SUBMISSION & found["metadata"].get("annotations", {}).keys())
             metadata = {
                 "resourceVersion": found["metadata"]["resourceVersion"],
-                "annotations": {**former, **annotations},
+                "annotations": {**outdated, **annotations},
             }
             try:
                 return self._call(

@@ -22,6 +22,7 @@ WARNINGS = frozenset(
         *(ConditionType.BLOCKED, ConditionType.RESTARTING, ConditionType.TRAINING_STALLED),
         ConditionType.AWAITING_FIRST_STEP,
         *(ConditionType.PROGRESS_UNKNOWN, ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
+        ConditionType.NEW_CODE_FAILED,
         ConditionType.FAILED,
     }
 )
@@ -37,6 +38,7 @@ ANNOUNCED = (
     ConditionType.PROGRESS_UNKNOWN,
     ConditionType.LOSS_NOT_FINITE,
     ConditionType.STARTED_OVER,
+    ConditionType.NEW_CODE_FAILED,
     ConditionType.SUSPENDED,
     ConditionType.COMPLETE,
     ConditionType.FAILED,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from ddpjob_operator.api import Cause, CheckpointSeen, Progress, RequestState, RunningCode
+from ddpjob_operator.api import Cause, CheckpointSeen, FailedCode, Progress, RequestState, RunningCode
 from ddpjob_operator.api.contract import MAX_NODES, MAX_PROCS_PER_NODE
 from ddpjob_operator.api.restart import signal_name
 from ddpjob_operator.api.status import MAX_RESULT, MAX_RESULT_PLACE, PLACE
@@ -381,11 +381,31 @@ def _code(value: Any, clock: _Clock) -> RunningCode | None:
     digest = value.get("digest") if isinstance(value, Mapping) else None
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         return None
-    code = RunningCode(revision=count_of(value.get("revision")) or 0, digest=digest)
+    code = RunningCode(
+        revision=count_of(value.get("revision")) or 0,
+        digest=digest,
+        untried=value.get("untried") is True,
+        failed=_failed_code(value.get("failed"), clock),
+    )
     if (attempt := attempt_of(value.get("attempt"))) is None:
         return code
     by = text_of(value.get("by"))[:MAX_BY]
     return code.model_copy(update={"by": by, "time": clock.time(value.get("time")), "attempt": attempt})
+
+
+def _failed_code(value: Any, clock: _Clock) -> FailedCode | None:
+    digest = value.get("digest") if isinstance(value, Mapping) else None
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        return None
+    return FailedCode(
+        revision=count_of(value.get("revision")) or 0,
+        digest=digest,
+        by=text_of(value.get("by"))[:MAX_BY],
+        time=clock.time(value.get("time")),
+        attempt=attempt_of(value.get("attempt")),
+        rank=count_of(value.get("rank"), MOST_PROCESSES - 1),
+        message=text_of(value.get("message")),
+    )
 
 
 def _stragglers(value: Any) -> tuple[ReportedStraggler, ...]:

@@ -7,6 +7,7 @@ from ddpjob_operator.api.job import domain_key
 from ddpjob_operator.api.reasons import Reason
 
 from .changes import StatusChanges, changed
+from .code_in_place import new_code_failed, reported_code
 from .conditions import Say, with_conditions
 from .foreign import document_of
 from .manifests.volumes import lost_with_pods
@@ -174,8 +175,9 @@ def with_reports(view: View, status: DDPJobStatus) -> DDPJobStatus:
         stall = stall_of(view) if runs else None
         delay = delay_message(view) if runs else ""
         status = with_conditions(view, status, _stalled(view, stall), _awaiting(delay), _unknown(silence))
-    status = with_conditions(view, status, *_loss(_remembering(view)), *_beginning(view, status))
-    return changed(status, **_reported(view, status))
+    reported = _reported(view, status)
+    says = (*_loss(_remembering(view)), *_beginning(view, status), *new_code_failed(view, reported["code"]))
+    return changed(with_conditions(view, status, *says), **reported)
 
 
 def training_warning(view: View) -> str:
@@ -307,7 +309,7 @@ def _reported(view: View, status: DDPJobStatus) -> StatusChanges:
         "checkpoint": _checkpoint(view, status, last.checkpoint),
         **(_result(view, last) if same_gang and not status.is_true(ConditionType.FAILURE_TARGET) else NO_RESULT),
         "stragglers": stragglers,
-        "code": report.code if report and runs else status.code,
+        "code": reported_code(view, status, report if runs else None),
     }
 
 

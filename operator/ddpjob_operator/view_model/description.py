@@ -26,7 +26,7 @@ from .losses import last_loss, loss_in
 
 WARNINGS = (
     *(ConditionType.BLOCKED, ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN),
-    *(ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER),
+    *(ConditionType.LOSS_NOT_FINITE, ConditionType.STARTED_OVER, ConditionType.NEW_CODE_FAILED),
 )
 """Conditions that report a problem with a job that has not failed."""
 

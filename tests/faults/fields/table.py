@@ -233,6 +233,15 @@ FIELDS: dict[str, Field] = {
         job=WITH_CODE,
         refused=NEEDED,
     ),
+    "code.former": _always(
+        GOES_ON,
+        GOES_ON,
+        GOES_ON,
+        least="a",
+        greatest="a" * 253,
+        wrong=(("No name", "should match"),),
+        job=WITH_CODE | {"code": {**WITH_CODE["code"], "former": "ddpjob-code-0"}},
+    ),
     "code.revision": _variable(
         "DDPJOB_CODE_REVISION", "1", "1000000000", None, job=WITH_CODE | {"restart": SOON}, refused=NEEDED
     ),

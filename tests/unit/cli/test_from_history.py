@@ -65,6 +65,7 @@ def kept(tmp_path: Path) -> Path:
         event("incident", 1, 12, incident=INCIDENT),
         event("rank_ended", 1, 12, rank=0, exitCode=137, cause="", message=""),
         event("code_replaced", 2, 12, revision=3, digest="4c" * 32, by="alice@laptop"),
+        event("code_failed", 2, None, revision=4, digest="5d" * 32, by="bob", story="failed at once"),
         event("started", 2, 10, seen=True),
         event("progress", 2, 40, loss=0.25, total_steps=40),
         event("rank_ended", 2, 40, rank=0, exitCode=0, cause="", message=""),
@@ -134,6 +135,7 @@ def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
         *("Name:         digits", "Namespace:    team", "Uid:          a-uid", "World:        2 nodes x 2 processes"),
         *("End:          the program finished", "Attempts:     1 to 2", "Progress:     step 40 of 40"),
         "New code:     revision 3 (4c4c4c4c4c4c), sent by alice@laptop; in place since attempt 2",
+        "Failed code:  revision 4 (5d5d5d5d5d5d), sent by bob; failed at once, so the former code ran again",
         *("Loss:         0.25", "Incidents:    attempt 1, rank 2 on node 1: OOMKilled: killed\\x1b[2J"),
     ):
         assert line in shown

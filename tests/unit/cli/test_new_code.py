@@ -61,8 +61,11 @@ class World:
         monkeypatch.setattr(Code, "own", lambda _, code, __: self.asked.append(f"own {code['metadata']['name']}"))
         monkeypatch.setattr(Code, "release", lambda *_: self.asked.append("release"))
 
-    def replace_code(self, job: Document, config_map: str, annotations: dict[str, str]) -> Document:
+    def replace_code(
+        self, job: Document, config_map: str, former: str | None, annotations: dict[str, str]
+    ) -> Document:
         assert annotations[DIGEST].startswith("sha256:")
+        self.former = former
         self.asked.append("change the job")
         self.job = deepcopy(job)
         self.job["spec"]["code"] = {"configMap": config_map, "revision": 1}
@@ -74,7 +77,15 @@ class World:
         yield self.supervisor
 
 
-ANSWERS = ({"kind": "SendCode"}, {"kind": "Ready"}, {"kind": "Begun", "attempt": 2})
+OLD = "0" * 64
+FAILED = "failed in attempt 2 before its first step: rank 1: Application: NameError: x (train.py:3)"
+ANSWERS = (
+    {"kind": "SendCode"},
+    {"kind": "Ready", "former": OLD},
+    {"kind": "Begun", "attempt": 2},
+    {"kind": "Going"},
+    {"kind": "Tried", "failed": ""},
+)
 
 
 @pytest.fixture
@@ -117,7 +128,44 @@ def test_the_supervisor_gets_the_code_before_the_job_names_it_and_the_ranks_rest
     name = parcel.code["metadata"]["name"]
     assert world.asked == ["ReplaceCode", f"own {name}", "change the job", "Apply", "release"]
     assert base64.b64encode(world.supervisor.code).decode() == parcel.code["binaryData"]["code.zip"]
-    assert said == f"train: attempt 2 runs the new code {name.removeprefix('ddpjob-code-')[:12]}, in the same pods"
+    assert said.splitlines() == [
+        f"train: attempt 2 runs the new code {name.removeprefix('ddpjob-code-')[:12]}, in the same pods",
+        "Waiting for its first step; Ctrl-C leaves it to the job",
+        "It has finished its first step",
+    ]
+    assert world.former is None, "the code of the template"
+
+
+@pytest.mark.usefixtures("script")
+def test_the_code_that_runs_is_named_as_the_one_to_go_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = running(*COMMAND)
+    job["spec"]["code"] = {"configMap": "ddpjob-code-failed", "former": f"ddpjob-code-{OLD[:16]}", "revision": 4}
+    world = World(job, monkeypatch, *ANSWERS)
+    replace(world, *COMMAND)
+    assert world.former == f"ddpjob-code-{OLD[:16]}"
+
+
+@pytest.mark.usefixtures("script")
+def test_new_code_that_fails_before_its_first_step_is_an_error_that_says_what_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(running(*COMMAND), monkeypatch, *ANSWERS[:3], {"kind": "Tried", "failed": FAILED})
+    with pytest.raises(BadInputError) as error:
+        replace(world, *COMMAND)
+    assert str(error.value) == (
+        f"the new code {FAILED}. train trains on with its former code; correct the new code, and repeat this command"
+    )
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize("stops", ["Ctrl-C", "the connection breaks"])
+def test_the_change_stays_if_the_wait_for_its_first_step_stops(monkeypatch: pytest.MonkeyPatch, stops: str) -> None:
+    world = World(running(*COMMAND), monkeypatch, *ANSWERS[:3])
+    if stops == "Ctrl-C":
+        monkeypatch.setattr(talk.Talk, "outcome", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    said = replace(world, *COMMAND)
+    assert "release" in world.asked
+    assert said.endswith("look at it: ddpjob status train")
 
 
 @pytest.mark.usefixtures("script")

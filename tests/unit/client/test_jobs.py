@@ -121,7 +121,7 @@ def test_a_replaced_job_keeps_its_annotations_but_not_the_trace_context_of_an_ea
     assert annotations == {"ddpjob.dev/traceparent": "new", "example.com/owner": "jane"}
 
 
-NEWER = {"configMap": "code-b", "revision": 4}
+NEWER = {"configMap": "code-b", "former": "code-a", "revision": 4}
 EDITED: dict[str, Any] = {"template": {"spec": {"containers": []}}}
 
 
@@ -135,7 +135,7 @@ def running(spec: dict[str, Any] | None = None, annotations: dict[str, str] | No
 def test_new_code_gets_the_next_revision_and_the_marks_of_its_own_submission() -> None:
     found = running(annotations={COMMIT: "abc", "ddpjob.dev/traceparent": "old", "example.com/owner": "jane"})
     jobs, asked = jobs_of(found, ANOTHER, found, {"replaced": True})
-    assert jobs.replace_code(running(), "code-b", {"ddpjob.dev/traceparent": "new"}) == {"replaced": True}
+    assert jobs.replace_code(running(), "code-b", "code-a", {"ddpjob.dev/traceparent": "new"}) == {"replaced": True}
     assert asked[-1][2] == {
         "metadata": {
             "resourceVersion": "7",
@@ -147,7 +147,7 @@ def test_new_code_gets_the_next_revision_and_the_marks_of_its_own_submission() -
 
 def test_code_that_the_job_names_already_changes_nothing() -> None:
     jobs, asked = jobs_of(running())
-    assert jobs.replace_code(running(), "code-a", {}) == running()
+    assert jobs.replace_code(running(), "code-a", None, {}) == running()
     assert [method for method, *_ in asked] == ["GET"]
 
 
@@ -155,7 +155,7 @@ def test_code_that_the_job_names_already_changes_nothing() -> None:
 def test_new_code_is_for_the_job_as_it_was_looked_at(spec: dict[str, Any]) -> None:
     jobs, asked = jobs_of(running(spec))
     with pytest.raises(BadInputError, match="somebody else has replaced the code of digits meanwhile"):
-        jobs.replace_code(running(), "code-b", {})
+        jobs.replace_code(running(), "code-b", "code-a", {})
     assert len(asked) == 1
 
 

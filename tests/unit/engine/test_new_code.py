@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ddpjob_operator.api import CodeReference, ConditionType
 from ddpjob_operator.engine.manifests.children import build_pod
 from ddpjob_operator.engine.manifests.volumes import needed
 
@@ -45,7 +46,7 @@ def test_a_new_pod_has_the_newest_code_and_knows_its_revision(
     variables = variables_of(pod["spec"]["containers"][0])
     assert variables["DDPJOB_CODE_ARCHIVE"] == "/ddpjob/archive/code.zip"
     assert variables["DDPJOB_CODE_REVISION"] == revision
-    assert needed(job.spec) == ["ConfigMap data", f"ConfigMap {config_map}"]
+    assert needed(job) == ["ConfigMap data", f"ConfigMap {config_map}"]
     assert job.spec.template == TEMPLATE, "building a pod changes no template"
 
 
@@ -98,3 +99,129 @@ def test_strange_values_are_bounded() -> None:
     status = running().after(5).hears(code=code).settled().status
     assert status.code is not None
     assert (status.code.revision, len(status.code.by or ""), status.code.time) == (0, 256, None)
+
+
+OLD_DIGEST = "01" * 32
+STORY = (
+    "failed in attempt 2 before its first step: rank 1: Application: NameError: name 'x' is not defined (train.py:3)"
+)
+FAILED = {"revision": 3, "digest": DIGEST, "by": "alice", "attempt": 2, "rank": 1, "message": STORY}
+WENT_BACK = (
+    f"New code 4c4c4c4c4c4c (revision 3, sent by alice) {STORY}; the job goes on with its former code 010101010101"
+)
+WITH_FORMER = {**NEW, "former": "ddpjob-code-before"}
+
+
+def trying(**spec: Any) -> Moment:
+    """New code runs, and has not finished a step."""
+    code = told(by="alice", attempt=2, untried=True)
+    return running(code=NEW, **spec).after(5).hears(attempt=2, code=code).settled().after(1)
+
+
+def went_back(code: dict[str, Any] = NEW) -> Moment:
+    """Supervisors have gone back to the former code, in place."""
+    moment = running(code=code).after(5)
+    return moment.hears(attempt=3, code={"revision": 3, "digest": OLD_DIGEST, "failed": FAILED})
+
+
+def code_of(moment: Moment) -> str:
+    """The ConfigMap with the code of a pod that is made now."""
+    (name,) = (
+        volume["configMap"]["name"]
+        for volume in build_pod(moment.snapshot.job, 1)["spec"]["volumes"]
+        if volume["name"] == "code-archive"
+    )
+    return str(name)
+
+
+TABLE = {
+    "supervisors go back to the former code": (went_back(),),
+    "untried code costs a pod": (trying().fails(1, code=137, reason="OOMKilled"),),
+    "untried code is wrong for good": (trying().reports(1, exitCode=2, cause="ConfigError"),),
+}
+
+
+def test_code_that_failed_before_its_first_step_is_told_once_and_costs_nothing() -> None:
+    moment = went_back()
+    told = [(event.warning, event.reason, event.message) for event in moment.decision.events]
+    assert told == [(True, "NewCodeFailed", WENT_BACK)]
+    status = moment.settled().status
+    condition = status.condition(ConditionType.NEW_CODE_FAILED)
+    assert condition is not None
+    assert (condition.status, condition.reason, condition.message) == ("True", "CodeFailed", WENT_BACK)
+    assert (status.attempt, status.restarts, status.disruptions, status.incidents) == (3, 0, 0, ())
+    assert moment.settled().after(1).decision.events == ()
+
+
+@pytest.mark.parametrize(("code", "former"), [(NEW, "ddpjob-code-old"), (WITH_FORMER, "ddpjob-code-before")])
+def test_new_pods_have_the_former_code_once_the_new_code_has_failed(code: dict[str, Any], former: str) -> None:
+    assert code_of(running(code=code)) == "ddpjob-code-new"
+    moment = went_back(code).settled()
+    assert code_of(moment) == former
+    revision = variables_of(build_pod(moment.snapshot.job, 1)["spec"]["containers"][0])["DDPJOB_CODE_REVISION"]
+    assert revision == "3", "so that no pod brings the code back that has failed"
+    anew = moment.after(5).hears(attempt=4, code={"revision": 3, "digest": OLD_DIGEST}).settled()
+    assert code_of(anew) == former, "supervisors of new pods do not know of the failure"
+
+
+def test_other_code_that_is_sent_later_is_what_new_pods_have() -> None:
+    newer = CodeReference(config_map="ddpjob-code-newer", revision=4)
+    moment = went_back().settled()
+    job = moment.snapshot.job
+    moment = moment.but(job=job.model_copy(update={"spec": job.spec.model_copy(update={"code": newer})}))
+    assert code_of(moment) == "ddpjob-code-newer"
+    now = moment.after(5).hears(attempt=4, code={"revision": 4, "digest": "02" * 32, "failed": FAILED}).settled()
+    condition = now.status.condition(ConditionType.NEW_CODE_FAILED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "CodeReplaced")
+    assert code_of(now) == "ddpjob-code-newer"
+
+
+def test_untried_code_that_costs_a_pod_gives_way_to_the_former_code_with_new_pods_and_costs_nothing() -> None:
+    moment = trying().fails(1, code=137, reason="OOMKilled")
+    status = moment.settled().status
+    assert (status.attempt, status.restarts, status.disruptions, status.incidents) == (3, 0, 0, ())
+    assert status.code is not None
+    assert status.code.failed is not None
+    assert (status.code.failed.revision, status.code.failed.digest, status.code.failed.attempt) == (3, DIGEST, 2)
+    assert status.code.failed.message.startswith("failed in attempt 2 before its first step: ")
+    assert "OutOfMemory" in status.code.failed.message
+    assert status.is_true(ConditionType.NEW_CODE_FAILED)
+    assert {pod.incarnation for pod in moment.settled().gone().settled().pods} == {2}
+    assert code_of(moment.settled()) == "ddpjob-code-old"
+
+
+@pytest.mark.parametrize("final", [{"exitCode": 2, "cause": "ConfigError"}, {"exitCode": 1, "cause": "Application"}])
+def test_even_an_error_that_would_end_the_job_at_once_ends_only_the_new_code(final: dict[str, Any]) -> None:
+    status = trying(restart={"maxRestarts": 0}).reports(1, **final).settled().status
+    assert (status.is_true(ConditionType.FAILURE_TARGET), status.is_true(ConditionType.NEW_CODE_FAILED)) == (
+        False,
+        True,
+    )
+
+
+def test_a_disruption_says_nothing_about_new_code() -> None:
+    status = trying().deleted_by_hand(1).settled().status
+    assert (status.disruptions, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
+
+
+def test_if_both_codes_fail_the_usual_rules_apply() -> None:
+    moment = went_back().settled().after(5).reports(1, exitCode=2, cause="ConfigError", attempt=3)
+    assert moment.settled().status.is_true(ConditionType.FAILURE_TARGET)
+
+
+def test_code_that_has_finished_a_step_is_no_longer_untried_even_if_new_supervisors_think_so() -> None:
+    moment = trying().hears(attempt=2, code=told(by="alice", attempt=2)).settled()
+    moment = moment.after(5).hears(attempt=2, code=told(untried=True)).settled()
+    assert moment.status.code is not None
+    assert not moment.status.code.untried
+    status = moment.after(1).fails(1, code=137, reason="OOMKilled").settled().status
+    assert (status.restarts, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
+
+
+@pytest.mark.parametrize("failed", [3, {}, {"digest": "x"}, {**FAILED, "rank": "first", "by": 7, "message": 5}])
+def test_what_is_no_failure_is_ignored_or_bounded(failed: Any) -> None:
+    code = {"revision": 3, "digest": OLD_DIGEST, "failed": failed}
+    status = running(code=NEW).after(5).hears(attempt=3, code=code).settled().status
+    assert status.code is not None
+    assert (status.code.failed is None) is (not isinstance(failed, dict) or "rank" not in failed)

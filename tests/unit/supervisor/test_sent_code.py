@@ -116,7 +116,7 @@ def test_new_code_takes_the_place_of_all_but_what_nodes_may_still_ask_for(placed
     code = placed[0]
     former, runs = take(code, of(former="")), take(code, of(runs=""))
     assert (code.has(former), code.has(runs)) == (False, True)
-    arriving = code.receive(digest_of(b"new"), runs)
+    arriving = code.receive(digest_of(b"new"), [runs])
     arriving.add(b"new")
     arriving.finish()
     assert [code.has(digest) for digest in (code.placed, runs, digest_of(b"new"))] == [True] * 3

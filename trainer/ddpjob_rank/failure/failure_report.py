@@ -7,7 +7,9 @@ In a pod the report is the container's termination message
 import json
 import os
 import re
+import sysconfig
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ from .full_storage import full_storage
 VERSION = 2
 """The version of the data that supervisors report to the operator, here and on their status pages. Readers ignore
 unknown fields, so the number changes only if known fields change."""
+
+INSTALLED = ("<", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+"""How the names of files begin that are no part of the program."""
 
 DEFAULT_PATH = "/dev/termination-log"
 REPORT_BYTES = 4096
@@ -58,6 +63,8 @@ class Report:
     """Whether the process waited in a collective until the timeout."""
     counted_steps: int | None = None
     """How many steps the attempt had finished, if steps are only counted."""
+    line: str = ""
+    """The program's line that raised the exception, such as `train.py:12`; empty if it is not known."""
 
     def to_json(self) -> str:
         """The report as the operator reads it. Its fields are limited in length, so that it stays below 4 KiB."""
@@ -76,6 +83,7 @@ class Report:
                 **({} if self.node is None else {"node": self.node}),
                 **({"waited": True} if self.waited else {}),
                 **({} if self.counted_steps is None else {"stepsSinceRestart": self.counted_steps}),
+                **({"line": _cut(self.line, NAME_BYTES)} if self.line else {}),
             },
             ensure_ascii=False,
         )
@@ -92,7 +100,23 @@ def report_of(error: BaseException, rank: int, step: int | None) -> Report:
         message=last_line(error),
         step=step,
         waited=isinstance(error, PeerLostError) and error.waited,
+        line=line_of(error),
     )
+
+
+def line_of(error: BaseException) -> str:
+    """The line of the program that raised an error, such as `train.py:12`; empty if there is none.
+
+    It is the innermost one that is neither in Python's library nor in an installed package.
+    """
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    own = [
+        f"{Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(INSTALLED)
+    ]
+    return own[-1] if own else ""
 
 
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:

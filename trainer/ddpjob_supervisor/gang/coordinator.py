@@ -41,6 +41,7 @@ from .messages import (
     Examine,
     Examined,
     Failed,
+    FailedCode,
     Farewell,
     Finish,
     Finished,
@@ -135,6 +136,10 @@ class Coordinator:
         self._know(self._made_with)
         self._check_first = check_first
         """Whether an attempt that only tests the machines must still run first."""
+        self._reports_steps = False
+        """Whether a rank has ever reported a step."""
+        self._settled = ""
+        """The digest of the last code that has finished a step, or has run long enough without reporting any."""
         self._joining_seconds = joining_seconds
         self.idle_seconds = idle_seconds
         self.program: HeldProgram | None = None
@@ -242,6 +247,7 @@ class Coordinator:
                 member.beats, member.running = tuple({**beat, "node": node} for beat in beats), running
                 if any(beat.get("step") is not None for beat in beats):
                     self.current.progressed, self.current.delay = True, None
+                    self._note_step()
                 return  # Skips `_advance`: beats end no state, and are by far the most frequent messages.
             case Installed(attempt) if attempt == self.attempt:
                 self.current.installed.add(node)
@@ -362,7 +368,7 @@ class Coordinator:
 
         Another code that was prepared before, and does not run, is not here any more.
         """
-        stay = {self._made_with.digest, self.past.code.digest}
+        stay = {self._made_with.digest, *self.needed}
         self._have = {digest: known for digest, known in self._have.items() if digest in stay}
         self._have[code.digest] = code
 
@@ -441,12 +447,14 @@ class Coordinator:
                 return since + KILLED_SECONDS
             case Stopping(settling_since=float(since)):
                 return since + SETTLING_SECONDS
-        return self.idle_until if isinstance(self.state, Holding) else None
+        return self.idle_until if isinstance(self.state, Holding) else self._kept_from
 
     # Transitions.
 
     def _advance(self, now: float) -> None:
         """Leaves the present state if it has to end now, and repeats this with each new state."""
+        if self._kept_from is not None and now >= self._kept_from:
+            self._keep_code()
         state = None
         while state is not self.state:
             state, busy = self.state, self._busy()
@@ -501,7 +509,7 @@ class Coordinator:
         check, domains = self._check_first, {node: member.domain for node, member in self.members.items()}
         order = None if check else order_of(domains)
         ring = Ring(range(self.nodes) if order is None else order, self._processes)
-        self.current = Attempt(number, ring, now)
+        self.current = Attempt(number, ring, now, code=self.past.code.digest)
         self._lowest = self.attempt + 1
         for member in self.members.values():
             member.state, member.beats, member.running = MemberState.BUSY, (), ()
@@ -513,9 +521,65 @@ class Coordinator:
         )
 
     def _know(self, code: CodeRevision) -> None:
-        """Takes note of a code, unless a newer one is known."""
-        if code.revision > self.past.code.revision or not self.past.code.digest:
-            self._ledger.past = structs.replace(self.past, code=code)
+        """Takes note of a code, unless a newer one is known. Code that has failed is not tried again."""
+        known, former, failed = self.past.code, self.past.former, self.past.failed
+        if code.revision <= known.revision and known.digest:
+            return
+        if failed is not None and failed.digest == code.digest:
+            failed = structs.replace(failed, revision=code.revision)
+            code = structs.replace(known, revision=code.revision)
+        elif known.digest and known.digest != code.digest:
+            former = former or known
+        self._ledger.past = structs.replace(
+            self.past, code=code, former=former if former and former.digest != code.digest else None, failed=failed
+        )
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The digests of the codes that members may have to get from this node."""
+        return tuple(code.digest for code in (self.past.code, self.past.former) if code is not None)
+
+    @property
+    def tries_code(self) -> bool:
+        """Whether the present attempt runs new code, which has not finished a step, and the former code is here."""
+        past = self.past
+        return past.former is not None and self.current.code == past.code.digest and past.former.digest in self._have
+
+    @property
+    def has_untried_code(self) -> bool:
+        """Whether the code has taken the place of other code, and this coordinator has seen no step of it."""
+        return self.past.code.revision > 0 and self._settled != self.past.code.digest
+
+    def _note_step(self) -> None:
+        """Records that ranks finish steps, so that new code stays."""
+        self._reports_steps = True
+        self._keep_code()
+
+    def _keep_code(self) -> None:
+        self._settled = self.current.code
+        if self.tries_code:
+            self._ledger.past = structs.replace(self.past, former=None)
+
+    def _is_of_new_code(self, incident: Incident) -> bool:
+        """Whether new code has failed before its first step, and the former code can run again."""
+        return self.tries_code and not self.someone_is_done and incident.end.cause != DEVICE_FAILED
+
+    @property
+    def _kept_from(self) -> float | None:
+        """When new code that may report no steps has run for so long that it stays; None if that does not apply."""
+        waits = isinstance(self.state, Running) and self.has_untried_code and not self._reports_steps
+        return self.state.since + LONG_SECONDS if waits else None
+
+    def _go_back(self, incident: Incident) -> None:
+        """Lets the next attempt run the former code, because the new code has failed before its first step.
+
+        The former code gets the revision of the new one: pods that are made with the new code do not bring it back.
+        """
+        code, former = self.past.code, self.past.former
+        assert former is not None, "new code is tried"
+        failed = FailedCode(code.revision, code.digest, code.by, incident)
+        again = structs.replace(former, revision=code.revision)
+        self._ledger.past = structs.replace(self.past, code=again, former=None, failed=failed)
 
     def _next_number(self, state: Gathering) -> int:
         """Returns a number that no attempt has had, and that is at least the number that the operator expects."""
@@ -577,13 +641,20 @@ class Coordinator:
             for member in self.members.values():
                 member.beats = ()  # They would be taken for reports of ranks that run.
             return
-        if current.replaced:  # Whatever else has happened meanwhile happened to the former code.
+        # Whatever else has happened meanwhile happened to the former code.
+        if current.replaced and not self.someone_is_done:
             self._ledger.ran(current.ran, failed=False)
             self._ledger.got_somewhere()
             self.state = Gathering(now)
             return
         lost = {node: incarnation for node, incarnation in current.left.items() if incarnation is not None}
         self.state = Gathering(now, lost=lost)
+        if current.progressed:
+            self._note_step()
+        if incident is not None and self._is_of_new_code(incident):
+            self._ledger.ran(current.ran, failed=False)
+            self._go_back(incident)
+            return
         if not self._check_first:
             self._ledger.ran(current.ran, failed=incident is not None or bool(lost))
         if incident is not None:

@@ -289,11 +289,11 @@ class CoordinatorService:
 
     # New code in a running job.
 
-    def check_replaceable(self) -> None:
-        """Checks that the code of the ranks can be replaced now.
+    def check_replaceable(self, digest: str) -> None:
+        """Checks that the code of the ranks can be replaced now, by code with this digest.
 
         Raises:
-            NotReadyError: No ranks run, or their code did not come with the job.
+            NotReadyError: No ranks run, their code did not come with the job, or this code has failed before.
         """
         if self.coordinator.idle_seconds is not None:
             raise NotReadyError("it is held: run other code with ddpjob run --on", later=False)
@@ -303,6 +303,8 @@ class CoordinatorService:
                 " release; replace it without --in-place",
                 later=False,
             )
+        if (failed := self.coordinator.past.failed) is not None and failed.digest == digest:
+            raise NotReadyError(f"this code {failed.story}; change it, and try again", later=False)
         match self.coordinator.state:
             case Running() | Stalled() if self.coordinator.someone_is_done:
                 raise NotReadyError("some of its nodes have finished, and would not run the new code", later=False)
@@ -322,13 +324,23 @@ class CoordinatorService:
         if known.digest != code.digest:
             if code.revision <= known.revision:
                 raise NotReadyError(f"its ranks run revision {known.revision} of the code already", later=False)
-            self.check_replaceable()
+            self.check_replaceable(code.digest)
             self._forget_limits()
             self.coordinator.replace_code(code, self._now())
             self._act()
         elif code.revision > known.revision:
             self.coordinator.renumber(code.revision)
         return self.coordinator.past.code.attempt or self.coordinator.attempt
+
+    def fate_of(self, digest: str) -> str | None:
+        """How new code has gone on, in a clause: empty if it stays; None if that is not known yet.
+
+        The code stays once it has finished a step.
+        """
+        past = self.coordinator.past
+        if past.failed is not None and past.failed.digest == digest:
+            return past.failed.story
+        return None if past.code.digest == digest and past.former is not None else ""
 
     # Programs of a held gang.
 

@@ -345,7 +345,7 @@ def _reported(spec: RankSpec, now: float) -> End | None:
         exception, step = report["exception"], report["step"]
         waited = GLOO if report.get("waited") else ""
         known = (report["exitCode"], now, report["cause"], report["message"], exception, step)
-        return End(spec.rank, *known, waited=waited)
+        return End(spec.rank, *known, waited=waited, line=str(report.get("line") or ""))
     return None
 
 

@@ -39,6 +39,7 @@ from .messages import (
     End,
     Examine,
     Failed,
+    FailedCode,
     Farewell,
     Finish,
     Finished,
@@ -80,6 +81,9 @@ RANK_ENDED = "rank_ended"
 
 CODE_REPLACED = "code_replaced"
 """The event in a node's history that its ranks run other code from this attempt on."""
+
+CODE_FAILED = "code_failed"
+"""The event in a node's history that new code failed before its first step, so that the former code runs again."""
 
 DONE_SECONDS = 60.0
 """How long a node that is done looks for rank 0. A lost pod of rank 0 is usually replaced within this time, unless
@@ -354,8 +358,11 @@ class Follower:
         if start.attempt == 1 and start.program is None:
             return
         before, why = start.past.incidents[-1] if start.past.incidents else None, ""
-        code = start.past.code
-        if code.attempt == start.attempt:
+        code, failed = start.past.code, start.past.failed
+        if failed is not None and failed.incident.attempt == start.attempt - 1:
+            why = f" in place: code {code.digest[:12]} again, because new code {failed.digest[:12]} {failed.story}"
+            self._note_failed_code(failed)
+        elif code.attempt == start.attempt:
             why = f" in place: new code {code.digest[:12]}, sent by {code.by}"
             self._note_code(code)
         elif before is not None and before.attempt == start.attempt - 1:
@@ -371,6 +378,21 @@ class Follower:
         if self._settings.leads:
             self._history.note(
                 CODE_REPLACED, code.attempt, hurry=True, revision=code.revision, digest=code.digest, by=code.by
+            )
+
+    def _note_failed_code(self, failed: FailedCode) -> None:
+        """Adds to the history that new code has failed. One node does this for all."""
+        if self._settings.leads:
+            document = failed.incident.to_document()
+            self._history.note(
+                CODE_FAILED,
+                failed.incident.attempt,
+                hurry=True,
+                revision=failed.revision,
+                digest=failed.digest,
+                by=failed.by,
+                story=failed.story,
+                incident=document,
             )
 
     async def _run(self, attempt: NodeAttempt, former: NodeAttempt | None) -> None:

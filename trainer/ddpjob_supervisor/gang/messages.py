@@ -68,6 +68,8 @@ class End(_Strict, frozen=True):
     """How many collectives the rank had begun, by group and backend. Known only for a rank that failed in NCCL."""
     waited: str = ""
     """The collective in which the rank waited for other ranks until its timeout; empty if there is none."""
+    line: str = ""
+    """The program's line that raised the exception, such as `train.py:12`; empty if it is not known."""
 
     @property
     def words(self) -> str:
@@ -130,6 +132,24 @@ class CodeRevision(_Strict, frozen=True):
     """The first attempt after it was replaced in place; 0 if it was not."""
 
 
+class FailedCode(_Strict, frozen=True):
+    """New code that failed before its first step, so that the former code runs again."""
+
+    revision: int
+    """`spec.code.revision`, which may still name this code."""
+    digest: str
+    by: str
+    incident: Incident
+
+    @property
+    def story(self) -> str:
+        """When it failed, which rank failed first, and why, in a clause."""
+        incident = self.incident
+        who = "all ranks" if incident.is_of_all_ranks else f"rank {incident.end.rank}"
+        where = f" ({incident.end.line})" if incident.end.line else ""
+        return f"failed in attempt {incident.attempt} before its first step: {who}: {incident.end.words}{where}"
+
+
 class Past(_Strict, frozen=True):
     """The history of a gang's former attempts. Each member has a copy, from which a new coordinator continues."""
 
@@ -147,6 +167,10 @@ class Past(_Strict, frozen=True):
     """The number of attempts that ended because a rank failed or a node was lost."""
     code: CodeRevision = CodeRevision()
     """The code of the present attempt."""
+    former: CodeRevision | None = None
+    """The code that runs again if the present one fails before its first step; None after that step."""
+    failed: FailedCode | None = None
+    """The last code that failed before its first step."""
 
     @property
     def mean_time_to_failure(self) -> float | None:

@@ -171,6 +171,8 @@ class Attempt:
     """Whether the connection to the command was lost that runs this program in a held gang."""
     replaced: bool = False
     """Whether the attempt is ended because the next one runs new code."""
+    code: str = ""
+    """The digest of the code that it runs."""
     left: dict[int, int | None] = field(default_factory=dict)
     """The incarnations of the supervisors that have left, by node; None for a supervisor that had been told to
     stop."""

@@ -1,6 +1,7 @@
 """The socket in rank 0's pod at which programs for a held gang arrive, and new code for a running job."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -35,12 +36,15 @@ from .words import (
     RunProgram,
     SendCode,
     TheCode,
+    Tried,
     questions,
     socket_of,
     to_line,
 )
 
 GOING_SECONDS = 15.0
+TRYING_SECONDS = 0.2
+"""Seconds between two looks whether new code has finished its first step, of which nothing else tells."""
 SPEAKING_SECONDS = 60.0
 """How long the command may take for each line: for a piece of the code, or to write the code into the job."""
 
@@ -147,18 +151,25 @@ class _Reception:
         """
         _check_version(question.version)
         async with self._alone():
-            self._service.check_replaceable()
+            self._service.check_replaceable(question.digest)
             if not self._service.code.has(question.digest):
                 yield SendCode()
                 await self._receive(reader, question.digest)
             prepared = CodeRevision(digest=question.digest, by=shown(question.by))
             self._service.coordinator.prepare(prepared)
-            yield Ready()
+            yield Ready(self._service.coordinator.needed[-1])
             match await _next(reader):
                 case Apply(revision):
                     yield Begun(self._service.replace_code(structs.replace(prepared, revision=revision)))
                 case _:
                     raise ConfigError("the command has not said that the job names the code")
+        told = time.monotonic()
+        while (failed := self._service.fate_of(question.digest)) is None:
+            await asyncio.sleep(TRYING_SECONDS)
+            if time.monotonic() - told >= GOING_SECONDS:
+                told = time.monotonic()
+                yield Going()
+        yield Tried(failed)
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
@@ -179,7 +190,7 @@ class _Reception:
             ConfigError: It is not what was announced, too large, or cannot be kept.
         """
         try:
-            arriving = self._service.code.receive(digest, self._service.coordinator.past.code.digest)
+            arriving = self._service.code.receive(digest, self._service.coordinator.needed)
             while piece := _piece(await _next(reader)):
                 arriving.add(piece)
             arriving.finish()

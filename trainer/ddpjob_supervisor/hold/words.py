@@ -18,7 +18,8 @@ To replace the code of a running job:
     TheCode(data), repeatedly  -->
                                <--  Ready: nothing has changed yet, and the command now writes the code into the job
     Apply(revision)            -->
-                               <--  NotRun(why), or Begun(attempt)
+                               <--  NotRun(why), or Begun(attempt), and then Going at regular intervals
+                               <--  Tried(failed): the code has finished its first step, or failed before it
 
 Binary data is in base64. The code is sent in pieces; the last one is empty.
 """
@@ -103,11 +104,21 @@ class SendCode(_Said, frozen=True):
 class Ready(_Said, frozen=True):
     """The code has arrived."""
 
+    former: str = ""
+    """The digest of the code that runs again if this code fails before its first step."""
+
 
 class Begun(_Said, frozen=True):
     """The ranks are being started."""
 
     attempt: int
+
+
+class Tried(_Said, frozen=True):
+    """How new code has gone on to its first step."""
+
+    failed: str = ""
+    """Which rank failed first, and why; empty if the code stays. After a failure the former code runs again."""
 
 
 class Going(_Said, frozen=True):
@@ -127,7 +138,7 @@ class Over(_Said, frozen=True):
 
 
 Question = RunProgram | ReplaceCode | TheCode | Apply | LetFinish | Interrupt
-Answer = NotRun | SendCode | Ready | Begun | Going | Over
+Answer = NotRun | SendCode | Ready | Begun | Tried | Going | Over
 
 questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
 """Decodes a line of the command."""

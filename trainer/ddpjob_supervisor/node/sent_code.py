@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -92,10 +92,10 @@ class SentCode:
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def receive(self, digest: str, wanted: str = "") -> Receiving:
+    def receive(self, digest: str, wanted: Iterable[str] = ()) -> Receiving:
         """Begins to receive an archive, which then takes the place of all but the one in the working directory.
 
-        `wanted` is the digest of another one that stays, because other nodes may still ask for it.
+        `wanted` has the digests of others that stay, because other nodes may still ask for them.
 
         Raises:
             ValueError: The digest is none.
@@ -103,7 +103,7 @@ class SentCode:
         """
         if not DIGEST.fullmatch(digest):
             raise ValueError("the code's digest is not a SHA-256")
-        return Receiving(self._directory, digest, (self.placed, wanted))
+        return Receiving(self._directory, digest, (self.placed, *wanted))
 
     def has(self, digest: str) -> bool:
         """Whether this archive is here."""

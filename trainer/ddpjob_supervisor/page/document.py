@@ -12,7 +12,7 @@ from ddpjob_rank.moments import rfc3339
 from ddpjob_rank.recording.json_lines import in_json
 from msgspec import to_builtins
 
-from ddpjob_supervisor.gang.messages import CodeRevision, Incident
+from ddpjob_supervisor.gang.messages import CodeRevision, FailedCode, Incident
 from ddpjob_supervisor.gang.states import Delay, Phase, Stall
 from ddpjob_supervisor.watch.beat import BeatDocument, finite
 from ddpjob_supervisor.watch.blame import Observation, place_of
@@ -83,6 +83,10 @@ class Gang:
     """What a held gang does, in a clause; empty if the gang is not held."""
     code: CodeRevision = NO_CODE
     """The code that the ranks run; without a digest if it is in the image."""
+    has_untried_code: bool = False
+    """Whether this code has taken the place of other code, and has not finished a step yet."""
+    failed_code: FailedCode | None = None
+    """The last new code that failed before its first step."""
     stragglers: Sequence[Straggler] = ()
     memory: Memory = Memory()
     coordinator: str | None = None
@@ -136,7 +140,7 @@ def _of_all(gang: Gang) -> Document:
         "firstStepDelay": gang.delay and {"since": rfc3339(gang.delay.since), "message": gang.delay.message},
         "stoppedRanks": {"message": gang.stopped} if gang.stopped else None,
         **({"hold": {"message": gang.hold}} if gang.hold else {}),
-        **({"code": _code(gang.code)} if gang.code.digest else {}),
+        **({"code": _code(gang)} if gang.code.digest else {}),
         "stragglers": [_straggler(straggler) for straggler in gang.stragglers],
     }
 
@@ -167,6 +171,8 @@ def mark(gang: Gang) -> str:
         gang.stopped,
         gang.hold,
         gang.code.revision,
+        gang.has_untried_code,
+        gang.failed_code and gang.failed_code.revision,
         sorted(straggler.rank for straggler in gang.stragglers),
     )
     return hashlib.sha256(json.dumps(matters).encode()).hexdigest()[:16]
@@ -214,9 +220,28 @@ def _stall(stall: Stall | None) -> Document | None:
     return {"since": rfc3339(stall.since), "node": stall.node, "rank": stall.rank, "message": stall.message}
 
 
-def _code(code: CodeRevision) -> Document:
-    replaced = {"by": code.by, "time": rfc3339(code.time), "attempt": code.attempt} if code.attempt else {}
-    return {"revision": code.revision, "digest": code.digest, **replaced}
+def _code(gang: Gang) -> Document:
+    code, failed = gang.code, gang.failed_code
+    return {
+        "revision": code.revision,
+        "digest": code.digest,
+        **({"by": code.by, "time": rfc3339(code.time), "attempt": code.attempt} if code.attempt else {}),
+        **({"untried": True} if gang.has_untried_code else {}),
+        **({} if failed is None else {"failed": _failed_code(failed)}),
+    }
+
+
+def _failed_code(failed: FailedCode) -> Document:
+    incident = failed.incident
+    return {
+        "revision": failed.revision,
+        "digest": failed.digest,
+        "by": failed.by,
+        "time": rfc3339(incident.end.time),
+        "attempt": incident.attempt,
+        "rank": None if incident.is_of_all_ranks else incident.end.rank,
+        "message": failed.story,
+    }
 
 
 def _straggler(straggler: Straggler) -> Document:

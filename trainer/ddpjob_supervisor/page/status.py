@@ -153,6 +153,8 @@ class Status:
             stopped=current.stopped if coordinator.phase is Phase.RUNNING else "",
             hold=service.hold_message,
             code=coordinator.past.code,
+            has_untried_code=coordinator.has_untried_code,
+            failed_code=coordinator.past.failed,
             stragglers=self._comparison.stragglers,
             memory=self._memory,
             now=time.time(),

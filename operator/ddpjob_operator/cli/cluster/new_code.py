@@ -2,7 +2,8 @@
 
 Rank 0's supervisor gets the code first, so that nothing has changed yet if it refuses. Then the job names the code:
 from now on new pods have it, and supervisors never run older code than that of the newest pod. Only then the ranks
-restart. If this command dies between any two steps, the same command completes the change.
+restart. If this command dies between any two steps, the same command completes the change. At last it waits for the
+first step: if the new code fails before that, the job goes back to its former code.
 """
 
 import argparse
@@ -14,14 +15,16 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME
+from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
-from ddpjob_operator.client.code import DIGEST, Code
+from ddpjob_operator.client.code import DIGEST, Code, former_of
+from ddpjob_operator.text import visible
 
 from .change import unfinished
 from .parcel import Parcel
 from .pod_options import CODE_DIRECTORY, UNPACK_CONTAINER
-from .talk import agreed
+from .talk import Talk, agreed
 
 OF_THE_CODE = frozenset({"source", "source_registry", "include", "module", "name"})
 """The options that say which code is sent, and to which job."""
@@ -55,21 +58,46 @@ def replace_in_place(
     data, wanted = base64.b64decode(parcel.code["binaryData"][CODE_KEY]), parcel.code["metadata"]["name"]
     digest = parcel.code["metadata"]["annotations"][DIGEST].partition(":")[2]
     question = {"kind": "ReplaceCode", "digest": digest}
-    with agreed(jobs, found, question, data, _check_replaceable) as (talk, _):
+    with agreed(jobs, found, question, data, _check_replaceable) as (talk, ready):
         store = Code(jobs.cluster)
         store.own(parcel.code, found)
-        changed = jobs.replace_code(found, wanted, parcel.document["metadata"]["annotations"])
+        former, annotations = former_of(found, str(ready.get("former"))), parcel.document["metadata"]["annotations"]
+        changed = jobs.replace_code(found, wanted, former, annotations)
         again = f"{name} names the new code now, but its ranks may still run the old one; repeat this command"
         try:
             answer = talk.ask("Apply", revision=changed["spec"]["code"]["revision"])
         except ClusterError as error:
             raise ClusterError(f"{again}: {error}") from None
-    if answer["kind"] != "Begun":
-        raise ClusterError(f"{again}: {answer.get('why')}")
-    screen.print(f"{name}: attempt {answer['attempt']} runs the new code {digest[:12]}, in the same pods")
-    with suppress(ClusterError):  # If this fails, the next client cleans up.
-        store.release(changed)
+        if answer["kind"] != "Begun":
+            raise ClusterError(f"{again}: {answer.get('why')}")
+        screen.print(f"{name}: attempt {answer['attempt']} runs the new code {digest[:12]}, in the same pods")
+        with suppress(ClusterError):  # If this fails, the next client cleans up.
+            store.release(changed)
+        _await_first_step(talk, name, screen)
     return changed
+
+
+def _await_first_step(talk: Talk, name: str, screen: Screen) -> None:
+    """Waits until the new code has finished a step. After Ctrl-C, the job goes on without us.
+
+    Raises:
+        BadInputError: it has failed before, and the former code runs again.
+    """
+    screen.print("Waiting for its first step; Ctrl-C leaves it to the job")
+    try:
+        tried = talk.outcome("Tried")
+    except KeyboardInterrupt:
+        screen.print(f"\n{name} goes on; look at it: {itself()} status {name}")
+        return
+    except ClusterError as error:  # Rank 0's pod is lost, or its image is of an older release.
+        screen.print(f"Cannot see its first step ({error}); look at it: {itself()} status {name}")
+        return
+    if failed := tried.get("failed"):
+        raise BadInputError(
+            f"the new code {visible(str(failed))}. {name} trains on with its former code; correct the new code, and"
+            " repeat this command"
+        )
+    screen.print("It has finished its first step")
 
 
 def _check_replaceable(job: DDPJob | None) -> None:

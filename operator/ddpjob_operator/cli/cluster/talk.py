@@ -88,6 +88,16 @@ class Talk:
                 self.tell("TheCode", data=base64.b64encode(code[begin : begin + PIECE_BYTES]).decode())
         return self._checked(self._heard.get())
 
+    def outcome(self, kind: str) -> Line:
+        """The next answer of this kind, however long it takes.
+
+        Raises:
+            ClusterError: the connection broke before.
+        """
+        while (answer := self._checked(self._heard.get()))["kind"] != kind:
+            pass
+        return answer
+
     def over(self) -> Line | None:
         """How the program has ended; None if it still runs.
 

@@ -141,7 +141,7 @@ def build_pod(job: DDPJob, node: int, living: tuple[str, ...] = (), placement: P
     pod = template["spec"]
     pod["restartPolicy"] = "Never"
     if "volumes" in pod:
-        pod["volumes"] = copy.deepcopy(volumes_of(job.spec))
+        pod["volumes"] = copy.deepcopy(volumes_of(job))
     # Hostname and subdomain form the pod's DNS name, by which ranks find rank 0.
     pod["hostname"] = pod_name(job, node, incarnation)
     pod["subdomain"] = service_name(job)

@@ -3,7 +3,7 @@
 The job's history is kept where the job's checkpoints outlive its pods.
 """
 
-from ddpjob_operator.api import DDPJob, DDPJobSpec, HistoryMode
+from ddpjob_operator.api import CodeReference, DDPJob, DDPJobSpec, FailedCode, HistoryMode, RunningCode
 from ddpjob_operator.api.contract import CODE_VOLUME, HISTORY_FOLDER
 from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.engine.snapshot import Manifest
@@ -19,19 +19,34 @@ MADE_FROM = {
 }
 
 
-def volumes_of(spec: DDPJobSpec) -> list[Manifest]:
-    """Returns the template's volumes as new pods have them: with the newest code."""
-    volumes: list[Manifest] = spec.template["spec"].get("volumes", [])
-    if spec.code is None:
+def config_map_of(job: DDPJob) -> str | None:
+    """Returns the name of the ConfigMap with the code of new pods; None if they have the code of the template."""
+    code = job.spec.code
+    if code is None:
+        return None
+    return code.former if failure_of(code, job.status.code) else code.config_map
+
+
+def failure_of(code: CodeReference | None, runs: RunningCode | None) -> FailedCode | None:
+    """Returns how the code that the spec names has failed before its first step; None if it has not."""
+    failed = runs.failed if runs else None
+    return failed if failed and code and failed.revision == code.revision else None
+
+
+def volumes_of(job: DDPJob) -> list[Manifest]:
+    """Returns the template's volumes as new pods have them: with the newest code, unless it has failed."""
+    volumes: list[Manifest] = job.spec.template["spec"].get("volumes", [])
+    config_map = config_map_of(job)
+    if config_map is None:
         return volumes
-    code = {"name": CODE_VOLUME, "configMap": {"name": spec.code.config_map}}
+    code = {"name": CODE_VOLUME, "configMap": {"name": config_map}}
     return [code if volume["name"] == CODE_VOLUME else volume for volume in volumes]
 
 
-def needed(spec: DDPJobSpec) -> list[str]:
+def needed(job: DDPJob) -> list[str]:
     """Lists the objects that the pods' volumes refer to, such as `ConfigMap code`. Pods wait until all exist."""
     sources = [
-        source for volume in volumes_of(spec) for source in (volume, *volume.get("projected", {}).get("sources", ()))
+        source for volume in volumes_of(job) for source in (volume, *volume.get("projected", {}).get("sources", ()))
     ]
     found = (
         (kind, source[field].get(name) or source[field].get("name"))

@@ -28,6 +28,7 @@ from ddpjob_operator.engine.view import View, after
 
 from .avoidance import avoiding
 from .end import fail
+from .going_back import gone_back
 from .hindsight import amended_last_incident, hindsight
 from .in_place import lost_alone, lost_together, replaced, waits_in_vain
 from .steps import ANNOUNCED, attempt_after, restarting, short_grace, start_again, wait_after
@@ -72,6 +73,8 @@ def _failed(view: View) -> Verdict | None:
         )
     # The clock of a Kubernetes node may be ahead of ours. A time in the future must not make a window look longer.
     entry = account(view, first, present(view.spec, view.status, min(first.time, view.now)))
+    if back := gone_back(view, entry):
+        return back
     if why := final(view, entry):
         return fail(view, *why, **entry.noted)
     avoided, grace = _avoiding(view, first), _grace(view, first)

@@ -112,7 +112,7 @@ def _volumes(view: View, pod: Pod) -> str:
     """Lists the objects that a waiting pod's volumes refer to, because one of these objects may be missing."""
     if pod.waiting is None or pod.waiting.reason != VOLUMES_AND_NETWORK:
         return ""
-    volumes = needed(view.spec)
+    volumes = needed(view.snapshot.job)
     return f" (check that these exist: {', '.join(volumes)})" if volumes else ""
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
-from ddpjob_supervisor.gang.messages import CodeRevision, Finished, Hello, Leave, Past, Start
+from ddpjob_supervisor.gang.messages import CodeRevision, End, FailedCode, Finished, Hello, Idle, Leave, Past, Start
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
 from msgspec.structs import replace
 
-from .gangs import RAISED, STOPPED, WELL, Gang
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, RAISED, STOPPED, STUCK, WELL, Gang
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +148,7 @@ def test_a_job_of_which_nodes_have_finished_gets_no_new_code_because_they_would_
     if finished:
         job.says(1, Finished(1))
     with pytest.raises(NotReadyError, match="some of its nodes have finished") if finished else nullcontext():
-        service.check_replaceable()
+        service.check_replaceable(NEW.digest)
 
 
 def test_the_former_code_can_be_put_back() -> None:
@@ -186,7 +186,7 @@ def test_why_the_code_cannot_be_replaced_now_is_told_and_whether_it_can_be_later
     service: Callable[[], CoordinatorService], answer: str, *, later: bool
 ) -> None:
     with pytest.raises(NotReadyError, match=f"^{answer}") as refused:
-        service().check_replaceable()
+        service().check_replaceable(NEW.digest)
     assert refused.value.later is later
 
 
@@ -222,3 +222,138 @@ def test_a_job_that_still_runs_its_first_code_names_its_present_attempt() -> Non
         return attempt
 
     assert asyncio.run(told()) == 1
+
+
+BAD = replace(RAISED, line="train.py:3")
+NEWER = CodeRevision(2, "2" * 64, "bob")
+
+
+def trying(code: CodeRevision = NEW) -> Job:
+    """The former code has finished a step; the new code runs, and has not."""
+    job = started()
+    job.steps(0)
+    job.replaced(code).idle(0, STOPPED).idle(1, STOPPED)
+    return job
+
+
+def refused(job: Job) -> FailedCode:
+    failed = job.coordinator.past.failed
+    assert failed is not None
+    return failed
+
+
+@pytest.mark.parametrize("end", [BAD, CONFIG, KILLED], ids=["raises", "for good", "killed"])
+def test_new_code_that_fails_before_its_first_step_gives_way_to_the_former_code_at_no_cost(end: End) -> None:
+    job = trying()
+    job.breaks(1, end)
+    assert job.runs == "3: 0", "in place, without the operator"
+    past = job.coordinator.past
+    assert (past.restarts, past.failures, past.fruitless, job.incidents, past.former) == (0, 0, 0, [], None)
+    failed = refused(job)
+    assert (failed.revision, failed.digest, failed.by, failed.incident.attempt) == (1, NEW.digest, "alice", 2)
+    assert (past.code.digest, past.code.revision) == (OLD.digest, 1), "pods made with the new code bring it no more"
+
+
+def test_the_rank_the_error_and_the_line_are_told() -> None:
+    job = trying()
+    job.breaks(1, BAD)
+    assert refused(job).story == (
+        "failed in attempt 2 before its first step: rank 1: Application: ModuleNotFoundError:"
+        " No module named 'httpx' (train.py:3)"
+    )
+
+
+def test_new_code_that_hangs_before_its_first_step_gives_way_too() -> None:
+    job = trying()
+    job.stalls()
+    job.blames(1).idle(0, STOPPED).idle(1, STOPPED)
+    assert (job.runs, refused(job).incident.end.cause) == ("3: 0", "Stalled")
+
+
+@pytest.mark.parametrize("how", ["a step", "a step that only the end tells"])
+def test_code_that_has_finished_a_step_stays_whatever_fails_then(how: str) -> None:
+    job = trying()
+    if how == "a step":
+        job.steps(1)
+        job.breaks(1, BAD)
+    else:
+        job.fails(1, AT_7)
+        job.says(1, Idle(2, (AT_7,), progressed=True)).idle(0, STOPPED)
+    assert (job.runs, job.coordinator.past.former, job.coordinator.past.failed) == ("3: 1", None, None)
+
+
+@pytest.mark.parametrize(("steps", "runs"), [(True, "3: 0"), (False, "3: 1")])
+def test_only_code_that_may_report_no_steps_stays_after_a_minute(*, steps: bool, runs: str) -> None:
+    job = started()
+    if steps:
+        job.steps(0)
+    job.replaced().idle(0, STOPPED).idle(1, STOPPED)
+    assert job.coordinator.next_moment() == (None if steps else BEGIN + 60)
+    job.after(60)
+    job.breaks(1)
+    assert job.runs == runs
+
+
+def test_code_that_fails_twice_is_the_former_code_and_the_usual_rules_apply() -> None:
+    job = trying()
+    job.breaks(1, BAD)
+    job.breaks(1, KILLED)
+    assert (job.runs, job.incidents) == ("4: 0", ["3: rank 1 Application"])
+
+
+def test_a_lost_pod_or_a_broken_gpu_says_nothing_about_the_code() -> None:
+    job = trying()
+    job.lost(1).idle(0, STOPPED)
+    job.joins_with(1, NEW, attempt=3)
+    assert job.runs == "3: 1"
+    job.stuck(1)
+    job.idle(1, STUCK).idle(0, STOPPED)
+    assert job.coordinator.past.failed is None
+
+
+def test_the_same_code_is_not_tried_again_and_other_code_is() -> None:
+    job = trying()
+    job.breaks(1, BAD)
+    service = CoordinatorService(Settings(nodes=2))
+    service.coordinator, service.code.mounted_digest = job.coordinator, OLD.digest
+    with pytest.raises(NotReadyError, match="this code failed in attempt 2 before its first step: rank 1: App"):
+        service.check_replaceable(NEW.digest)
+    service.check_replaceable(NEWER.digest)
+    job.lost(1).idle(0, STOPPED)
+    job.joins_with(1, replace(NEW, revision=2), attempt=3)
+    assert (job.runs, refused(job).revision) == ("4: 0", 2), "not even if a pod was made with it"
+    job.replaced(replace(NEWER, revision=3)).idle(0, STOPPED).idle(1, STOPPED)
+    assert job.runs == "5: 2"
+
+
+def test_code_that_replaces_code_without_a_step_gives_way_to_the_code_before_both() -> None:
+    job = trying()
+    job.replaced(NEWER).idle(0, STOPPED).idle(1, STOPPED)
+    assert job.runs == "3: 2"
+    job.breaks(1, BAD)
+    assert job.runs == "4: 0"
+
+
+def test_code_that_a_new_pod_brings_is_tried_as_well_and_is_not_blamed_for_the_code_that_runs() -> None:
+    job = started()
+    job.steps(0)
+    job.coordinator.prepare(replace(NEW, revision=0))
+    job.lost(1)
+    job.joins_with(1, NEW)
+    job.idle(0, BAD)
+    assert (job.runs, job.coordinator.past.failed) == ("2: 1", None)
+    job.breaks(1, BAD)
+    assert job.runs == "3: 0"
+
+
+@pytest.mark.parametrize("then", ["it stays", "it fails"])
+def test_how_new_code_goes_is_told_to_whoever_sent_it(then: str) -> None:
+    job, service = trying(), CoordinatorService(Settings(nodes=2))
+    service.coordinator = job.coordinator
+    assert service.fate_of(NEW.digest) is None
+    if then == "it stays":
+        job.steps(0)
+    else:
+        job.breaks(1, BAD)
+    assert (service.fate_of(NEW.digest) or "").startswith("" if then == "it stays" else "failed in attempt 2")
+    assert (service.fate_of(NEW.digest) == "") is (then == "it stays")
