@@ -230,7 +230,16 @@ def older(job: Document) -> Document:
     return job
 
 
+def of_an_older_image(job: Document) -> Document:
+    """Its supervisors were heard, and said nothing of code."""
+    running = {"type": "Running", "status": "True", "reason": "AllPodsRunning", "message": ""}
+    job["status"]["conditions"] = [running | {"lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}]
+    job["status"]["bookkeeping"]["supervised"] = True
+    return job
+
+
 REFUSED = {
+    "an older image": (of_an_older_image, "its supervisors report no code, so its image is of an older release"),
     "a hold": (lambda job: with_command(job, "ddpjob-supervise", "--hold", "60"), "it is held"),
     "no supervisor": (lambda job: with_command(job, "torchrun", "train.py"), "its command does not start ddpjob-sup"),
     "preloaded modules": (

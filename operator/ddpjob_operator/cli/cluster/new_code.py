@@ -13,7 +13,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from ddpjob_operator.api import BadInputError, DDPJob
+from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
 from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.screen import Screen
@@ -119,6 +119,12 @@ def _check_replaceable(job: DDPJob | None) -> None:
         (
             not mounted or trainer.get("workingDir") != CODE_DIRECTORY,
             "its code is in its image, or was sent by an older release",
+        ),
+        (
+            job.status.is_true(ConditionType.RUNNING)
+            and job.status.bookkeeping.supervised
+            and job.status.code is None,
+            "its supervisors report no code, so its image is of an older release",
         ),
     ):
         if fails:
