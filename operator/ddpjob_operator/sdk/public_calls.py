@@ -30,6 +30,13 @@ WORDS = {
 NUMBERS = {int: Integral, float: Real}
 """What counts as a number of a type; True and False do not."""
 UNIONS = frozenset({UnionType, Union})
+PER_NODE = ("gpus_per_node", "procs_per_node")
+OTHER_NAMES = {
+    **dict.fromkeys(("gpus", "gpu", "num_gpus", "ngpus", "n_gpus", "gpus_per_node", "gpu_count"), PER_NODE),
+    **dict.fromkeys(("nproc", "nproc_per_node", "nprocs", "processes", "num_processes", "procs"), PER_NODE[1:]),
+    **dict.fromkeys(("nnodes", "num_nodes", "workers", "num_workers", "replicas", "machines"), ("nodes",)),
+}
+"""What other tools call our parameters, with ours, of which the first that a function has is meant."""
 OF_PROGRAMS = frozenset({"target", "arguments"})
 """Parameters that are checked later, because a message about them has to name the function."""
 OF_FUNCTIONS = OF_PROGRAMS | {"args"}
@@ -170,7 +177,8 @@ def _unknown(name: str, known: Sequence[str], target: Any, unknown: Mapping[str,
     if isinstance(target, FunctionType) and key in of_target:
         given = shown(dict(unknown))
         return f"{begin}; the arguments of {target.__name__} are one mapping: {name}({target.__name__}, {given})"
-    if guess := close_to(key, known):
+    meant = (ours for ours in OTHER_NAMES.get(key, ()) if ours in known)
+    if guess := next(meant, None) or close_to(key, known):
         return f"{begin}; did you mean {guess}?"
     if guess := close_to(key, of_target):
         given = f"{{{guess!r}: {shown(unknown[key])}}}"

@@ -86,6 +86,10 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "nothing on a hold": ("run", {"args": ["true"], "on": "dev"}, "a script, or a module: module='NAME'"),
     "elements": ("submit", SCRIPT | {"volumes": [1]}, r"volumes=\[1\]: must be a list of strings"),
     "another parameter": ("submit", SCRIPT | {"node": 2}, "submit has no parameter node; did you mean nodes"),
+    "GPUs for a job": ("submit", SCRIPT | {"gpus": 2}, "no parameter gpus; did you mean gpus_per_node"),
+    "GPUs here": ("run", SCRIPT | {"gpus": 2}, "no parameter gpus; did you mean procs_per_node"),
+    "torchrun's word": ("run", SCRIPT | {"nproc_per_node": 2}, "did you mean procs_per_node"),
+    "another tool's word": ("submit", SCRIPT | {"num_workers": 2}, "did you mean nodes"),
     "options without names": ("run", {"target": "a", "arguments": {}, "*": 2}, "run has no parameter \\*"),
 }
 ANY_VALUE = {"image", "quiet", "on", "namespace", "context"}
