@@ -190,18 +190,18 @@ def test_the_size_of_a_job_is_not_told_by_arguments_that_need_not_repeat_it(
 @pytest.mark.parametrize(
     ("words", "different"),
     [
-        (["train.py", "--nodes", "4", "--env", "A=b", "--", "--lr", "0.1"], "nodes."),
+        (["train.py", "--nodes", "4", "--env", "A=b", "--", "--lr", "0.1"], "its nodes (--nodes)."),
         (
             ["train.py", "--nodes", "2", "--env", "A=c", "--", "--lr", "0.1"],
-            "template.spec.containers[0].env[0].value.",
+            "its variables or packages (--env, --pip).",
         ),
         (
             ["train.py", "--", "--lr", "0.2"],
-            "nodes, template.spec.containers[0].args[1], template.spec.containers[0].env.",
+            "its nodes (--nodes), its arguments, its variables or packages (--env, --pip).",
         ),
-        ([*COMMAND[:5], "--image", "other:1", *COMMAND[5:]], "template.spec.containers[0].image."),
-        ([*COMMAND[:5], "--pip", "einops", *COMMAND[5:]], "template.spec.containers[0].env,"),
-        (["eval.py", "--name", "train"], "template.spec.containers[0].command[1]."),
+        ([*COMMAND[:5], "--image", "other:1", *COMMAND[5:]], "its image (--image)."),
+        ([*COMMAND[:5], "--pip", "einops", *COMMAND[5:]], "its variables or packages (--env, --pip),"),
+        (["eval.py", "--name", "train"], "the program."),
     ],
 )
 def test_more_than_the_code_is_refused_and_named(

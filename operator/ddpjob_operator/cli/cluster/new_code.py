@@ -8,6 +8,7 @@ first step: if the new code fails before that, the job goes back to its former c
 
 import argparse
 import base64
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -144,6 +145,7 @@ def _check_only_code_changes(found: Document, parcel: Parcel, given: list[str]) 
     if not {*given} - OF_THE_CODE:  # Then only the program is described, and not even all of its arguments.
         different = [path for path in different if path.startswith(COMMAND)]
     if different:
+        different = [*dict.fromkeys(map(_in_words, different))]
         more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
         raise BadInputError(
             f"with --in-place only the code of {found['metadata']['name']} can change, but so would"
@@ -153,6 +155,26 @@ def _check_only_code_changes(found: Document, parcel: Parcel, given: list[str]) 
 
 
 COMMAND = "template.spec.containers[0].command"
+TRAINER = "template.spec.containers[0]"
+
+WORDS = {
+    COMMAND: "the program",
+    f"{TRAINER}.args": "its arguments",
+    f"{TRAINER}.env": "its variables or packages (--env, --pip)",
+    f"{TRAINER}.image": "its image (--image)",
+    f"{TRAINER}.resources": "its GPUs, CPUs or memory (--gpus-per-node, --cpu, --memory)",
+    "nodes": "its nodes (--nodes)",
+    "procsPerNode": "its processes (--procs-per-node)",
+    "checkpoint": "its checkpoints (--checkpoint)",
+    "history": "its history (--history)",
+    "restart": "its restarts (--max-restarts)",
+}
+"""What the command calls the fields that its arguments set."""
+
+
+def _in_words(path: str) -> str:
+    """What a path is called, which users of the command do not know; the path itself if it has no other name."""
+    return next((words for field, words in WORDS.items() if re.match(rf"{re.escape(field)}(?![\w-])", path)), path)
 
 
 def _without_code(spec: dict[str, Any]) -> dict[str, Any]:
