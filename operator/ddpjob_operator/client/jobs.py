@@ -20,6 +20,7 @@ from ddpjob_operator.api.contract import (
     Label,
 )
 from ddpjob_operator.api.git_state import GIT_ANNOTATIONS
+from ddpjob_operator.api.job import domain_key
 from ddpjob_operator.api.trace_context import TRACE_ANNOTATIONS
 from ddpjob_operator.api.words import listed
 
@@ -327,6 +328,30 @@ class Jobs:
             RefusedError: the user may not forward ports to pods.
         """
         return self._asked(job, pods, f"/curve?after={after}")
+
+    def node_of_rank(self, job: Document, pods: Iterable[JobPod], rank: int) -> int:
+        """The number of the node that has a rank of a job that has started, at present.
+
+        If ranks follow placement, only rank 0's supervisor knows.
+
+        Raises:
+            BadInputError: rank 0 is not running, or its supervisor does not know the node.
+            UnreachableError: there is no answer.
+            RefusedError: the user may not forward ports to pods.
+        """
+        known = as_job(job)
+        place = rank // (known.status.procs_per_node or 1)
+        if domain_key(known) is None:
+            return place
+        page = self.status_page(job, pods)
+        order = None if page is None else page.get("order") or [*range(place + 1)]  # Left out: in numerical order.
+        node = order[place] if isinstance(order, list) and place < len(order) else None
+        if not isinstance(node, int):
+            raise BadInputError(
+                f"the ranks of {known.metadata.name} follow placement, and rank 0's supervisor, which knows the node"
+                f" of rank {rank}, does not say so now"
+            )
+        return node
 
     def _asked(self, job: Document, pods: Iterable[JobPod], path: str) -> Document | None:
         """What rank 0's supervisor answers; None if rank 0 is not running."""

@@ -5,7 +5,8 @@ import os
 import signal
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,7 +14,7 @@ import pytest
 import websocket
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.cluster import debug as module
-from ddpjob_operator.client import TerminalSession
+from ddpjob_operator.client import Jobs, TerminalSession
 from ddpjob_operator.client.pod_exec import CLOSED, OUTCOME, SIZE
 
 from tests.support.waiting import wait_for
@@ -55,6 +56,7 @@ def jobs(tunnel: Mock) -> Any:
     document = job_with(STATUS).to_document() | {"metadata": a_document()["metadata"]}
     found = jobs_with(get=lambda _: document, pods=lambda _: [A_POD])
     object.__setattr__(found.cluster, "attach_to_pod", attach_to_pod)
+    object.__setattr__(found, "node_of_rank", partial(Jobs.node_of_rank, found))
     return found
 
 
@@ -126,3 +128,30 @@ def test_a_shell_needs_a_terminal(command: list[str] | None, monkeypatch: pytest
         monkeypatch.setattr(module, "STDOUT", none.fileno())
         with pytest.raises(BadInputError, match=r"ddpjob debug digits --rank 3 -- COMMAND$"):
             module.debug(jobs(Mock()), "digits", 3, command)
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ({"order": [1, 0]}, ""),
+        ({}, "the pod of its node 1 does not run"),
+        (
+            None,
+            "the ranks of digits follow placement, and rank 0's supervisor, which knows",
+        ),
+        ({"order": [0]}, "does not say so now"),
+        ({"order": ["x", "y"]}, "does not say so now"),
+    ],
+)
+def test_the_pod_of_a_rank_that_follows_placement_is_that_of_its_true_node(
+    terminal: int, page: dict[str, Any] | None, said: str
+) -> None:
+    assert terminal
+    found = jobs(silent_until(lambda: None))
+    document = found.get("digits")
+    document["spec"]["scheduling"] = {"topology": {"preferred": "example.com/rack"}}
+    document["spec"]["template"]["spec"]["containers"][0]["command"] = ["ddpjob-supervise", "train.py"]
+    object.__setattr__(found, "get", lambda _: document)
+    object.__setattr__(found, "status_page", lambda *_: page)
+    with pytest.raises(BadInputError, match=said) if said else nullcontext():
+        assert module.debug(found, "digits", 2, ["top"]) == 0

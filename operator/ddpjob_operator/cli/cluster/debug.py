@@ -68,8 +68,9 @@ def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
     if not status.nodes or not status.procs_per_node:
         raise BadInputError(f"{name} has no ranks yet: {status.message}")
     check_rank("--rank", rank, name, status.nodes * status.procs_per_node)
-    node = rank // status.procs_per_node
-    pod = next((pod for pod in present(jobs.pods(document), status) if pod.node == node and pod.runs), None)
+    pods = jobs.pods(document)
+    node = jobs.node_of_rank(document, pods, rank)
+    pod = next((pod for pod in present(pods, status) if pod.node == node and pod.runs), None)
     if pod is None:
         raise BadInputError(f"--rank {rank}: the pod of its node {node} does not run: {status.message}")
     return pod
