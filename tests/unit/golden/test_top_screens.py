@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -13,7 +14,6 @@ from textual.pilot import Pilot
 
 from tests.unit.cli.top.made_up import RUNNING, MadeUp, text_of
 from tests.unit.cli.top.test_app import until
-from tests.unit.golden.conftest import Golden
 from tests.unit.view_model.jobs import NOW, condition, job_with, moment
 
 SCREENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
@@ -77,7 +77,9 @@ class Night(MadeUp):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-def test_each_screen_looks_as_it_did(size: tuple[int, int], golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_screen_looks_as_it_did(
+    size: tuple[int, int], golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "datetime", Stopped)
     seen = list[str]()
 
