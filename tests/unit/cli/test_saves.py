@@ -86,7 +86,7 @@ def test_a_save_with_a_mistake_is_told_and_the_next_one_is_waited_for(
         edits.pop(0)()
 
     saves = SimpleNamespace(happened=lambda: len(edits) == 2, wait=wait)
-    words, source = run_on._saved(watching("train.py"), saves)
+    words, source, _ = run_on._saved(watching("train.py"), saves)
     assert (words, [file.content for file in source.files]) == (["train.py"], [b"new\n"])
     mistake, waiting = capsys.readouterr().err.splitlines()
     assert mistake.startswith("error: there is no train.py")
@@ -94,12 +94,12 @@ def test_a_save_with_a_mistake_is_told_and_the_next_one_is_waited_for(
 
 
 def test_what_is_sent_is_what_is_looked_at(script: Path) -> None:
-    assert run_on._stamps(watching("train.py")) == {"": stamp(script)}
+    assert run_on._stamps(watching("train.py")) == {"train.py": stamp(script)}
     assert run_on._stamps(watching("--source", ".", "train.py")).keys() == {"train.py"}
     (problem,) = run_on._stamps(watching("--source", "gone", "train.py")).items()
     assert ("gone" in problem[0], problem[1]) == (True, (0, 0, 0))
     script.unlink()
-    assert run_on._stamps(watching("train.py")) == {"": (0, 0, 0)}
+    assert run_on._stamps(watching("train.py")) == {"train.py": (0, 0, 0)}
 
 
 @pytest.mark.parametrize(("words", "runs"), [(["train.py"], 3), (["--source", ".", "train.py"], 3)])

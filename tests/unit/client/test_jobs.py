@@ -161,10 +161,10 @@ def test_new_code_is_for_the_job_as_it_was_looked_at(spec: dict[str, Any]) -> No
 
 def test_the_first_code_is_its_first_revision() -> None:
     jobs, asked = jobs_of(running({"code": None}), {})
-    jobs.replace_code(running({"code": None}), "code-b", {})
+    jobs.replace_code(running({"code": None}), "code-b", None, {})
     assert asked[-1] == (
         *("PATCH", f"{JOBS}/digits"),
-        {"metadata": {"resourceVersion": "7", "annotations": {}}, "spec": {"code": NEWER | {"revision": 1}}},
+        {"metadata": {"resourceVersion": "7", "annotations": {}}, "spec": {"code": NEWER | {"former": None, "revision": 1}}},
         {"fieldValidation": "Strict"},
     )
 
@@ -179,7 +179,7 @@ def test_the_first_code_is_its_first_revision() -> None:
 )
 def test_code_that_cannot_be_replaced_says_why(answers: list[Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=f"^{words}$"):
-        jobs_of(*answers)[0].replace_code(running(), "code-b", {})
+        jobs_of(*answers)[0].replace_code(running(), "code-b", None, {})
 
 
 @pytest.mark.parametrize(("dry_run", "query"), [(False, {}), (True, {"dryRun": "All"})])

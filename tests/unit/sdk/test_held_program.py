@@ -13,12 +13,12 @@ from typing import Any
 import ddpjob
 import pytest
 from ddpjob_operator.cli.cluster.held_run import Ran, SentProgram
+from ddpjob_operator.cli.cluster.shown_run import ShownRun
 from ddpjob_operator.cli.run_logs import Line
 from ddpjob_operator.sdk import holding
 
 from .test_sdk import CRASH, a_document_with
 
-Show = Callable[[Line], None]
 OUTPUT = [Line(0, 3, "epoch 1"), *(Line(1, 3, text) for text in CRASH)]
 
 
@@ -39,12 +39,13 @@ class Held:
         assert document == a_document_with()
         say("waiting for the nodes")
         self.sent.append(sent)
-        yield SimpleNamespace()
+        lines = iter(OUTPUT)
+        yield SimpleNamespace(attempt=3, skip=list, unfinished=list, lines=lambda **_: list(lines))
 
-    def follow(self, _: Any, name: str, show: Show) -> tuple[Ran, bool]:
+    def follow(self, _: Any, name: str, shown: ShownRun) -> tuple[Ran, bool]:
         assert name == "dev"
-        for line in OUTPUT:
-            show(line)
+        with shown.following():
+            pass
         return self.ran, self.interrupted
 
 

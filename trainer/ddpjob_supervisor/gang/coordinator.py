@@ -637,9 +637,7 @@ class Coordinator:
                 return
             incident = None if gone else incident
         if self.idle_seconds is not None and not self._check_first:
-            self.outcome, self.state = self._outcome_of(incident, gone), Gathering(now)
-            for member in self.members.values():
-                member.beats = ()  # They would be taken for reports of ranks that run.
+            self._end_program(self._outcome_of(incident, gone), now)
             return
         # Whatever else has happened meanwhile happened to the former code.
         if current.replaced and not self.someone_is_done:
@@ -665,6 +663,11 @@ class Coordinator:
             self._check_first, self._lowest = False, self.attempt
         else:
             self._answer(self._stopped(now), now)
+
+    def _end_program(self, outcome: RunEnd, now: float) -> None:
+        self.outcome, self.state = outcome, Gathering(now)
+        for member in self.members.values():
+            member.beats = ()  # They would be taken for reports of ranks that run.
 
     def _outcome_of(self, incident: Incident | None, gone: Sequence[int]) -> RunEnd:
         """How a run in a held gang has ended. It is never restarted: the person who runs it decides what is next."""

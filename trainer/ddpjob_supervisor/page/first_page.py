@@ -73,7 +73,8 @@ def as_html(document: Document, host: str, *, live: bool = False) -> str:
 <main>
 <h1>{_text(heading)}</h1>
 <p class="soft">{_text(host)} at {_moment(document["now"])}. Reload: {reload}.
-For programs: <a href="/status">status</a>, <a href="/curve">curve</a>, <a href="/metrics">metrics</a>, <a href="/stacks">stacks</a>.</p>
+For programs: <a href="/status">status</a>, <a href="/curve">curve</a>, <a href="/metrics">metrics</a>,
+<a href="/stacks">stacks</a>.</p>
 {_list(_facts(document))}
 {incidents}{ranks}</main>
 </body>

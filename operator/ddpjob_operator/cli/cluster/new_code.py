@@ -8,7 +8,6 @@ first step: if the new code fails before that, the job goes back to its former c
 
 import argparse
 import base64
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -174,7 +173,10 @@ WORDS = {
 
 def _in_words(path: str) -> str:
     """What a path is called, which users of the command do not know; the path itself if it has no other name."""
-    return next((words for field, words in WORDS.items() if re.match(rf"{re.escape(field)}(?![\w-])", path)), path)
+    return next(
+        (words for field, words in WORDS.items() if path == field or path.startswith((f"{field}.", f"{field}["))),
+        path,
+    )
 
 
 def _without_code(spec: dict[str, Any]) -> dict[str, Any]:

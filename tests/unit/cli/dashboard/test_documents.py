@@ -45,7 +45,10 @@ OF_ROW: dict[str, Any] = {
     "namespace": "team",
     "state": "Running",
     "message": "the message",
-    "awaits": "for rank 1",
+    "why": "for rank 1",
+    "trouble": False,
+    "needsALook": False,
+    "ended": None,
     "ready": "1/2",
     "progress": "30%",
     "percent": 30.8,
@@ -67,7 +70,7 @@ def hidden(text: str) -> str:
 
 
 def test_a_row() -> None:
-    assert row_document(ROW, hidden) == OF_ROW | {"message": "<the message>", "awaits": "<for rank 1>"}
+    assert row_document(ROW, hidden) == OF_ROW | {"message": "<the message>", "why": "<for rank 1>"}
     assert row_document(ROW) == OF_ROW
     assert row_document(JobRow(ROW.key, "Pending", "API_TOKEN=hunter2-hunter2"))["message"] == "API_TOKEN=•••"
     unknown = row_document(JobRow(ROW.key, "Pending"))
@@ -89,6 +92,7 @@ def test_a_job_in_full() -> None:
     document = detail_document(detail, hidden)
     assert document.pop("row")["message"] == "<the message>"
     assert document == {
+        "noCurves": "<>",
         "lines": {"State": "<Running>"},
         "ranks": [
             {

@@ -53,13 +53,13 @@ def test_the_cells_of_a_job() -> None:
     }
     row = cells(JobRow(KEY, "Running", **known), ALL, NOW)
     assert " | ".join(row) == (
-        "team | digits | Running | 1/2 | 30% | 5m | 1,234 | 0.25 | 2+1 | 82% | 2m | for rank 1"
+        "team | digits | Running | 1/2 | 30% | 5m | 1,234 | 0.25 | 2+1 | 82% | 2m |  | for rank 1"
     )
     row = cells(JobRow(JobKey(Origin.HERE, "", "digits", "/runs/digits"), "Pending"), ALL, NOW)
-    assert row == ("here", "digits", "Pending", "", "", "", "", "", "0", "", "<none>", "")
+    assert row == ("here", "digits", "Pending", "", "", "", "", "", "0", "", "<none>", "", "")
 
 
-@pytest.mark.parametrize(("width", "count"), [(80, 8), (139, 8), (140, 12)])
+@pytest.mark.parametrize(("width", "count"), [(80, 8), (139, 8), (140, 13)])
 def test_a_wide_terminal_has_all_columns(width: int, count: int) -> None:
     assert len(columns_for(width)) == count
 

@@ -348,11 +348,11 @@ def test_a_program_that_runs_has_an_attempt_and_an_end_and_learns_no_limits_of_a
         assert service._kept is not learned
         with pytest.raises(NotReadyError, match="runs here"):
             service.run(PROGRAM)
-        service.interrupt(2)
+        service.interrupt(2, gone=False)
         assert hold.phase is Phase.RUNNING
         service.finish_run(1)
         assert hold.coordinator.outbox == [], "the nodes are told at once"
-        service.interrupt(1)
+        service.interrupt(1, gone=False)
         assert (hold.phase, hold.coordinator.outbox) == (Phase.STOPPING, [])
         hold.ends(STOPPED, STOPPED)
         service._act()
