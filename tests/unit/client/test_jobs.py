@@ -164,7 +164,10 @@ def test_the_first_code_is_its_first_revision() -> None:
     jobs.replace_code(running({"code": None}), "code-b", None, {})
     assert asked[-1] == (
         *("PATCH", f"{JOBS}/digits"),
-        {"metadata": {"resourceVersion": "7", "annotations": {}}, "spec": {"code": NEWER | {"former": None, "revision": 1}}},
+        {
+            "metadata": {"resourceVersion": "7", "annotations": {}},
+            "spec": {"code": NEWER | {"former": None, "revision": 1}},
+        },
         {"fieldValidation": "Strict"},
     )
 
