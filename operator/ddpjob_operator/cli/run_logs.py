@@ -1,7 +1,7 @@
 """Reads the logs of a run as they grow, as whole lines, each with its node and attempt."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -66,18 +66,24 @@ class Which:
         """Whether a particular attempt is requested. Its logs are printed without waiting for more lines."""
         return self.previous or self.attempt is not None
 
-    def of_job(self, job: DDPJob) -> "Which":
+    def of_job(self, job: DDPJob, node_of: Callable[[int], int] | None = None) -> "Which":
         """The same, for the logs of this job: with the node in place of the rank.
 
+        If ranks follow placement, `node_of` returns the node on which a rank runs at present; None if nobody can be
+        asked. Where a rank ran in an earlier attempt is not known.
+
         Raises:
-            BadInputError: there is no such rank, or nobody knows its node beforehand.
+            BadInputError: there is no such rank, or its node is not known.
         """
         if self.rank is None:
             return self
         name, nodes = job.metadata.name, job.status.nodes or job.spec.nodes
-        if domain_key(job) is not None:
+        found = self.in_a_gang(name, nodes, job.status.procs_per_node or job.spec.resolved_procs_per_node())
+        if domain_key(job) is None:
+            return found
+        if node_of is None or self.past:
             raise BadInputError(f"the ranks of {name} follow placement; give its node in place of rank {self.rank}")
-        return self.in_a_gang(name, nodes, job.status.procs_per_node or job.spec.resolved_procs_per_node())
+        return replace(found, node=node_of(self.rank))
 
     def in_a_gang(self, name: str, nodes: int, procs_per_node: int) -> "Which":
         """As `of_job`, for the logs of a gang of this size, whose job has this name.

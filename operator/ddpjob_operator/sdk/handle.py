@@ -230,7 +230,8 @@ class Job:
         you read. A job without a history loses its logs with its pods.
 
         Args:
-            rank: Only the log of this rank or, if its node has several processes, of its node.
+            rank: Only the log of this rank or, if its node has several processes, of its node. Where ranks follow
+                placement, of the node on which it runs now.
             node: Only the log of this node.
             attempt: Only lines of this attempt, not of the present one. They are never followed.
             tail: Only so many of the last lines of each log.
@@ -246,10 +247,11 @@ class Job:
         document = self._jobs.find(self._document)
         if document is None:
             job = as_job(self._document)
-            yield from self._kept_lines(job, Which(_node(job, rank, node), attempt=attempt, tail=tail))
+            yield from self._kept_lines(job, _checked(job, Which(node, rank, attempt, tail=tail)).of_job(job))
             return
         job = as_job(document)
-        which = Which(_node(job, rank, node), attempt=attempt, tail=tail)
+        asked = _checked(job, Which(node, rank, attempt, tail=tail))
+        which = asked.of_job(job, lambda rank: self._jobs.node_of_rank(document, self._jobs.pods(document), rank))
         pods = self._jobs.pods(document)
         if follow and attempt is None and not job.status.finished:
             say = Screen(stderr=True).print
@@ -518,18 +520,18 @@ def _deadline(timeout: float | str | None) -> float:
     return time.monotonic() + seconds
 
 
-def _node(job: DDPJob, rank: int | None, node: int | None) -> int | None:
-    """The number of the node whose log is wanted; None for all.
+def _checked(job: DDPJob, which: Which) -> Which:
+    """The same.
 
     Raises:
-        BadInputError: there is no such rank or node, or both are given.
+        BadInputError: there is no such node, or both a rank and a node are given.
     """
-    if rank is not None and node is not None:
-        raise BadInputError(f"rank={rank} and node={node}: give only one of them")
+    if which.rank is not None and which.node is not None:
+        raise BadInputError(f"rank={which.rank} and node={which.node}: give only one of them")
     nodes = job.status.nodes or job.spec.nodes
-    if node is not None and not 0 <= node < nodes:
-        raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
-    return Which(node, rank).of_job(job).node
+    if which.node is not None and not 0 <= which.node < nodes:
+        raise BadInputError(f"{job.metadata.name} has no node {which.node}: its nodes are numbered 0 to {nodes - 1}")
+    return which
 
 
 def _log_line(job: DDPJob, line: Line) -> LogLine:

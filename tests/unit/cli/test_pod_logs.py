@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +16,7 @@ from ddpjob_operator.cli.cluster.job_logs import logs
 from ddpjob_operator.cli.cluster.life import UNNOTICED as NOT_YET
 from ddpjob_operator.cli.cluster.pod_logs import PodLogs
 from ddpjob_operator.cli.logs import Which
-from ddpjob_operator.client import JobPod, UnreachableError, as_job
+from ddpjob_operator.client import JobPod, Jobs, UnreachableError, as_job
 from ddpjob_operator.history import open_place
 from ddpjob_supervisor.history.journal import Journal
 from ddpjob_supervisor.history.secret_values import SecretValues
@@ -257,25 +258,42 @@ def test_of_a_rank_the_log_of_its_node_is_printed(
     assert capsys.readouterr().out == f"[node {node}] a line\n"
 
 
-@pytest.mark.parametrize(
-    ("rank", "spec", "words"),
-    [
-        (2, {}, "digits has no rank 2: its ranks are numbered 0 to 1"),
-        (-1, {}, "digits has no rank -1: its ranks are numbered 0 to 1"),
-        (
-            0,
-            {"scheduling": {"topology": {"preferred": "rack"}}},
-            "the ranks of digits follow placement; give its node in place of rank 0",
-        ),
-    ],
-)
-def test_a_rank_without_a_log_that_is_known_is_a_mistake(rank: int, spec: dict[str, Any], words: str) -> None:
+def a_job_whose_ranks_follow_placement() -> dict[str, Any]:
     job = a_failed_job()
     job["spec"]["template"]["spec"]["containers"][0]["command"] = ["ddpjob-train"]
-    job["spec"] |= spec
-    jobs = jobs_with(get=lambda _: job)
-    with pytest.raises(BadInputError, match=f"^{words}$"):
+    job["spec"]["scheduling"] = {"topology": {"preferred": "rack"}}
+    job["status"]["procsPerNode"] = 4
+    return job
+
+
+@pytest.mark.parametrize(("order", "node"), [(None, 1), ([1, 0], 0)])
+def test_where_ranks_follow_placement_the_supervisor_knows_the_node(
+    order: list[int] | None, node: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = jobs_with(
+        get=lambda _: a_job_whose_ranks_follow_placement(),
+        pods=lambda _: [a_pod(0), a_pod(1)],
+        status_page=lambda *_: {"order": order},
+        log=lambda *_, **__: [("", "a line")],
+    )
+    jobs.node_of_rank = partial(Jobs.node_of_rank, jobs)
+    assert logs(jobs, "digits", Which(rank=5), follow=False) == 0
+    assert capsys.readouterr().out == f"[node {node}] a line\n"
+
+
+@pytest.mark.parametrize("rank", [2, -1])
+def test_a_rank_that_the_job_does_not_have_is_told_with_those_that_it_has(rank: int) -> None:
+    jobs = jobs_with(get=lambda _: a_failed_job())
+    with pytest.raises(BadInputError, match=f"^digits has no rank {rank}: its ranks are numbered 0 to 1$"):
         logs(jobs, "digits", Which(rank=rank), follow=False)
+
+
+@pytest.mark.parametrize("which", [Which(rank=5, previous=True), Which(rank=5, attempt=1)])
+def test_nobody_knows_where_a_rank_that_follows_placement_ran_in_an_earlier_attempt(which: Which) -> None:
+    jobs = jobs_with(get=lambda _: a_job_whose_ranks_follow_placement())
+    words = "^the ranks of digits follow placement; give its node in place of rank 5$"
+    with pytest.raises(BadInputError, match=words):
+        logs(jobs, "digits", which, follow=False)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def test_of_an_attempt_in_the_past_the_lines_are_those_of_its_own_pods_and_of_no
         ({"node": -1}, {}, "has no node -1: its nodes are numbered 0 to 1"),
         ({"rank": 0, "node": 0}, {}, "give only one of them"),
         (
-            {"rank": 0},
+            {"rank": 0, "attempt": 1},
             {"scheduling": {"topology": {"required": "rack"}}, "template": supervised()},
             "the ranks of digits follow placement; give its node",
         ),
@@ -294,6 +294,13 @@ def test_a_log_of_nobody_is_an_error(which: dict[str, Any], spec: dict[str, Any]
     jobs = jobs_with(find=lambda _: document)
     with pytest.raises(ddpjob.BadInputError, match=says):
         next(Job(jobs, document).logs(**which))
+
+
+def test_the_log_of_a_rank_that_follows_placement_is_that_of_its_present_node() -> None:
+    job = a_failed_job()
+    job._document["spec"] |= {"scheduling": {"topology": {"required": "rack"}}, "template": supervised()}
+    job._jobs.node_of_rank = lambda _job, _pods, rank: 1 - rank  # type: ignore[method-assign,assignment,misc]
+    assert [line.text for line in job.logs(rank=0)] == CRASH
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
     """
     document = jobs.get(name) if name else jobs.only()
     job = as_job(document)
-    which = which.of_job(job)
+    which = which.of_job(job, lambda rank: jobs.node_of_rank(document, jobs.pods(document), rank))
     if which.past:
         try:
             attempt, left = past_pods(job, jobs.pods(document), which)
