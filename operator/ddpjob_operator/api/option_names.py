@@ -32,6 +32,11 @@ def in_python() -> bool:
     return _in_python.get()
 
 
+def this_call() -> str:
+    """What the user has called, in words: this command, or this function in Python."""
+    return "this call" if _in_python.get() else "this command"
+
+
 def option(name: str, value: object = None) -> str:
     """An option, with its value if there is one, as the user of the command or of the function writes it.
 

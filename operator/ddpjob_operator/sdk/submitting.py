@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.cluster.submit import parcel_of, size_of, warn_of_losses
+from ddpjob_operator.cli.cluster.submit import (
+    check_in_place,
+    create_or_replace,
+    parcel_of,
+    size_of,
+    warn_of_losses,
+)
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import ExistsError, Jobs, connect
-from ddpjob_operator.client.submission import send
 
 from .functions import Function, program_of
 from .handle import Job
@@ -50,6 +55,8 @@ def submit(
     namespace: str | None = None,
     context: str | None = None,
     kubeconfig: FilePath | None = None,
+    replace: bool = False,
+    in_place: bool = False,
     quiet: bool = False,
 ) -> Job:
     """Sends a function, a script, a module, a command or a DDPJob to a cluster, as `ddpjob submit` does.
@@ -99,12 +106,17 @@ def submit(
         namespace: The namespace, if it is not the context's.
         context: A context of the kubeconfig, if it is not the current one.
         kubeconfig: The kubeconfig, if it is not the one that kubectl uses.
+        replace: Whether to change the job of this name, if it exists: it is suspended, changed and resumed.
+        in_place: With `replace`: only the code changes, and the ranks restart from the checkpoint in the same pods. A
+            function's arguments are part of its code. Returns after the first step of the new code.
         quiet: Whether not to print what is sent, and where.
 
     Raises:
         BadInputError: There is no such program, ranks cannot call the function, an argument is wrong, or a job of
-            this name exists already.
+            this name exists already; with `in_place`, more than the code would change, or the new code has failed
+            before its first step, and the job trains on with its former code.
         ClusterError: The cluster cannot be reached, or refuses.
+        KeyboardInterrupt: Somebody has pressed Ctrl-C while the job stopped, or before the new code's first step.
     """
     folder = None if source is None else Path(source)
     packed, path = program_of(target, arguments, args, source=folder)
@@ -138,20 +150,25 @@ def submit(
         start_method=start_method,
         namespace=namespace,
         dry_run=False,
+        replace=replace,
+        in_place=in_place,
     )
+    check_in_place(given)
     cluster, parcel = parcel_of(connect(file, context, namespace), given, packed)
     job, jobs = DDPJob.from_dict(parcel.document), Jobs(cluster)
     screen = Screen(quiet=quiet)
     for line in parcel.told:
         screen.print(line)
     try:
-        parcel.push()
-        made = send(jobs, parcel.document, parcel.code)
+        made = create_or_replace(jobs, parcel, given, screen)
     except ExistsError as error:
         raise BadInputError(
-            f"{error}. Choose another name=…, or look at it: ddpjob.connect({job.metadata.name!r})"
+            f"{error}. Choose another name=…, replace it by replace=True, or look at it:"
+            f" ddpjob.connect({job.metadata.name!r})"
         ) from None
-    where = f"namespace {cluster.namespace} of context {cluster.context}"
-    screen.print(f"{job.metadata.name}: {size_of(job.spec)}, submitted to {where}")
-    warn_of_losses(screen, job)
+    assert made is not None, "it is no dry run"
+    if not in_place:
+        where = f"namespace {cluster.namespace} of context {cluster.context}"
+        screen.print(f"{job.metadata.name}: {size_of(job.spec)}, submitted to {where}")
+        warn_of_losses(screen, job)
     return Job(jobs, made)

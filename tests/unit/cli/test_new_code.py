@@ -283,6 +283,9 @@ def test_what_stops_halfway_is_said(
 
 @pytest.mark.usefixtures("script")
 def test_it_belongs_to_replace() -> None:
-    for words in (["--in-place"], ["--replace", "--in-place", "--dry-run"]):
-        with pytest.raises(BadInputError, match="--in-place belongs to --replace"):
+    for words, said in (
+        (["--in-place"], "--in-place belongs to --replace: give both"),
+        (["--replace", "--in-place", "--dry-run"], "--in-place cannot be tried with --dry-run"),
+    ):
+        with pytest.raises(BadInputError, match=said):
             submit.submit(a_cluster(), parse(["submit", "train.py", *words]))

@@ -53,6 +53,8 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "max_restarts": ("run", SCRIPT | {"max_restarts": -1}, "max_restarts: -1 is too small"),
     "start_method": ("run", SCRIPT | {"start_method": "hot"}, "start_method='hot': must be 'warm' or 'cold'"),
     "run_dir": ("run", SCRIPT | {"run_dir": "train.py"}, "choose another with run_dir"),
+    "replace": ("submit", SCRIPT | {"replace": "yes"}, "replace='yes': must be True or False"),
+    "in_place": ("submit", SCRIPT | {"in_place": True}, "in_place belongs to replace: give both"),
     "kubeconfig": ("connect", {"kubeconfig": "nowhere"}, "no kubeconfig nowhere; name a file that exists"),
     "a command": ("run", {"args": ["train.py", 1]}, r"run it with: ddpjob\.run\('train\.py', args=\['1'\]\)"),
     "a program": ("run", {"target": "torchrun"}, r"into args, as in: ddpjob\.run\(args=\['torchrun'\]\)"),

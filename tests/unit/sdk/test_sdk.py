@@ -508,10 +508,11 @@ def test_a_job_is_found_by_its_name_or_as_the_only_one(
 
 
 def test_a_name_that_is_taken_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
-    monkeypatch.setattr(submitting, "send", Mock(side_effect=ExistsError("train exists already")))
+    monkeypatch.setattr(submitting, "create_or_replace", Mock(side_effect=ExistsError("train exists already")))
     with pytest.raises(ddpjob.BadInputError) as taken:
         ddpjob.submit("train.py")
-    assert str(taken.value) == "train exists already. Choose another name=…, or look at it: ddpjob.connect('train')"
+    what = "Choose another name=…, replace it by replace=True, or look at it: ddpjob.connect('train')"
+    assert str(taken.value) == f"train exists already. {what}"
     assert asked == []
 
 

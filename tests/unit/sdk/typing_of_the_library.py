@@ -24,6 +24,8 @@ def submits() -> None:
     )
     assert_type(job, ddpjob.Job)
     assert_type(ddpjob.connect("resnet", namespace="team", kubeconfig=Path("kubeconfig")), ddpjob.Job)
+    assert_type(ddpjob.submit("train.py", replace=True, in_place=True), ddpjob.Job)
+    ddpjob.submit("train.py", in_place="yes")  # type: ignore[arg-type]
     ddpjob.submit("train.py", nodes="2")  # type: ignore[arg-type]
     ddpjob.submit("train.py", "--lr")  # type: ignore[arg-type]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
 from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME
+from ddpjob_operator.api.option_names import in_python, option, this_call
 from ddpjob_operator.cli.invocation import itself
 from ddpjob_operator.cli.screen import Screen
 from ddpjob_operator.client import ClusterError, Document, Jobs, as_job
@@ -48,8 +49,8 @@ def replace_in_place(
     found, job = unfinished(jobs, name)
     if parcel.code is None:
         raise BadInputError(
-            "--in-place replaces code that is sent in a ConfigMap: name a script, or a folder with --source, and no"
-            " registry"
+            f"{option('in-place')} replaces code that is sent in a ConfigMap: name a script, or a folder with"
+            f" {option('source')}, and no registry"
         )
     _check_replaceable(job)
     _check_only_code_changes(
@@ -63,7 +64,7 @@ def replace_in_place(
         store.own(parcel.code, found)
         former, annotations = former_of(found, str(ready.get("former"))), parcel.document["metadata"]["annotations"]
         changed = jobs.replace_code(found, wanted, former, annotations)
-        again = f"{name} names the new code now, but its ranks may still run the old one; repeat this command"
+        again = f"{name} names the new code now, but its ranks may still run the old one; repeat {this_call()}"
         try:
             answer = talk.ask("Apply", revision=changed["spec"]["code"]["revision"])
         except ClusterError as error:
@@ -82,12 +83,15 @@ def _await_first_step(talk: Talk, name: str, screen: Screen) -> None:
 
     Raises:
         BadInputError: it has failed before, and the former code runs again.
+        KeyboardInterrupt: somebody has pressed Ctrl-C, and a program in Python has called us.
     """
     screen.print("Waiting for its first step; Ctrl-C leaves it to the job")
     try:
         tried = talk.outcome("Tried")
     except KeyboardInterrupt:
         screen.print(f"\n{name} goes on; look at it: {itself()} status {name}")
+        if in_python():  # A program is not to go on as if nobody had pressed Ctrl-C.
+            raise
         return
     except ClusterError as error:  # Rank 0's pod is lost, or its image is of an older release.
         screen.print(f"Cannot see its first step ({error}); look at it: {itself()} status {name}")
@@ -95,7 +99,7 @@ def _await_first_step(talk: Talk, name: str, screen: Screen) -> None:
     if failed := tried.get("failed"):
         raise BadInputError(
             f"the new code {visible(str(failed))}. {name} trains on with its former code; correct the new code, and"
-            " repeat this command"
+            f" repeat {this_call()}"
         )
     screen.print("It has finished its first step")
 
@@ -129,7 +133,7 @@ def _check_replaceable(job: DDPJob | None) -> None:
     ):
         if fails:
             raise BadInputError(
-                f"the code of {job.metadata.name} cannot be replaced in place: {why}. Leave out --in-place"
+                f"the code of {job.metadata.name} cannot be replaced in place: {why}. Leave out {option('in-place')}"
             )
 
 
@@ -147,36 +151,36 @@ def _check_only_code_changes(found: Document, parcel: Parcel, given: list[str]) 
         different = [*dict.fromkeys(map(_in_words, different))]
         more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
         raise BadInputError(
-            f"with --in-place only the code of {found['metadata']['name']} can change, but so would"
+            f"with {option('in-place')} only the code of {found['metadata']['name']} can change, but so would"
             f" {', '.join(different[:NAMED])}{more}. Give the arguments and options that the job has, or none; or"
-            " leave out --in-place, and the job gets new pods"
+            f" leave out {option('in-place')}, and the job gets new pods"
         )
 
 
 COMMAND = "template.spec.containers[0].command"
 TRAINER = "template.spec.containers[0]"
 
-WORDS = {
-    COMMAND: "the program",
-    f"{TRAINER}.args": "its arguments",
-    f"{TRAINER}.env": "its variables or packages (--env, --pip)",
-    f"{TRAINER}.image": "its image (--image)",
-    f"{TRAINER}.resources": "its GPUs, CPUs or memory (--gpus-per-node, --cpu, --memory)",
-    "nodes": "its nodes (--nodes)",
-    "procsPerNode": "its processes (--procs-per-node)",
-    "checkpoint": "its checkpoints (--checkpoint)",
-    "history": "its history (--history)",
-    "restart": "its restarts (--max-restarts)",
+WORDS: dict[str, tuple[str, ...]] = {
+    COMMAND: ("the program",),
+    f"{TRAINER}.args": ("its arguments",),
+    f"{TRAINER}.env": ("its variables or packages", "env", "pip"),
+    f"{TRAINER}.image": ("its image", "image"),
+    f"{TRAINER}.resources": ("its GPUs, CPUs or memory", "gpus-per-node", "cpu", "memory"),
+    "nodes": ("its nodes", "nodes"),
+    "procsPerNode": ("its processes", "procs-per-node"),
+    "checkpoint": ("its checkpoints", "checkpoint"),
+    "history": ("its history", "history"),
+    "restart": ("its restarts", "max-restarts"),
 }
-"""What the command calls the fields that its arguments set."""
+"""What messages call the fields that arguments set, and the options that set them."""
 
 
 def _in_words(path: str) -> str:
-    """What a path is called, which users of the command do not know; the path itself if it has no other name."""
-    return next(
-        (words for field, words in WORDS.items() if path == field or path.startswith((f"{field}.", f"{field}["))),
-        path,
-    )
+    """What a path is called, which users do not know; the path itself if it has no other name."""
+    for field, (words, *options) in WORDS.items():
+        if path == field or path.startswith((f"{field}.", f"{field}[")):
+            return f"{words} ({', '.join(map(option, options))})" if options else words
+    return path
 
 
 def _without_code(spec: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpjob_operator.api import BadInputError, DDPJob, DDPJobSpec
 from ddpjob_operator.api.contract import FINISHED
 from ddpjob_operator.api.job_file import JobFile, parse, read, written
-from ddpjob_operator.api.option_names import option
+from ddpjob_operator.api.option_names import option, this_call
 from ddpjob_operator.api.spec import is_gpu
 from ddpjob_operator.api.words import counted, world
 from ddpjob_operator.cli import program
@@ -63,8 +63,7 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
     """
     if given.output and not given.dry_run:
         raise BadInputError(f"-o {given.output} works only with --dry-run; add it")
-    if given.in_place and (not given.replace or given.dry_run):
-        raise BadInputError("--in-place belongs to --replace, and cannot be tried with --dry-run")
+    check_in_place(given)
     cluster, parcel = parcel_of(cluster, given)
     jobs, screen = Jobs(cluster), Screen()
     job = DDPJob.from_dict(parcel.document)
@@ -91,6 +90,18 @@ def submit(cluster: Cluster, given: argparse.Namespace) -> int:
         return _wait(jobs, made, screen)
     say_how_to_go_on(screen, job.metadata.name, cluster)
     return 0
+
+
+def check_in_place(given: argparse.Namespace) -> None:
+    """Checks whether the options with which code is replaced in place go together.
+
+    Raises:
+        BadInputError: they do not.
+    """
+    if given.in_place and not given.replace:
+        raise BadInputError(f"{option('in-place')} belongs to {option('replace')}: give both")
+    if given.in_place and given.dry_run:
+        raise BadInputError("--in-place cannot be tried with --dry-run")
 
 
 def parcel_of(
@@ -156,7 +167,7 @@ def create_or_replace(jobs: Jobs, parcel: Parcel, given: argparse.Namespace, scr
         return replace(jobs, found, parcel.document, parcel.code, screen.print)
     except KeyboardInterrupt:
         resume = f"{itself()} resume {name} -n {jobs.cluster.namespace}"
-        screen.print(f"\n{name} may still be suspended; repeat this command or, to go on as before: {resume}")
+        screen.print(f"\n{name} may still be suspended; repeat {this_call()} or, to go on as before: {resume}")
         raise
 
 
