@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddpjob_operator.api import DDPJobSpec, DDPJobStatus
-from ddpjob_operator.api.rules import FIXED, RULES
+from ddpjob_operator.api.rules import FIXED, RULES, TOGETHER
 from ddpjob_operator.api.schema import job_schema
 
 from .markdown import code, table
 
 Schema = dict[str, Any]
 
+NOT_CHECKED = "not checked"
 STOPS_FIRST = "stops the run first, then goes on with the change"
 
 TYPES = {
@@ -50,8 +51,9 @@ def rules() -> str:
 
 def fixed() -> str:
     """The rules for changes of a job."""
-    rows = ((code(rule.path), rule.said, STOPS_FIRST if rule.local else "not checked") for rule in FIXED)
-    return table(("Field", "Message for a change", "`ddpjob run`"), rows)
+    rows = [(code(rule.path), rule.said, STOPS_FIRST if rule.local else NOT_CHECKED) for rule in FIXED]
+    together = [(code(pair.path), pair.said, NOT_CHECKED) for pair in TOGETHER]
+    return table(("Field", "Message for a change", "`ddpjob run`"), rows + together)
 
 
 def _fields(schema: Schema, known: dict[str, Schema], path: str) -> Iterator[tuple[str, str, str, str]]:

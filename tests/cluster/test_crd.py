@@ -173,6 +173,25 @@ def test_who_applies_a_job_has_its_template_as_a_whole_and_of_the_other_fields_t
     assert (spec["nodes"], spec["template"]["metadata"]["labels"]) == (2, {"night": "b"})
 
 
+def test_other_code_is_not_applied_without_effect_to_a_job_whose_code_was_replaced(api: Plant) -> None:
+    namespace = api.new_namespace()
+
+    def template(config_map: str) -> Values:
+        return {"spec.template.spec.volumes": [{"name": "code-archive", "configMap": {"name": config_map}}]}
+
+    kubectl(api, namespace, "apply", template("code-0") | {"spec.suspend": True})
+    replaced = {"configMap": "code-1", "revision": 1}
+    api.kubectl(
+        "patch", "ddp/digits", "-n", namespace, "--type=merge", "-p", json.dumps({"spec": {"code": replaced}})
+    )
+    kubectl(api, namespace, "apply", template("code-0") | {"spec.suspend": True, f"{CONTAINER}.image": "another"})
+    with pytest.raises(PlantError, match=r"spec\.code: Invalid value: .*remove spec\.code with the same change"):
+        kubectl(api, namespace, "apply", template("code-2") | {"spec.suspend": True})
+    kubectl(api, namespace, "apply", template("code-2") | {"spec.suspend": True, "spec.code": None})
+    spec = api.get(f"/apis/{API_VERSION}/namespaces/{namespace}/ddpjobs/digits")["spec"]
+    assert ("code" in spec, spec["template"]["spec"]["volumes"][0]["configMap"]["name"]) == (False, "code-2")
+
+
 @pytest.mark.parametrize("case", BY_POD, ids=str)
 def test_what_the_crd_cannot_see_is_refused_of_the_pod(api: Plant, namespace: str, case: Case) -> None:
     for values in (case.bad, case.good):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .contract import API_VERSION, FORMER_VERSION, GROUP, KIND, MAX_CONTAINERS, MAX_ENV, VERSION
-from .rules import FIXED, IS_FORMER, RULES, Rule
+from .rules import FIXED, IS_FORMER, RULES, TOGETHER, Rule
 from .schema import job_schema, status_schema
 from .status import UNSEEN
 
@@ -216,6 +216,9 @@ def _rules(root: dict[str, Any]) -> None:
         if rule.cel:
             validation = {"rule": rule.cel, "message": rule.said} | _field_path(rule)
             _at(root, rule.at).setdefault("x-kubernetes-validations", []).append(validation)
+    for pair in TOGETHER:
+        validation = {"rule": pair.cel, "message": pair.said, "fieldPath": f".{pair.field}"}
+        _at(root, pair.at).setdefault("x-kubernetes-validations", []).append(validation)
     for fixed in FIXED:
         unless = [STATUS_IS_WRITTEN, *[IS_FORMER] * fixed.while_suspended]
         validation = {"rule": " || ".join([*unless, fixed.cel(fixed.path)]), "message": fixed.said}

@@ -101,6 +101,34 @@ class Fixed:
         )
 
 
+@dataclass(frozen=True)
+class Together:
+    """A field of `spec` that has to change, too, if another part of the spec changes.
+
+    field  the field, which is optional
+    part   the other part, as a CEL expression with `{}` in place of the spec
+    said   the message
+    """
+
+    field: str
+    part: str
+    said: str
+
+    at: ClassVar[str] = "spec"
+
+    @property
+    def path(self) -> str:
+        """The field's path, in the form that rules use."""
+        return f"{self.at}.{self.field}"
+
+    @property
+    def cel(self) -> str:
+        """The CEL expression that checks a change of the spec."""
+        new, old = f"self.{self.field}", f"oldSelf.{self.field}"
+        unset_or_changed = f"!has({new}) || !has({old}) || {new} != {old}"
+        return f"{unset_or_changed} || {self.part.format('self')} == {self.part.format('oldSelf')}"
+
+
 _OPTIONAL = frozenset(info.alias for info in DDPJobSpec.model_fields.values() if info.default is None)
 
 

@@ -20,7 +20,7 @@ from ddpjob_operator.api.schema import NAME_FORM, NAME_PATTERN
 from ddpjob_operator.api.spec import STORE_URL
 
 from . import checks
-from .record import FIXED_FOR_EVER, Fixed, Rule
+from .record import FIXED_FOR_EVER, Fixed, Rule, Together
 
 POD = "spec.template.spec"
 METADATA = "spec.template.metadata"
@@ -341,3 +341,13 @@ FIXED: tuple[Fixed, ...] = (
     *(Fixed(field) for field in ("template", "procsPerNode", "backend", "network", "checkpoint", "history")),
 )
 """The fields whose changes cannot be applied to existing pods, and `managedBy`."""
+
+TOGETHER: tuple[Together, ...] = (
+    Together(
+        "code",
+        f"{{}}.template.spec.volumes.filter(v, v.name == '{CODE_VOLUME}')",
+        f"is the code of new pods, and not the volume {CODE_VOLUME} of the template, whose change would be without"
+        " effect: remove spec.code with the same change (code: null in a file for kubectl apply)",
+    ),
+)
+"""Fields that would make a change of another part of the spec ineffective. Nobody would notice that."""
