@@ -11,14 +11,15 @@ import os
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 
@@ -173,9 +174,9 @@ class Registry:
             raise ClusterError(f"the registry {self.host} wants to be spoken to without TLS, which is refused")
         if self._login and there.netloc == own.netloc:  # Another host may take the uploads, but gets no login.
             headers = {"Authorization": self._login, **headers}
-        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+        timeout, proxy = urllib3.Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS), _proxy_for(there)
         try:
-            with urllib3.request(
+            with _request_through(proxy)(
                 method,
                 url,
                 body=data,
@@ -187,7 +188,8 @@ class Registry:
             ) as answer:
                 return _Answer(answer.status, answer.reason or "", answer.headers, answer.read(ANSWER_BYTES))
         except urllib3.exceptions.HTTPError as error:
-            raise ClusterError(f"cannot reach the registry {self.host}: {error}") from None
+            through = f" through the proxy {proxy.rpartition('@')[2]} (HTTPS_PROXY)" if proxy else ""
+            raise ClusterError(f"cannot reach the registry {self.host}{through}: {error}") from None
 
     def _log_in(self, challenge: str) -> None:
         """Gets the login that the registry asks for: a token for this repository, or user and password."""
@@ -235,6 +237,27 @@ class _Answer:
     reason: str
     headers: Mapping[str, str]
     data: bytes
+
+
+def _proxy_for(there: SplitResult) -> str | None:
+    """The proxy of the user's environment for a host: HTTPS_PROXY, unless NO_PROXY names the host; None without one.
+
+    As docker does, this machine is always spoken to directly.
+    """
+    if _is_this_machine(there.hostname) or proxy_bypass(there.netloc):
+        return None
+    proxy = getproxies().get("https")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
+
+
+def _request_through(proxy: str | None) -> Callable[..., urllib3.BaseHTTPResponse]:
+    """The function that sends a request, through a proxy if there is one, to which it logs in as the address says."""
+    if proxy is None:
+        return urllib3.request
+    scheme, _, rest = proxy.partition("://")
+    login, _, host = rest.rpartition("@")
+    headers = urllib3.make_headers(proxy_basic_auth=unquote(login)) if login else None
+    return urllib3.ProxyManager(f"{scheme}://{host}", proxy_headers=headers).request
 
 
 def _is_this_machine(host: str | None) -> bool:

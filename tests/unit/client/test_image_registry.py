@@ -3,14 +3,21 @@
 import base64
 import io
 import json
+import re
 import shutil
+import socket
+import socketserver
+import ssl
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import urllib3
@@ -22,6 +29,7 @@ from ddpjob_operator.client.image_registry import (
     CodeImage,
     Credentials,
     Registry,
+    _proxy_for,
     credentials_for,
     digest_of,
 )
@@ -138,6 +146,89 @@ def test_a_registry_that_refuses_is_quoted_with_what_to_do(server: Server, tmp_p
         Registry.at(place).push(image)
     with pytest.raises(ClusterError, match="cannot reach the registry"):
         Registry("127.0.0.1:1", "team/code").push(image)
+
+
+@pytest.fixture
+def proxy(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    """A proxy that leads to the registry, by TLS, whatever it is asked for. Its address, and what it was asked."""
+    made = ("req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=r")
+    for_host = ("-addext", "subjectAltName=DNS:registry.example.com", "-keyout", "key.pem", "-out", "cert.pem")
+    subprocess.run(["openssl", *made, *for_host], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    context, asked = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), list[str]()
+    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+
+    class Tunnel(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            asked.append("".join(iter(lambda: self.rfile.readline().decode(), "\r\n")))
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+            with (
+                context.wrap_socket(self.connection, server_side=True) as inside,
+                socket.create_connection(("127.0.0.1", server.port)) as registry,
+            ):
+                back = threading.Thread(target=copy, args=(registry, inside))
+                back.start()
+                copy(inside, registry)
+                back.join()
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as proxy:
+        proxy.daemon_threads = True
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{proxy.server_address[1]}", asked
+        proxy.shutdown()
+
+
+@pytest.mark.parametrize(("scheme", "login"), [("", ""), ("http://", "me:s%40fe@")])
+def test_it_is_pushed_through_the_users_proxy(
+    server: Server, proxy: tuple[str, list[str]], scheme: str, login: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, asked = proxy
+    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}{login}{address}")
+    image = CodeImage.of(CODE)
+    Registry("registry.example.com", "team/code", ALICES).push(image)
+    assert server.manifests == {image.tag: image.manifest}
+    assert asked
+    assert all(text.startswith("CONNECT registry.example.com:443 ") for text in asked)
+    sent = f"basic {base64.b64encode(b'me:s@fe').decode()}".lower()
+    assert all((sent in text.lower()) == bool(login) for text in asked)
+
+
+@pytest.mark.parametrize(
+    ("host", "no_proxy", "through"),
+    [
+        ("registry.example.com", "", "http://p:1"),
+        ("registry.example.com", "example.com,other", None),
+        ("registry.example.com:5000", ".example.com", None),
+        ("registry.example.com", "*", None),
+        ("registry.example.com", "other.example.com", "http://p:1"),
+        ("127.0.0.1:5000", "", None),
+        ("localhost:5000", "", None),
+    ],
+)
+def test_no_proxy_names_the_hosts_that_are_spoken_to_directly(
+    host: str, no_proxy: str, through: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "p:1")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    assert _proxy_for(urlsplit(f"https://{host}/v2/")) == through
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:hidden@p:1", "http://me:hidden@[", "http://me:hidden@127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    where = re.escape(proxy.partition("@")[2])
+    said = rf"cannot reach the registry r\.example\.com through the proxy {where} \(HTTPS_PROXY\): "
+    with pytest.raises(ClusterError, match=said) as error:
+        Registry("r.example.com", "team/code").push(CodeImage.of(CODE))
+    assert "hidden" not in str(error.value)
 
 
 @pytest.mark.parametrize(
