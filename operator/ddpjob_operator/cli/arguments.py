@@ -461,8 +461,9 @@ def _debug(command: argparse.ArgumentParser) -> None:
     _named(command, "the job")
     what = command.add_mutually_exclusive_group()
     what.add_argument(
-        "--rank", type=_whole, default=0, metavar="N", help="the rank beside which to run the command (default: 0)"
+        "--rank", type=_whole, metavar="N", help="the rank beside which to run the command (default: 0)"
     )
+    what.add_argument("--node", type=_whole, metavar="N", help="the node on which to run the command")
     what.add_argument("--stacks", action="store_true", help="print what each rank is doing now, and its Python stack")
     _either(command)
 

@@ -47,6 +47,16 @@ def check_rank(flag: str, rank: int, name: str, ranks: int) -> None:
         raise BadInputError(f"{flag} {rank}: {name} has {words.counted(ranks, 'rank')}: {named}")
 
 
+def check_node(name: str, node: int | None, nodes: int) -> None:
+    """Checks that the job `name`, which has so many nodes, has this one; None is none in particular.
+
+    Raises:
+        BadInputError: there is no such node.
+    """
+    if node is not None and not 0 <= node < nodes:
+        raise BadInputError(f"{name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
+
+
 def style_of(state: str) -> str:
     """The colour of a state; empty for a state that this version does not define."""
     return STYLES.get(state, "")

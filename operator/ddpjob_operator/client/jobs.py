@@ -349,7 +349,7 @@ class Jobs:
         if not isinstance(node, int):
             raise BadInputError(
                 f"the ranks of {known.metadata.name} follow placement, and rank 0's supervisor, which knows the node"
-                f" of rank {rank}, does not say so now"
+                f" of rank {rank}, does not say so now; give the number of a node instead"
             )
         return node
 

@@ -20,7 +20,7 @@ from ddpjob_operator.cli.cluster.submit import say_how_to_go_on
 from ddpjob_operator.cli.durations import seconds_of
 from ddpjob_operator.cli.from_history import kept_lines, run_data
 from ddpjob_operator.cli.last_lines import MOST_LINES, last_lines
-from ddpjob_operator.cli.phrases import nothing_ran, writer
+from ddpjob_operator.cli.phrases import check_node, nothing_ran, writer
 from ddpjob_operator.cli.printed_records import records_of
 from ddpjob_operator.cli.report import written_page
 from ddpjob_operator.cli.run_logs import Line, Which
@@ -528,9 +528,7 @@ def _checked(job: DDPJob, which: Which) -> Which:
     """
     if which.rank is not None and which.node is not None:
         raise BadInputError(f"rank={which.rank} and node={which.node}: give only one of them")
-    nodes = job.status.nodes or job.spec.nodes
-    if which.node is not None and not 0 <= which.node < nodes:
-        raise BadInputError(f"{job.metadata.name} has no node {which.node}: its nodes are numbered 0 to {nodes - 1}")
+    check_node(job.metadata.name, which.node, job.status.nodes or job.spec.nodes)
     return which
 
 

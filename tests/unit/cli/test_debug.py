@@ -13,12 +13,14 @@ from unittest.mock import Mock
 import pytest
 import websocket
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster import debug as module
+from ddpjob_operator.cli.cluster import there
 from ddpjob_operator.client import Jobs, TerminalSession
 from ddpjob_operator.client.pod_exec import CLOSED, OUTCOME, SIZE
 
 from tests.support.waiting import wait_for
-from tests.unit.client.api import A_POD, jobs_with
+from tests.unit.client.api import A_POD, a_cluster, jobs_with
 from tests.unit.client.api import a_job as a_document
 from tests.unit.view_model.jobs import job_with
 
@@ -102,6 +104,48 @@ def test_a_rank_that_cannot_be_debugged_is_said_to_be_missing(terminal: int, ran
 
 
 @pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (2, "digits has no node 2: its nodes are numbered 0 to 1"),
+        (-1, "digits has no node -1: its nodes are numbered 0 to 1"),
+        (1, "--node 1: its pod does not run: 2 nodes are running"),
+    ],
+)
+def test_a_node_that_cannot_be_debugged_is_said_to_be_missing(terminal: int, node: int, said: str) -> None:
+    assert terminal
+    with pytest.raises(BadInputError) as refused:
+        module.debug(jobs(Mock()), "digits", None, None, node=node)
+    assert str(refused.value) == said
+
+
+def test_a_node_is_reached_by_its_number_without_a_question_to_the_supervisor(
+    terminal: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert terminal
+    found = jobs(silent_until(lambda: None))
+    object.__setattr__(found, "node_of_rank", Mock(side_effect=AssertionError))
+    assert module.debug(found, "digits", None, ["top"], node=0) == 0
+    assert "node 0 runs in pod digits-0, container trainer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "node"), [([], None, None), (["--rank", "3"], 3, None), (["--node", "1"], None, 1)]
+)
+def test_a_rank_or_a_node_is_named(
+    words: list[str], rank: int | None, node: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(there, "debug", debug := Mock(return_value=0))
+    assert there.COMMANDS["debug"](a_cluster(), parse(["debug", "digits", *words, "--", "top"])) == 0
+    assert (debug.call_args.args[1:], debug.call_args.kwargs) == (("digits", rank, ["top"]), {"node": node})
+
+
+def test_a_rank_and_a_node_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["debug", "digits", "--rank", "0", "--node", "1"])
+    assert "not allowed with argument --rank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("command", "said"),
     [
         (
@@ -128,6 +172,8 @@ def test_a_shell_needs_a_terminal(command: list[str] | None, monkeypatch: pytest
         monkeypatch.setattr(module, "STDOUT", none.fileno())
         with pytest.raises(BadInputError, match=r"ddpjob debug digits --rank 3 -- COMMAND$"):
             module.debug(jobs(Mock()), "digits", 3, command)
+        with pytest.raises(BadInputError, match=r"ddpjob debug digits --node 1 -- COMMAND$"):
+            module.debug(jobs(Mock()), "digits", None, command, node=1)
 
 
 @pytest.mark.parametrize(

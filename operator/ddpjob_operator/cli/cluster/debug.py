@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import TRAINER_CONTAINER
-from ddpjob_operator.cli.phrases import check_rank, say
+from ddpjob_operator.cli.phrases import check_node, check_rank, say
 from ddpjob_operator.client import ClusterError, JobPod, Jobs, TerminalSession, as_job, present
 
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
@@ -23,24 +23,25 @@ CHUNK = 1 << 12
 TERMINATED = 128 + signal.SIGTERM
 
 
-def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> int:
-    """Runs a command (None: a shell) beside a rank, and returns its exit code.
+def debug(jobs: Jobs, name: str, rank: int | None, command: Sequence[str] | None, *, node: int | None = None) -> int:
+    """Runs a command (None: a shell) beside a rank or on a node (neither: rank 0), and returns its exit code.
 
     If input and output of ddpjob are a terminal, the command has one too; otherwise it has no input.
 
     Raises:
-        BadInputError: there is no such job or rank, its pod does not run, or a shell would have no terminal.
+        BadInputError: there is no such job, rank or node, its pod does not run, or a shell would have no terminal.
         ClusterError: the cluster cannot be reached, or does not fulfil a request; or the user is not allowed to run
             programs in pods.
     """
+    place = f"rank {rank or 0}" if node is None else f"node {node}"
     terminal = os.isatty(STDIN) and os.isatty(STDOUT)
     if not command and not terminal:
         raise BadInputError(
             "a shell needs a terminal, and the input or the output of ddpjob is none; for a single command:"
-            f" ddpjob debug {name} --rank {rank} -- COMMAND"
+            f" ddpjob debug {name} --{place} -- COMMAND"
         )
-    pod = _pod_of(jobs, name, rank)
-    say(f"rank {rank} runs in pod {pod.name}, container {TRAINER_CONTAINER}")
+    pod = _pod_of(jobs, name, rank or 0, node)
+    say(f"{place} runs in pod {pod.name}, container {TRAINER_CONTAINER}")
     with jobs.cluster.attach_to_pod(pod.name, TRAINER_CONTAINER, command or SHELL, terminal=terminal) as session:
         if terminal:
             with _own_terminal(session):
@@ -49,14 +50,14 @@ def debug(jobs: Jobs, name: str, rank: int, command: Sequence[str] | None) -> in
             _copy_output(session)
     if session.is_missing:
         missing = (command or SHELL)[0]
-        raise BadInputError(f"there is no program {missing} in the image of rank {rank}; name another one after --")
+        raise BadInputError(f"there is no program {missing} in the image of {place}; name another one after --")
     if session.exit_code is None:
         raise ClusterError(f"pod {pod.name}: {session.problem or 'the connection was closed'}")
     return session.exit_code
 
 
-def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
-    """The running pod of a rank.
+def _pod_of(jobs: Jobs, name: str, rank: int, node: int | None) -> JobPod:
+    """The running pod of a node or, if `node` is None, of a rank.
 
     Raises:
         BadInputError: there is none.
@@ -67,12 +68,17 @@ def _pod_of(jobs: Jobs, name: str, rank: int) -> JobPod:
         raise BadInputError(f"{name} has ended, and nothing runs in its pods: {status.message}")
     if not status.nodes or not status.procs_per_node:
         raise BadInputError(f"{name} has no ranks yet: {status.message}")
-    check_rank("--rank", rank, name, status.nodes * status.procs_per_node)
     pods = jobs.pods(document)
-    node = jobs.node_of_rank(document, pods, rank)
+    if node is None:
+        check_rank("--rank", rank, name, status.nodes * status.procs_per_node)
+        node = jobs.node_of_rank(document, pods, rank)
+        whose = f"--rank {rank}: the pod of its node {node}"
+    else:
+        check_node(name, node, status.nodes)
+        whose = f"--node {node}: its pod"
     pod = next((pod for pod in present(pods, status) if pod.node == node and pod.runs), None)
     if pod is None:
-        raise BadInputError(f"--rank {rank}: the pod of its node {node} does not run: {status.message}")
+        raise BadInputError(f"{whose} does not run: {status.message}")
     return pod
 
 

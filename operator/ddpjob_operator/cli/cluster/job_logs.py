@@ -10,7 +10,15 @@ from ddpjob_operator.api.spec import is_url
 from ddpjob_operator.api.words import listed
 from ddpjob_operator.cli.from_history import print_logs
 from ddpjob_operator.cli.invocation import itself
-from ddpjob_operator.cli.phrases import NEVER_RAN, failed_first, incident_of, nothing_ran, say, span_of_attempts
+from ddpjob_operator.cli.phrases import (
+    NEVER_RAN,
+    check_node,
+    failed_first,
+    incident_of,
+    nothing_ran,
+    say,
+    span_of_attempts,
+)
 from ddpjob_operator.cli.run_logs import Line, Which, attempt_of, shown_last
 from ddpjob_operator.client import ClusterError, Document, JobPod, Jobs, as_job, of_attempt, present, previous_attempt
 from ddpjob_operator.engine import called, history_of
@@ -43,9 +51,8 @@ def logs(jobs: Jobs, name: str | None, which: Which, *, follow: bool) -> int:
                 return code
             raise
         return _print(jobs, job, left, which, attempt)
-    nodes, node = job.status.nodes or job.spec.nodes, which.node
-    if node is not None and not 0 <= node < nodes:
-        raise BadInputError(f"{job.metadata.name} has no node {node}: its nodes are numbered 0 to {nodes - 1}")
+    node = which.node
+    check_node(job.metadata.name, node, job.status.nodes or job.spec.nodes)
     pods = jobs.pods(document)
     if follow and not job.status.finished:
         for line in followed_lines(jobs, document, pods, which, say):

@@ -56,7 +56,7 @@ def _logs(cluster: Cluster, given: argparse.Namespace) -> int:
 def _debug(cluster: Cluster, given: argparse.Namespace) -> int:
     if given.stacks:
         return stacks(Jobs(cluster), given.name)
-    return debug(Jobs(cluster), given.name, given.rank, given.program)
+    return debug(Jobs(cluster), given.name, given.rank, given.program, node=given.node)
 
 
 COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], int | Rest]] = {
