@@ -193,9 +193,11 @@ class Coordinator:
         self.current.number = max(self.attempt, attempt)
         self._lowest = max(self._lowest, attempt + 1)
         # These counts only grow, so the history with the highest counts is the newest.
-        code = max(past.code, self.past.code, key=attrgetter("revision"))
-        newest = max(self.past, past, key=attrgetter("restarts", "failures", "ran"))
-        self._ledger.past = structs.replace(newest, code=code)
+        newest = max(past, self.past, key=attrgetter("restarts", "failures", "ran"))
+        # Among codes of one revision that of the newest history counts: another one may have failed since then.
+        code = max(newest.code, past.code, self.past.code, key=attrgetter("revision"))
+        # The former code went with the former pod of this node, and nobody would tell that it is needed no more.
+        self._ledger.past = structs.replace(newest, code=code, former=None)
 
     def is_outdated(self, hello: Hello) -> bool:
         """Whether a newer pod of the same node has already joined, so that this caller must not join again."""
@@ -567,8 +569,9 @@ class Coordinator:
     @property
     def _kept_from(self) -> float | None:
         """When new code that may report no steps has run for so long that it stays; None if that does not apply."""
-        waits = isinstance(self.state, Running) and self.has_untried_code and not self._reports_steps
-        return self.state.since + LONG_SECONDS if waits else None
+        if not isinstance(self.state, Running) or self.current.code != self.past.code.digest:
+            return None
+        return self.state.since + LONG_SECONDS if self.has_untried_code and not self._reports_steps else None
 
     def _go_back(self, incident: Incident) -> None:
         """Lets the next attempt run the former code, because the new code has failed before its first step.

@@ -357,3 +357,37 @@ def test_how_new_code_goes_is_told_to_whoever_sent_it(then: str) -> None:
         job.breaks(1, BAD)
     assert (service.fate_of(NEW.digest) or "").startswith("" if then == "it stays" else "failed in attempt 2")
     assert (service.fate_of(NEW.digest) == "") is (then == "it stays")
+
+
+def test_a_new_rank_0_goes_back_to_the_code_that_it_has_seen_and_not_to_one_that_went_with_its_predecessor() -> None:
+    job = Job()
+    job.coordinator = Coordinator(2, job.limits, job.now, code=NEW)
+    job.coordinator.remember(3, Past(code=NEW, former=OLD, ran=5.0))
+    job.joins_with(0, NEW, attempt=4).joins_with(1, NEW, attempt=3)
+    job.steps(0)
+    job.replaced(NEWER).idle(0, STOPPED).idle(1, STOPPED)
+    assert (job.runs, job.coordinator.needed) == ("5: 2", (NEWER.digest, NEW.digest))
+    job.breaks(1, BAD)
+    assert (job.runs, job.incidents) == ("6: 1", [])
+
+
+@pytest.mark.parametrize("newer_first", [True, False])
+def test_of_two_histories_the_newer_one_says_which_code_failed_although_both_name_the_same_revision(
+    *, newer_first: bool
+) -> None:
+    """Rank 0's pod was lost after it had told one node, but not the other, that the former code runs again."""
+    job = trying()
+    tried = job.coordinator.past
+    job.breaks(1, BAD)
+    histories = [replace(job.coordinator.past, ran=5.0), replace(tried, ran=4.0)]
+    job.coordinator = Coordinator(2, job.limits, job.now, code=NEW)
+    for history in histories if newer_first else histories[::-1]:
+        job.coordinator.remember(3, history)
+    assert (job.coordinator.past.code.digest, refused(job).digest) == (OLD.digest, NEW.digest)
+
+
+def test_code_that_waits_for_the_next_attempt_is_not_looked_at_again_and_again() -> None:
+    job = started()
+    job.says(1, Idle(1, (WELL,), progressed=False))
+    job.joins_with(1, NEW)
+    assert (job.phase, job.coordinator.next_moment()) == (Phase.RUNNING, None)
