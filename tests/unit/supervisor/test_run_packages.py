@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from ddpjob_supervisor.node import run_packages
@@ -50,6 +51,7 @@ def test_the_order_of_packages_does_not_matter_and_what_chooses_the_index_does(c
         ("./pkg", True),
         ("-e .", True),
         ("-r gone.txt", False),
+        ("#" * 300, False),
     ],
 )
 def test_a_change_of_the_code_counts_if_the_requirements_file_refers_to_a_file(
@@ -97,9 +99,14 @@ def test_packages_are_searched_after_the_users_own_directories(code: Path, monke
             "ConfigError",
         ),
         ("sys.exit(3)", "cannot install packages: pip ended with exit code 3", "Application"),
+        (
+            "open(os.environ['DDPJOB_TERMINATION_LOG'], 'w').write('[]')\nsys.exit(3)",
+            "cannot install packages: pip ended with exit code 3",
+            "Application",
+        ),
         ("os.kill(os.getpid(), 9)", "cannot install packages: pip was killed by signal 9", "Application"),
     ],
-    ids=["it says why", "it says nothing", "killed"],
+    ids=["it says why", "it says nothing", "it says what nobody understands", "killed"],
 )
 def test_why_packages_are_not_there_is_told_and_they_are_installed_again(
     text: str, message: str, cause: str, code: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +119,34 @@ def test_why_packages_are_not_there_is_told_and_they_are_installed_again(
         installer(monkeypatch, "")
         place = Path(asyncio.run(packages.searched(EINOPS, code, {}))).parent
         assert [*place.parent.iterdir()] == [place], "nothing is left of the failed one"
+
+
+def test_packages_that_a_program_has_removed_are_installed_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has cleared the directory of temporary files, for example."""
+    installer(monkeypatch, "")
+    with RunPackages() as packages:
+        place = Path(asyncio.run(packages.searched(EINOPS, code, {}))).parent
+        rmtree(place.parent)
+        assert Path(asyncio.run(packages.searched(EINOPS, code, {}))).parent.is_dir()
+
+
+def test_a_node_that_can_have_no_more_processes_says_so(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_packages, "INSTALL", (str(code / "gone"),))
+    with RunPackages() as packages:
+        with pytest.raises(NotInstalledError, match="cannot install packages: No such file or directory"):
+            asyncio.run(packages.searched(EINOPS, code, {}))
+        assert not packages.pids
+
+
+def test_pip_does_not_outlive_an_installation_that_was_killed(
+    code: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    killed = f"if child := os.fork():\n open({str(pid)!r}, 'w').write(str(child))\n os.kill(os.getpid(), 9)\n"
+    installer(monkeypatch, f"{killed}time.sleep(1000)")
+    with RunPackages() as packages, pytest.raises(NotInstalledError, match="killed by signal 9"):
+        asyncio.run(packages.searched(EINOPS, code, {}))
+    wait_for("it to end", lambda: Process.of(int(pid.read_text())).state in GONE, 10)
 
 
 def test_a_cancelled_installation_leaves_no_process_and_does_not_count(

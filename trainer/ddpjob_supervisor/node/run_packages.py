@@ -65,7 +65,9 @@ class PackageSet:
         text = ""
         with suppress(OSError):  # pip will say so.
             text = (directory / self.file).read_text(encoding="utf-8", errors="replace") if self.file else ""
-        refers = any((directory / word).exists() for word in re.split(r"[\s=]+", REFERENCE.sub("", text)) if word)
+        words = filter(None, re.split(r"[\s=]+", REFERENCE.sub("", text)))
+        # A word may be no name that a file can have, such as a long line of a comment: Path.exists would raise.
+        refers = any(os.path.exists(directory / word) for word in words)  # noqa: PTH110
         index = sorted((name, value) for name, value in env.items() if name.startswith(INDEX))
         whole = [sorted(self.names), text, directory.name if refers else "", index]
         return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
@@ -102,7 +104,7 @@ class RunPackages:
         """
         key = wanted.key(directory, env)
         place = self._sets.pop(key, None)
-        if place is None:
+        if place is None or not place.is_dir():  # A program may have cleared the directory of temporary files.
             place = self._empty_place()
             await self._install(wanted, place, directory, env)
         self._sets[key] = place
@@ -118,9 +120,10 @@ class RunPackages:
             shutil.rmtree(self._sets.pop(next(iter(self._sets))), ignore_errors=True)
         try:
             self._root = self._root or Path(tempfile.mkdtemp(prefix="ddpjob-packages-"))
+            self._root.mkdir(mode=0o700, exist_ok=True)
             return Path(tempfile.mkdtemp(dir=self._root))
         except OSError as error:
-            raise NotInstalledError(f"cannot install packages: {error.strerror}", StartError.cause) from error
+            raise _unable(error) from error
 
     async def _install(self, wanted: PackageSet, place: Path, directory: Path, env: Mapping[str, str]) -> None:
         report = place.with_name(f"{place.name}.json")
@@ -135,21 +138,34 @@ class RunPackages:
                 shutil.rmtree(place, ignore_errors=True)
 
     async def _run(self, command: Sequence[str], directory: Path, env: Mapping[str, str]) -> int:
-        """Runs a command to its end, and returns its exit code. If this is cancelled, kills all of its processes."""
-        process = await asyncio.create_subprocess_exec(*command, env=env, cwd=directory, start_new_session=True)
+        """Runs a command to its end, and returns its exit code. Kills what is left of its processes.
+
+        Some are left if this is cancelled, or if the command is killed, for example because memory is short.
+
+        Raises:
+            NotInstalledError: There can be no more processes.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(*command, env=env, cwd=directory, start_new_session=True)
+        except OSError as error:
+            raise _unable(error) from error
         self.pids.add(process.pid)
         try:
             return await process.wait()
         finally:
-            if process.returncode is None:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            await process.wait()
             self.pids.discard(process.pid)
 
 
 def _path_with(place: Path, env: Mapping[str, str]) -> str:
     """The PYTHONPATH of `env`, with the packages at its end, after the user's own directories."""
     return os.pathsep.join(filter(None, (env.get(PATH), str(place / "site"))))
+
+
+def _unable(error: OSError) -> NotInstalledError:
+    return NotInstalledError(f"cannot install packages: {error.strerror}", StartError.cause)
 
 
 def _check(report: Path, code: int) -> None:
@@ -161,7 +177,9 @@ def _check(report: Path, code: int) -> None:
     if not code:
         return
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    told = {"message": f"cannot install packages: pip {how}", "cause": StartError.cause}
-    with suppress(OSError, ValueError):
+    message, cause = f"cannot install packages: pip {how}", StartError.cause
+    # What pip builds knows the report's path, too, and may write anything.
+    with suppress(OSError, ValueError, TypeError, KeyError):
         told = json.loads(report.read_text(encoding="utf-8"))
-    raise NotInstalledError(told["message"], told["cause"])
+        message, cause = str(told["message"]), str(told["cause"])
+    raise NotInstalledError(message, cause)
