@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import tempfile
 from pathlib import Path
 from shutil import rmtree
 
@@ -64,7 +65,7 @@ def test_a_change_of_the_code_counts_if_the_requirements_file_refers_to_a_file(
 
 def test_a_set_is_installed_once_and_only_so_many_are_kept(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installer(monkeypatch, "print(*sys.argv[2:])")
-    before = set(Path(run_packages.tempfile.gettempdir()).glob("ddpjob-packages-*"))
+    before = set(Path(tempfile.gettempdir()).glob("ddpjob-packages-*"))
 
     async def lives() -> list[Path]:
         with RunPackages() as packages:
@@ -80,7 +81,7 @@ def test_a_set_is_installed_once_and_only_so_many_are_kept(code: Path, monkeypat
 
     places = asyncio.run(lives())
     assert not any(place.exists() for place in places)
-    assert {*Path(run_packages.tempfile.gettempdir()).glob("ddpjob-packages-*")} <= before
+    assert {*Path(tempfile.gettempdir()).glob("ddpjob-packages-*")} <= before
 
 
 def test_packages_are_searched_after_the_users_own_directories(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:

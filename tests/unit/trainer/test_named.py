@@ -242,3 +242,21 @@ def test_a_model_without_values_is_refused_with_the_cure() -> None:
         Named({"model": nn.LazyLinear(3)})
     with pytest.raises(ConfigError, match=r"model has parameters without values, such as weight, .* call to_empty"):
         Named({"model": nn.Linear(1, 1, device="meta")})
+
+
+class Counts(dict[str, int]):
+    """A dict that knows what of it to save."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self["seen"]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.update(state)
+
+
+def test_a_dict_with_a_state_of_its_own_is_one_object_and_not_several(tmp_path: Path) -> None:
+    saved, restored = Counts(seen=7), Counts(seen=0)
+    states = through_a_file({"counts": saved, "more": {"counts": Counts(seen=8)}}, tmp_path)
+    assert states == {"counts": {"seen": 7}, "more.counts": {"seen": 8}}
+    Named({"counts": restored}).load(states)
+    assert restored == {"seen": 7}

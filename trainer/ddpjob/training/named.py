@@ -234,7 +234,7 @@ def _flat(objects: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
     for name, value in objects.items():
         if is_accelerator(value):
             yield from parts_of(value)
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and not isinstance(value, Stateful):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is not None:
             yield f"{prefix}{name}", value
