@@ -146,6 +146,18 @@ def test_the_code_that_runs_is_named_as_the_one_to_go_back_to(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("script")
+def test_code_that_has_failed_is_refused_although_supervisors_in_new_pods_do_not_know_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digest = parcel_of(*COMMAND)[0].code["metadata"]["annotations"][DIGEST].partition(":")[2]
+    code = {"digest": OLD, "revision": 1, "failed": {"digest": digest, "revision": 1, "message": FAILED}}
+    world = World(running(*COMMAND, code=code), monkeypatch, *ANSWERS)
+    with pytest.raises(BadInputError) as refused:
+        replace(world, *COMMAND)
+    assert (str(refused.value), world.asked) == (f"train: this code {FAILED}; change it, and try again", [])
+
+
+@pytest.mark.usefixtures("script")
 def test_new_code_that_fails_before_its_first_step_is_an_error_that_says_what_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

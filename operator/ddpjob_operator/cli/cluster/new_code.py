@@ -58,6 +58,9 @@ def replace_in_place(
     )
     data, wanted = base64.b64decode(parcel.code["binaryData"][CODE_KEY]), parcel.code["metadata"]["name"]
     digest = parcel.code["metadata"]["annotations"][DIGEST].partition(":")[2]
+    failed = job.status.code.failed if job.status.code else None
+    if failed and failed.digest == digest:  # Supervisors in pods that were made since then would not know.
+        raise BadInputError(f"{name}: this code {visible(failed.message)}; change it, and try again")
     question = {"kind": "ReplaceCode", "digest": digest}
     with agreed(jobs, found, question, data, _check_replaceable) as (talk, ready):
         store = Code(jobs.cluster)
