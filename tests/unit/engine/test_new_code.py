@@ -205,6 +205,16 @@ def test_a_disruption_says_nothing_about_new_code() -> None:
     assert (status.disruptions, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
 
 
+def test_neither_does_a_disruption_that_counts_by_a_rule_nor_a_machine_that_is_not_fit() -> None:
+    counts = {"rules": [{"action": "Restart", "causes": ["PodDeleted"]}]}
+    for moment in (
+        trying(restart=counts).deleted_by_hand(1),
+        trying().reports(1, code=201, exitCode=201, cause="PreflightFailed"),
+    ):
+        status = moment.settled().status
+        assert (status.restarts, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
+
+
 def test_if_both_codes_fail_the_usual_rules_apply() -> None:
     moment = went_back().settled().after(5).reports(1, exitCode=2, cause="ConfigError", attempt=3)
     assert moment.settled().status.is_true(ConditionType.FAILURE_TARGET)

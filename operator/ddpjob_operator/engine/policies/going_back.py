@@ -6,11 +6,12 @@ code needs too much memory.
 
 from datetime import timedelta
 
-from ddpjob_operator.api import FailedCode, RestartAction, RunningCode
+from ddpjob_operator.api import Cause, FailedCode, RestartAction, RunningCode
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine.code_in_place import failure_message
 from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.facts import Facts, incident_sentence
+from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.incidents.ledger import Entry
 from ddpjob_operator.engine.manifests.volumes import failure_of
 from ddpjob_operator.engine.view import View
@@ -18,13 +19,22 @@ from ddpjob_operator.engine.view import View
 from .steps import attempt_after, restarting, short_grace, start_again
 from .verdict import Verdict
 
+NOT_OF_THE_CODE = frozenset(
+    {
+        *(cause for cause, action in DEFAULTS.items() if action is RestartAction.RESTART_FREE),
+        *(Cause.PREFLIGHT_FAILED, Cause.IMAGE_ERROR),
+    }
+)
+"""Causes that say nothing about the code, even if one of the user's rules lets them count."""
+
 
 def gone_back(view: View, entry: Entry) -> Verdict | None:
     """Starts the gang again with its former code, at no cost, after an incident that would count, of untried code."""
     code, runs = view.spec.code, view.status.code
     if code is None or runs is None or not runs.untried or runs.revision != code.revision:
         return None
-    if failure_of(code, runs) or entry.judgement.action is RestartAction.RESTART_FREE:
+    free = entry.judgement.action is RestartAction.RESTART_FREE
+    if failure_of(code, runs) or free or entry.facts.cause in NOT_OF_THE_CODE:
         return None
     failed = _failed(view, runs, entry.facts)
     again = RunningCode(revision=code.revision, failed=failed)
