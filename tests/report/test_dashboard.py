@@ -269,10 +269,11 @@ def test_what_changes_is_shown_at_once_and_the_end_of_the_server_is_told(browser
         expect(page.locator("tbody")).to_contain_text("waits in team-a")
         page.get_by_role("button", name="1 to look at").click()
         expect(page.locator("tbody a")).to_have_text(["digits"])
-        page.get_by_role("button", name="1 to look at").click()
         del feed.jobs["digits"]
         feed.changed()
+        page.get_by_role("button", name="Show all jobs").click()
         expect(page.locator("h1")).to_have_text("1 job")
+        expect(page.locator("tbody a")).to_have_count(1)
 
 
 def test_what_cannot_be_undone_is_asked_twice(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

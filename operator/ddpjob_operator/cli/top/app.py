@@ -321,7 +321,8 @@ class JobsScreen(ActingScreen):
         self._rows = known
         if chosen in known:
             table.move_cursor(row=table.get_row_index(chosen), scroll=False)
-        new = [one for one, row in everything.items() if row.needs_a_look and one not in self._to_look_at]
+        seen = {*self._to_look_at}
+        new = [one for one, row in everything.items() if row.needs_a_look and one not in seen]
         if new:
             self._led_to = ""  # The next key leads to what is new, not on from what was seen.
         self._to_look_at = new + [

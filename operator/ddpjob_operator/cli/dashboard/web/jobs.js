@@ -72,7 +72,7 @@ export function Jobs() {
     </div>
     ${problems.map((problem) => html`<p class="problem" role="alert">${problem}</p>`)}
     ${rows.length === 0 ? html`<p>No jobs. Start one: <code>ddpjob run FILE</code></p>`
-      : shown.length === 0 ? html`<p>No job matches. <button onClick=${() => { setWords(""); setOnly(""); }}>Show all jobs</button></p>`
+      : shown.length === 0 ? html`<p>No job matches. <button onClick=${() => { setWords(""); setOnly(""); setToLookAt(false); }}>Show all jobs</button></p>`
       : html`<${Table} columns=${[choice, ...COLUMNS]} rows=${shown} label="Jobs" sort=${sort} onSort=${setSort} id=${(row) => row.id} name="jobs" />`}
   </div>`;
 }
