@@ -289,3 +289,29 @@ def test_what_the_program_has_written_itself_is_no_failure_report(content: str, 
     assert file.read_text(errors="surrogateescape") == content
     write_report(OWN, file)
     assert json.loads(file.read_text())["exception"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("\nint('x')", "train.py:2"),
+        ("\nx = (", "train.py:2"),
+        ("import json\njson.loads('{')", "train.py:2"),
+        ("import helped\nhelped.fails()", "train.py:2"),
+        ("import ast\nast.literal_eval('1 +')", "train.py:2"),
+        ("\nraise SyntaxError('x', (7, 3, 0, ''))", "train.py:2"),
+    ],
+    ids=["own", "cannot be parsed", "in a library", "in a package of --pip", "text of another kind", "strange"],
+)
+def test_the_line_is_that_of_the_program_and_not_of_a_package_or_of_a_text_that_was_read(
+    program: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (tmp_path / "site").symlink_to(packages)
+    (packages / "helped.py").write_text("def fails():\n    int('x')\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    with pytest.raises((ValueError, SyntaxError)) as raised:
+        exec(compile(program, tmp_path / "train.py", "exec"), {})
+    error = raised.value.with_traceback(raised.tb.tb_next)
+    assert report_of(error, 0, None).line == line

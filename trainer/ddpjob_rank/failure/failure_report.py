@@ -11,6 +11,7 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ unknown fields, so the number changes only if known fields change."""
 
 INSTALLED = ("<", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 """How the names of files begin that are no part of the program."""
+PACKAGES = {"site-packages", "dist-packages"}
+"""Folders of packages that were installed somewhere else, such as those of `--pip`."""
 
 DEFAULT_PATH = "/dev/termination-log"
 REPORT_BYTES = 4096
@@ -109,14 +112,21 @@ def line_of(error: BaseException) -> str:
 
     It is the innermost one that is neither in Python's library nor in an installed package.
     """
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str) and _is_own(error.filename):
         return f"{Path(error.filename).name}:{error.lineno}"
-    own = [
-        f"{Path(frame.f_code.co_filename).name}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith(INSTALLED)
-    ]
-    return own[-1] if own else ""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = ((Path(file).name, line) for file, line in reversed(frames) if _is_own(file))
+    name, line = next(own, ("", 0))
+    return f"{name}:{line}" if name else ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is part of the program."""
+    if not file or file.startswith(INSTALLED):
+        return False
+    with suppress(OSError, ValueError):  # It may be gone, or no file at all.
+        return PACKAGES.isdisjoint(Path(file).resolve().parts)
+    return True
 
 
 def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
