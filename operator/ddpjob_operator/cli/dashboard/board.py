@@ -8,7 +8,7 @@ from itertools import islice
 import yaml
 
 from ddpjob_operator.api import BadInputError, DDPJob
-from ddpjob_operator.cli.top.actions import ACTS, Act, carried_out, command_of, makes_sense
+from ddpjob_operator.cli.top.actions import ACTS, Act, carried_out, command_of, makes_sense, refusal
 from ddpjob_operator.cli.top.feeds import Feed, all_rows
 from ddpjob_operator.client import ClusterError, when
 from ddpjob_operator.text import one_line, visible
@@ -144,7 +144,7 @@ class Board:
             raise BadInputError(f"{act.asks} A whole number, such as 2")
         words = command_of(act, key, self._arguments, given)
         if not words:
-            raise BadInputError(f"{act.there[0]}: not possible for {key.name}")
+            raise BadInputError(f"{act.there[0]}: {refusal(key)}")
         succeeded, said = carried_out(words)
         return succeeded, visible(without_secrets(said))
 

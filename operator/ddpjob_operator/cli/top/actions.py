@@ -87,6 +87,12 @@ def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str 
     return [*filled, "-n", key.namespace, *(word for flag, one in flags.items() if one for word in (flag, str(one)))]
 
 
+def refusal(key: JobKey) -> str:
+    """Why there is no command for a job, in words that follow what was asked for."""
+    reasons = {Origin.HISTORY: "only its history is left", Origin.HERE: "it runs on this machine, not on a cluster"}
+    return f"not possible for {key.name}: {reasons[key.origin]}"
+
+
 def told_act(act: Act) -> str:
     """What a key does, in words: `ddpjob suspend NAME; on this machine: ddpjob stop NAME`."""
     there, here = (" ".join(words).format(name="NAME", given="N") for words in (act.there, act.here))

@@ -29,7 +29,7 @@ from ddpjob_operator.client import ClusterError
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import JobDetail, JobKey, JobRow, newest_first
 
-from .actions import ACTS, Act, carried_out, command_of, told_act, watched
+from .actions import ACTS, Act, carried_out, command_of, refusal, told_act, watched
 from .drawing import (
     LARGEST_FIRST,
     OF_RANKS,
@@ -214,7 +214,7 @@ class ActingScreen(Screen[None]):
         if job is None:
             return
         if not command_of(act, job, self.top.arguments):
-            self.tell(f"{act.label}: not possible for {job.name}", failed=True)
+            self.tell(f"{act.label}: {refusal(job)}", failed=True)
             return
         usual = (act.of_rank and self.pointed_rank()) or act.usual
         given = await self.app.push_screen_wait(Question(act.asks, usual)) if act.asks else ""
@@ -266,6 +266,7 @@ class JobsScreen(ActingScreen):
         ("Esc", "all jobs again"),
         ("< >", "sort by another column"),
         ("I", "the other way round"),
+        ("w", "the job to look at that came to be so last, then the one before"),
         ("q", "leave"),
     )
 
@@ -475,7 +476,8 @@ class JobScreen(ActingScreen):
         self._left = threading.Event()
 
     def compose(self) -> ComposeResult:
-        """The three tabs."""
+        """The job's name and state, and the three tabs."""
+        yield plain(visible(self._key.name), id="title")
         with TabbedContent():
             with TabPane("1 Job", id="job"), VerticalScroll():
                 yield plain("Reading …", id="words")
@@ -532,6 +534,7 @@ class JobScreen(ActingScreen):
             words.update(visible(problem))
             return
         width, now = max(20, self.size.width - MARGIN), datetime.now(UTC)
+        self.query_one("#title", Static).update(visible(f"{self._key.name}  {detail.row.state}"))
         words.update(joined(_in_words(detail)))
         self.query_one("#slowest", Static).update(_slowest(detail))
         self.query_one("#axis", Static).update(joined(_over_time(detail, width, now)))
@@ -578,11 +581,12 @@ class TopApp(App[None]):
     """All jobs of some feeds."""
 
     CSS = """
-    #summary { height: 1; text-style: bold; }
+    #summary, #title { height: 1; text-style: bold; }
     #message { height: 3; border-top: none; }
     #filter { display: none; }
     Lines { height: 1fr; scrollbar-size-horizontal: 0; }
     TabPane { padding: 0; }
+    TabbedContent { height: 1fr; }
     #slowest { height: 1; }
     Question, Confirmation, Help { align: center middle; }
     .box { width: 70%; height: auto; max-height: 50%; border: solid; padding: 0 1; background: $surface; }

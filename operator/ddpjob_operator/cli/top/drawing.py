@@ -130,7 +130,8 @@ def told_incidents(axis: TimeAxis, now: datetime) -> Iterator[str]:
         step = "" if one.step is None else f" after step {one.step}"
         resumed = "" if one.resumed is None else f", went on from step {one.resumed}"
         when = f"{age(one.time, now)} ago, attempt {one.attempt}"
-        yield f"{one.number}  {when}, {one.cause}{step}{resumed}: {one.message}"
+        said = f": {one.message}" if one.message else ""
+        yield f"{one.number}  {when}, {one.cause}{step}{resumed}{said}"
 
 
 def sparkline(curve: Curve, width: int) -> str:

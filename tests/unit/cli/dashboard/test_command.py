@@ -65,7 +65,7 @@ def test_its_log_is_read_from_there_and_nothing_can_be_done_to_it(board: Board, 
     assert board.log_command(ID, "") == words
     assert board.log_command(ID, "2") == [*words, "--attempt=2"]
     assert (parse(words).uid, parse(words).history) == ("a-uid", str(kept))
-    with pytest.raises(BadInputError, match="not possible for digits"):
+    with pytest.raises(BadInputError, match="not possible for digits: only its history is left"):
         board.act(ID, "delete", "")
     with pytest.raises(BadInputError, match="only its history"):
         board.text(ID)

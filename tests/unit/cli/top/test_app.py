@@ -153,8 +153,9 @@ def test_all_keys_are_told_by_one_key() -> None:
         await until(app, pilot, "digits")
         await pilot.press("question_mark")
         lines = "\n".join(await until(app, pilot, "this help"))
-        for told in ("/         only jobs", "c         ddpjob cancel NAME", "on this machine: ddpjob rm NAME"):
-            assert told in lines
+        for key, told in {"/": "only jobs", "w": "the job to look at", "c": "ddpjob cancel NAME"}.items():
+            assert f"{key:<10}{told}" in lines
+        assert "on this machine: ddpjob rm NAME" in lines
         await pilot.press("d")
         await until(app, pilot, "1 job")
         assert isinstance(app.screen, module.JobsScreen), "the key only leaves the help"
@@ -268,7 +269,9 @@ def test_a_job_is_shown_in_full_by_one_key() -> None:
             "└─ first step       30 s",
         ]
         await pilot.press("2")
-        assert "Slowest: rank 1 on node 1: its own part takes 2 s" in await until(app, pilot, "Slowest")
+        lines = await until(app, pilot, "Slowest")
+        assert lines[0].rstrip() == "digits  Running", "each tab says whose it is"
+        assert "Slowest: rank 1 on node 1: its own part takes 2 s" in lines
         await pilot.press("3")
         await until(app, pilot, "No incidents.")
         await pilot.press("escape")
@@ -425,7 +428,8 @@ def test_what_is_not_possible_is_not_asked() -> None:
         await until(app, pilot, "digits")
         for key, label in (("n", "Size"), ("x", "Shell"), ("c", "Cancel")):
             await pilot.press(key)
-            await until(app, pilot, f"{label}: not possible for digits")
+            await until(app, pilot, f"{label}: not possible for digits:")
+        await until(app, pilot, "this machine")
 
     shown(feed, story)
 

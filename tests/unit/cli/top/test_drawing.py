@@ -103,6 +103,8 @@ def test_incidents_stand_where_they_happened_and_those_at_one_place_are_a_star()
         "13  50s ago, attempt 14, rank 1: Application: no",
         "14  0s ago, attempt 15, rank 1: Application after step 9: no",
     ]
+    silent = TimeAxis(NOW, NOW, (Interruption(1, NOW, 1, "started again", "", 9, None),))
+    assert [*told_incidents(silent, NOW)] == ["1  0s ago, attempt 1, started again after step 9"]
 
 
 @pytest.mark.parametrize(

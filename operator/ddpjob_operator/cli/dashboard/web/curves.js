@@ -127,7 +127,7 @@ export function Curves({ runs }) {
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.curves ?? {})))];
   const why = runs.filter((run) => run.noCurves).map((run) => html`<p class="soft">${runs.length > 1 ? `${run.name}: ` : ""}Curves are ${
     Object.keys(run.curves ?? {}).length ? "not complete" : "not shown"}: ${run.noCurves}.</p>`);
-  if (metrics.length === 0) return why.length ? html`<div>${why}</div>` : html`<p>No curves: nothing was recorded yet.</p>`;
+  if (metrics.length === 0) return why.length ? html`<div>${why}</div>` : html`<p>No curves: no loss, speed or metric was reported. ddpjob report draws a loss that only the log shows.</p>`;
   const timed = runs.every((run) => run.clock?.[0].length);
   const weight = smooth / 100;
   return html`<div>
