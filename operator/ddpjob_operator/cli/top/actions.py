@@ -89,7 +89,7 @@ def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str 
 
 def refusal(key: JobKey) -> str:
     """Why there is no command for a job, in words that follow what was asked for."""
-    reasons = {Origin.HISTORY: "only its history is left", Origin.HERE: "it runs on this machine, not on a cluster"}
+    reasons = {Origin.HISTORY: "only its history is left", Origin.HERE: "it is on this machine, not on a cluster"}
     return f"not possible for {key.name}: {reasons[key.origin]}"
 
 

@@ -266,7 +266,7 @@ class JobsScreen(ActingScreen):
         ("Esc", "all jobs again"),
         ("< >", "sort by another column"),
         ("I", "the other way round"),
-        ("w", "the job to look at that came to be so last, then the one before"),
+        ("w", "the next of the jobs to look at, the latest first"),
         ("q", "leave"),
     )
 

@@ -153,7 +153,7 @@ def test_all_keys_are_told_by_one_key() -> None:
         await until(app, pilot, "digits")
         await pilot.press("question_mark")
         lines = "\n".join(await until(app, pilot, "this help"))
-        for key, told in {"/": "only jobs", "w": "the job to look at", "c": "ddpjob cancel NAME"}.items():
+        for key, told in {"/": "only jobs", "w": "the next of the jobs", "c": "ddpjob cancel NAME"}.items():
             assert f"{key:<10}{told}" in lines
         assert "on this machine: ddpjob rm NAME" in lines
         await pilot.press("d")
