@@ -235,7 +235,7 @@ def test_what_failed_is_found_at_a_glance_and_its_reason_is_read_first(browser: 
     feed = MadeUp({"digits": job_with(RUNNING), "words": job_with(FAILED), "other": job_with(RUNNING)})
     with shown(browser, feed) as (page, _, complaints):
         expect(page).to_have_title("1 Failed, 2 Running - DDPJob")
-        expect(page.locator(".chip")).to_have_text(["1 Failed", "2 Running"])
+        expect(page.locator(".chip")).to_have_text(["1 to look at", "1 Failed", "2 Running"])
         expect(page.locator(".why .problem")).to_have_text("Rank 3 failed: OutOfMemory: no memory was left")
         page.get_by_role("button", name="1 Failed").click()
         expect(page.locator("tbody a")).to_have_text(["words"])
