@@ -1,5 +1,7 @@
 """Packages that the image lacks, on nodes that run containers and reach an index of this machine."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tests.plant import Plant
 from tests.plant.images import PYTHON
 from tests.plant.machines import Machines
+from tests.support.image_registry import answers, real_registry
 from tests.support.index import Package, start_index
 from tests.support.jobs import Team
 
@@ -70,3 +73,24 @@ def test_the_files_of_an_image_are_a_volume(real: Plant, team: Team, tmp_path: P
     submitted(team, tmp_path, "--name", "files", "--image-volume", f"{PYTHON}:/other", "--", "python", "-c", code)
     team.wait("Succeeded", "files", LONG)
     assert logs(team, "files") == "True False\n"
+
+
+@pytest.mark.full("tests/unit/cli/test_source_registry.py has the volume's YAML, and test_image_registry.py the push")
+@pytest.mark.skipif(shutil.which("docker-registry") is None, reason="left out: docker-registry is not on PATH")
+def test_larger_code_goes_through_a_registry(host: Machines, team: Team, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os\nprint('size', os.path.getsize('large.bin'), os.access('.', os.W_OK), flush=True)\n"
+    )
+    (tmp_path / "large.bin").write_bytes(os.urandom(3 << 20))
+    (storage := tmp_path / "registry").mkdir()
+    (storage / ".gitignore").write_text("*")
+    with real_registry(storage, "0.0.0.0") as address:
+        host.wait("the registry", lambda: answers(address), LONG)
+        for node in host.nodes.values():
+            (folder := node.registries / address).mkdir(parents=True)
+            seen_by_nodes = address.replace("127.0.0.1", host.address)
+            (folder / "hosts.toml").write_text(f'server = "http://{seen_by_nodes}"\n')
+        there = ["--source", str(tmp_path), "--source-registry", f"{address}/team/code"]
+        submitted(team, tmp_path, "train.py", "--nodes", "2", *there)
+        team.wait("Succeeded", "train", LONG)
+        assert logs(team, "train").count(f"size {3 << 20} True\n") == 2

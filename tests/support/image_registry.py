@@ -11,16 +11,16 @@ from tests.support.ports import hold_port
 
 
 @contextlib.contextmanager
-def real_registry(directory: Path) -> Iterator[str]:
-    """Runs Debian's docker-registry; yields its address."""
-    address = f"127.0.0.1:{hold_port()}"
+def real_registry(directory: Path, listens_on: str = "127.0.0.1") -> Iterator[str]:
+    """Runs Debian's docker-registry; yields its address on this machine."""
+    port = hold_port()
     config = directory / "registry.yml"
     storage = f"storage: {{filesystem: {{rootdirectory: {directory / 'store'}}}}}"
-    config.write_text(f"version: 0.1\n{storage}\nhttp: {{addr: '{address}'}}\n")
+    config.write_text(f"version: 0.1\n{storage}\nhttp: {{addr: '{listens_on}:{port}'}}\n")
     with (directory / "log").open("w") as log:
         process = subprocess.Popen(["docker-registry", "serve", config], stdout=log, stderr=log)
     try:
-        yield address
+        yield f"127.0.0.1:{port}"
     finally:
         process.kill()
         process.wait()
