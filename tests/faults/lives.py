@@ -98,15 +98,24 @@ def _group(stage: str, nth: int) -> tuple[Row, ...]:
 _MARK = On("patch", "ddpjobs")
 """The write that marks the job as finished in its metadata."""
 
+
+def _first_attempt(*after_the_group: Row) -> tuple[Row, ...]:
+    """The writes until two pods run; some of them depend on the life."""
+    return (
+        _status("run", "start-1", "attempt-1-Pending"),
+        *_group("run", 1),
+        *after_the_group,
+        Row("run", "create-service", On("create", "services")),
+        Row("run", "create-secret", On("create", "secrets")),
+        _pod("run", "create", 0, 1),
+        _pod("run", "create", 1, 1),
+        _status("run", "created-1", "attempt-1-*-created"),
+        _status("run", "running-1", "attempt-1-Running-created"),
+    )
+
+
 _WRITES = (
-    _status("run", "start-1", "attempt-1-Pending"),
-    *_group("run", 1),
-    Row("run", "create-service", On("create", "services")),
-    Row("run", "create-secret", On("create", "secrets")),
-    _pod("run", "create", 0, 1),
-    _pod("run", "create", 1, 1),
-    _status("run", "created-1", "attempt-1-*-created"),
-    _status("run", "running-1", "attempt-1-Running-created"),
+    *_first_attempt(),
     _status("restart", "restart-2", "attempt-2-Restarting"),
     _pod("restart", "delete", 0, 1),
     _status("restart", "start-2", "attempt-2-Restarting", nth=2),
@@ -142,21 +151,6 @@ _WRITES = (
 """The writes of the long life, in their order. Wherever pods are created, the operator tries to create the Secret
 again, because it must not read Secrets, and is refused because the Secret exists. A status about the pods' progress
 may be written once more, or together with the next status."""
-
-
-def _first_attempt(*after_the_group: Row) -> tuple[Row, ...]:
-    """The writes until two pods run; some of them depend on the life."""
-    return (
-        _status("run", "start-1", "attempt-1-Pending"),
-        *_group("run", 1),
-        *after_the_group,
-        Row("run", "create-service", On("create", "services")),
-        Row("run", "create-secret", On("create", "secrets")),
-        _pod("run", "create", 0, 1),
-        _pod("run", "create", 1, 1),
-        _status("run", "created-1", "attempt-1-*-created"),
-        _status("run", "running-1", "attempt-1-Running-created"),
-    )
 
 
 _SUSPENDED = (

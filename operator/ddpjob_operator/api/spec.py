@@ -155,12 +155,15 @@ class History(Model):
     `--history`."""
 
 
+ConfigMapName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+
+
 class CodeReference(Model):
     """Code that has taken the place of the code in the template."""
 
-    config_map: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+    config_map: ConfigMapName
     """The ConfigMap with the archive, which the volume `code-archive` of new pods shows."""
-    former: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)] | None = None
+    former: ConfigMapName | None = None
     """The ConfigMap with the code that ran before. If the new code fails before its first step, this code runs again,
     and new pods have it. Not set: the code of the template."""
     revision: Annotated[int, Field(ge=1, le=1_000_000_000)]

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +25,13 @@ from tests.support.ports import hold_port
 from tests.support.waiting import patience
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_terminal_that_is_closed_stops_the_ranks_once_however_often_it_says_so(
-    monkeypatch: pytest.MonkeyPatch, *, together: bool
-) -> None:
+def asked_of_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    send: Callable[[], Coroutine[Any, Any, None]],
+    handled: signal.Handlers = signal.SIG_DFL,
+) -> list[int]:
+    """What the ranks are asked to do while `send` sends signals. At the beginning, `number` is handled as given."""
     # Only on Linux would this process adopt orphans from now on.
     monkeypatch.setattr(taking_part, "sys", SimpleNamespace(platform="darwin"))
     asked: list[int] = []
@@ -36,17 +39,27 @@ def test_a_terminal_that_is_closed_stops_the_ranks_once_however_often_it_says_so
 
     async def scene() -> None:
         taking_part._listen_to_signals(follower, None)  # type: ignore[arg-type]
-        for _ in range(3):
-            os.kill(os.getpid(), signal.SIGHUP)
-            await asyncio.sleep(0 if together else 0.02)
+        await send()
         await asyncio.sleep(0.05)
 
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    before = signal.signal(number, handled)
     try:
         asyncio.run(scene())
     finally:
-        signal.signal(signal.SIGHUP, before)
-    assert asked == [signal.SIGTERM]
+        signal.signal(number, before)
+    return asked
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_terminal_that_is_closed_stops_the_ranks_once_however_often_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, *, together: bool
+) -> None:
+    async def send() -> None:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0 if together else 0.02)
+
+    assert asked_of_ranks(monkeypatch, signal.SIGHUP, send) == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize(("grace", "stays"), [(30.0, 3.0), (6.0, 3.0), (4.0, 2.0), (1.0, 0.5), (0.0, 0.0)])
@@ -220,46 +233,27 @@ def test_the_code_that_a_pod_was_made_with_is_where_it_was_mounted(
 def test_a_signal_that_is_not_passed_on_is_told_and_asks_for_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(taking_part, "sys", SimpleNamespace(platform="darwin"))
-    asked: list[int] = []
-    follower: Any = SimpleNamespace(request=asked.append)
+    other = taking_part.OTHERS[0]
 
-    async def scene() -> None:
-        taking_part._listen_to_signals(follower, None)  # type: ignore[arg-type]
-        os.kill(os.getpid(), taking_part.OTHERS[0])
+    async def send() -> None:
+        os.kill(os.getpid(), other)
         await asyncio.sleep(0.05)
         for number in REQUESTS:
             os.kill(os.getpid(), number)
-        await asyncio.sleep(0.05)
 
-    before = signal.signal(taking_part.OTHERS[0], signal.SIG_DFL)
-    try:
-        asyncio.run(scene())
-    finally:
-        signal.signal(taking_part.OTHERS[0], before)
-    assert sorted(asked) == sorted(REQUESTS.values())
-    name = taking_part.OTHERS[0].name
-    assert f"ddpjob-supervise does not pass {name} on to the ranks" in capsys.readouterr().err
+    assert sorted(asked_of_ranks(monkeypatch, other, send)) == sorted(REQUESTS.values())
+    assert f"ddpjob-supervise does not pass {other.name} on to the ranks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ignored", [True, False])
 def test_who_was_started_by_nohup_does_not_mind_a_terminal_that_is_closed(
     monkeypatch: pytest.MonkeyPatch, *, ignored: bool
 ) -> None:
-    monkeypatch.setattr(taking_part, "sys", SimpleNamespace(platform="darwin"))
-    asked: list[int] = []
-    follower: Any = SimpleNamespace(request=asked.append)
-
-    async def scene() -> None:
-        taking_part._listen_to_signals(follower, None)  # type: ignore[arg-type]
+    async def send() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        await asyncio.sleep(0.05)
 
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    try:
-        asyncio.run(scene())
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    handled = signal.SIG_IGN if ignored else signal.SIG_DFL
+    asked = asked_of_ranks(monkeypatch, signal.SIGHUP, send, handled)
     assert asked == ([] if ignored else [signal.SIGTERM])
 
 

@@ -204,16 +204,7 @@ def _unpacking(trainer: Json) -> Json:
     archive = f"{ARCHIVE_DIRECTORY}/{CODE_KEY}"
     return {
         "name": UNPACK_CONTAINER,
-        "command": [
-            "sh",
-            "-c",
-            SHELL,
-            NO_PYTHON,
-            "-ISc",
-            _text("unpack.py"),
-            archive,
-            CODE_DIRECTORY,
-        ],
+        "command": ["sh", "-c", SHELL, NO_PYTHON, "-ISc", _text("unpack.py"), archive, CODE_DIRECTORY],
         **without_devices(trainer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [

@@ -334,7 +334,8 @@ class JobsScreen(ActingScreen):
 
     def _wanted(self, rows: list[JobRow], now: datetime) -> list[JobRow]:
         """The rows that the filter lets through, in the order that was chosen."""
-        found = [row for row in rows if matches(row, self.query_one(Input).value)]
+        words = self.query_one(Input).value
+        found = [row for row in rows if matches(row, words)]
         return (
             sorted_by(self._order, found, now, turned=self._turned)
             if self._order
