@@ -15,14 +15,15 @@ ONLY = "ONLY_THESE_TESTS"
 """The variable that names a file of tests, one a line: they run in its order, and no others."""
 
 MEASURED = Path("measured")
-REACH, SECONDS = "reach", "seconds.json"
-"""What coverage finds, and how long each test took: both are written into that folder at the end."""
+REACH, SECONDS, FAILURES = "reach", "seconds.json", "failures"
+"""What coverage finds, how long each test took, and which have failed; written into that folder at the end."""
 
 LAST = "tests/unit/engine/test_every_table.py"
 """It looks at the histories of all tables, and each is told once: before the others, it would be the only test that
 runs the engine for them."""
 
 SPENT: Counter[str] = Counter()
+FAILED = list[str]()
 RUNNING = pytest.StashKey[str]()
 
 
@@ -74,9 +75,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A test's setup, its call or its teardown."""
     SPENT[name_of(report.nodeid)] += report.duration
+    if report.failed:
+        FAILED.append(name_of(report.nodeid))
 
 
 def pytest_sessionfinish() -> None:
     """Once all have run."""
     if coverage.Coverage.current():
         (MEASURED / SECONDS).write_text(json.dumps(SPENT), encoding="utf-8")
+        (MEASURED / FAILURES).write_text("\n".join(FAILED), encoding="utf-8")

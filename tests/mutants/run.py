@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .copies import Copy, digest
-from .covering import MEASURED, ONLY, REACH
+from .covering import FAILURES, MEASURED, ONLY, REACH
 from .faults import Mutant
 from .reach import UNIT, Reach, processes
 
@@ -19,7 +19,10 @@ KEPT = Path(".tests_cache/mutants")
 OF_SPEED = "tests/unit/rank/test_heartbeats.py::test_the_call_is_cheap"
 """It fails where coverage counts, and elsewhere by luck."""
 
-PYTEST = ("-m", "pytest", "-x", "-p", "tests.mutants.covering", "--deselect", OF_SPEED)
+PYTEST = ("-m", "pytest", "-p", "tests.mutants.covering", "--deselect", OF_SPEED)
+FIRST_FAILURE = "--exitfirst"
+FEW_FAILURES = "--maxfail=4"
+"""Without any mutant, a few tests may fail on a busy machine, if they pass alone."""
 FAILED = frozenset({1, 2, 3, 4})
 """pytest's exit codes where a test fails, or where tests or a conftest cannot even be imported; among them mypy's."""
 
@@ -37,7 +40,7 @@ class Runner:
         """Copies the project, and runs its unit tests as they are, unless that has been done.
 
         Raises:
-            SystemExit: One fails without any mutant.
+            SystemExit: One fails without any mutant, also alone.
         """
         copies = [Copy.made(source, directory / str(number)) for number in range(len(os.sched_getaffinity(0)))]
         self._reach = Reach(copies[0].root, _measured(source, copies[0]))
@@ -74,7 +77,7 @@ class Runner:
             only.write_text("\n".join(tests), encoding="utf-8")
             files = sorted({test.partition("::")[0] for test in tests})
             seconds = LEAST_SECONDS + TIMES * self._reach.seconds(tests)
-            if not _passes(copy, mutant, seconds, *PYTEST, *files, only=str(only)):
+            if not _passes(copy, mutant, seconds, *PYTEST, FIRST_FAILURE, *files, only=str(only)):
                 return NOTICED
         if not _passes(copy, mutant, PROCESS_SECONDS, "-m", "mypy"):
             return NOTICED
@@ -87,10 +90,12 @@ def _measured(source: Path, copy: Copy) -> Path:
     if not found.is_dir():
         (copy.root / MEASURED).mkdir()
         data = f"--data-file={MEASURED / REACH}"
-        run = ("run", "--parallel-mode", data, "--source=operator,trainer", *PYTEST, UNIT)
-        for words in run, ("combine", data, str(MEASURED)):
-            if copy.run(3600, "-m", "coverage", *words, env={}) != os.EX_OK:
-                raise SystemExit(copy.said)
+        run = ("run", "--parallel-mode", data, "--source=operator,trainer", *PYTEST, FEW_FAILURES, UNIT)
+        alone = {ONLY: str(copy.root / MEASURED / FAILURES)}
+        if copy.run(3600, "-m", "coverage", *run, env={}) != os.EX_OK and copy.run(3600, *PYTEST, UNIT, env=alone):
+            raise SystemExit(copy.said)
+        if copy.run(3600, "-m", "coverage", "combine", data, str(MEASURED), env={}) != os.EX_OK:
+            raise SystemExit(copy.said)
         shutil.rmtree(found.parent, ignore_errors=True)
         shutil.copytree(copy.root / MEASURED, partly := found.with_suffix(".partly"))
         partly.rename(found)
@@ -98,7 +103,9 @@ def _measured(source: Path, copy: Copy) -> Path:
 
 
 def _process(copy: Copy, mutant: Mutant) -> str:
-    passed = all(_passes(copy, mutant, PROCESS_SECONDS, *PYTEST, *tests) for tests in processes(mutant))
+    passed = all(
+        _passes(copy, mutant, PROCESS_SECONDS, *PYTEST, FIRST_FAILURE, *tests) for tests in processes(mutant)
+    )
     return SURVIVED if passed else NOTICED
 
 

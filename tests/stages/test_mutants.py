@@ -22,8 +22,12 @@ relative_files = true
     "operator/ddpjob_operator/__init__.py": "",
     "trainer/ddpjob/__init__.py": "",
     "tests/unit/test_it.py": """
-import subprocess, sys
+import os, pathlib, subprocess, sys
 from ddpjob_operator.it import doubled, first
+
+def test_that_fails_the_first_time():
+    seen = pathlib.Path(os.environ["SEEN"])
+    assert seen.exists() or seen.touch()
 
 def test_both():
     assert doubled(3) == 6
@@ -63,7 +67,7 @@ def test_each_mutant_is_noticed_or_told(tmp_path: Path) -> None:
     for words in (["init", "--quiet"], ["add", *FILES, ":!operator"], ["commit", "--message=x"]):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x", *words], cwd=tmp_path, check=True)
     command = [sys.executable, "-m", "tests.mutants", "--base=HEAD"]
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    env = os.environ | {"PYTHONPATH": str(tmp_path), "SEEN": str(tmp_path / "seen")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = [line.rpartition("py:")[2] for line in done.stdout.splitlines() if line.startswith(f"{IT}:")]
