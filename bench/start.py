@@ -22,7 +22,7 @@ from tests.e2e.work import LONG, logs, submitted
 from tests.plant import Plant, audit
 from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.real import start_real
-from tests.support.helm import CHART, NAMESPACE, RELEASE, helm, settings
+from tests.support.helm import CHART, CLUSTER_CHART, CLUSTER_RELEASE, NAMESPACE, RELEASE, helm, settings
 from tests.support.jobs import Team
 
 NODES = 2
@@ -87,8 +87,9 @@ def measure(rounds: int) -> list[Row]:
 def nodes_with_operator() -> Iterator[Plant]:
     """NODES real nodes, and an operator on them that knows the trainer's image."""
     with start_real(nodes=NODES, images=(OPERATOR, TRAINER)) as plant:
-        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait", *settings([f"trainerImage={TRAINER}"])]
-        helm("install", RELEASE, CHART, *words, plant=plant)
+        words = ["--namespace", NAMESPACE, "--create-namespace", "--wait"]
+        helm("install", CLUSTER_RELEASE, CLUSTER_CHART, *words, plant=plant)
+        helm("install", RELEASE, CHART, *words, *settings([f"trainerImage={TRAINER}"]), plant=plant)
         yield plant
 
 

@@ -2,7 +2,7 @@
 
 Pages are written by hand, except for the part between a line `<!-- generated: NAME -->` and the next `<!-- end of
 generated -->`, which comes from SECTIONS, by its name. The JSON Schema, the CRD and the Grafana dashboards are
-generated as a whole. The chart contains the CRD, too.
+generated as a whole. The cluster's chart contains the CRD, too.
 """
 
 import argparse
@@ -46,6 +46,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "ddpjob-train-commands": commands.ddpjob_train_commands,
     "ddpjob-supervise": commands.ddpjob_supervise,
     "values": chart.values,
+    "cluster-values": chart.cluster_values,
     "alerts": alerts.alerts,
     "rights": operator.rights,
     "metrics": operator.metrics,
@@ -75,10 +76,11 @@ def _generated() -> Iterator[tuple[Path, str]]:
     """All files with generated content, and the text that each should have."""
     yield ROOT / "deploy" / "ddpjob.schema.json", json.dumps(job_schema(), indent=1) + "\n"
     yield ROOT / "deploy" / "crd.yaml", _yaml(crd())
-    yield chart.CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
+    yield chart.CLUSTER_CHART / "files" / "crd-spec.yaml", _yaml({"spec": crd()["spec"]})
     for name, dashboard in DASHBOARDS.items():
         yield chart.CHART / "files" / "dashboards" / f"{name}.json", dashboard()
-    for page in (*sorted((ROOT / "docs").rglob("*.md")), chart.CHART / "README.md", ROOT / "CONTRIBUTING.md"):
+    readmes = (chart.CHART / "README.md", chart.CLUSTER_CHART / "README.md", ROOT / "CONTRIBUTING.md")
+    for page in (*sorted((ROOT / "docs").rglob("*.md")), *readmes):
         yield page, SECTION.sub(_section, page.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Generates the table of values in the chart's README, from values.yaml and its comments."""
+"""Generates the table of values in each chart's README, from its values.yaml and the comments there."""
 
 import re
 from collections.abc import Iterator
@@ -8,13 +8,24 @@ import yaml
 
 from .markdown import code, table
 
-CHART = Path(__file__).resolve().parents[2] / "charts" / "ddpjob-operator"
+CHARTS = Path(__file__).resolve().parents[2] / "charts"
+CHART = CHARTS / "ddpjob-operator"
+CLUSTER_CHART = CHARTS / "ddpjob-cluster"
 KEY = re.compile(r"( *)([A-Za-z]+):(.*)")
 
 
 def values() -> str:
-    """Each value that has a comment, with its default and the comment."""
-    return table(("Value", "Default", "Meaning"), _rows((CHART / "values.yaml").read_text(encoding="utf-8")))
+    """Each value of the operator's chart that has a comment, with its default and the comment."""
+    return _values(CHART)
+
+
+def cluster_values() -> str:
+    """The same of the cluster's chart."""
+    return _values(CLUSTER_CHART)
+
+
+def _values(chart: Path) -> str:
+    return table(("Value", "Default", "Meaning"), _rows((chart / "values.yaml").read_text(encoding="utf-8")))
 
 
 def _rows(text: str) -> Iterator[tuple[str, str, str]]:

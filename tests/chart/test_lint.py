@@ -22,7 +22,7 @@ def lint(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_found_in_the_chart() -> None:
     done = lint()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the chart: nothing found" in done.stdout
+    assert "the charts: nothing found" in done.stdout
 
 
 EVERYTHING = {

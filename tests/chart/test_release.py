@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ddpjob_operator.cli.cluster.life import UNNOTICED
 
 from tests.plant import Plant, PlantError
 from tests.support.crd import wait_until_served
-from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render, settings
+from tests.support.helm import (
+    CHART,
+    CLUSTER_CHART,
+    CLUSTER_RELEASE,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    HelmError,
+    helm,
+    named,
+    render,
+    settings,
+)
 from tests.support.operators import an_operator
 
 INSTALL = ROOT / "deploy" / "install.yaml"
@@ -26,6 +40,10 @@ CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 USER_ROLES = ("ddpjob-edit", "ddpjob-view")
 OURS = f"app.kubernetes.io/instance={RELEASE}"
+UPGRADE = ("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-values", *settings(["namespaces={default}"]))
+MARK = "  annotations:\n    ddpjob.dev/type-of: ddpjob-cluster\n"
+"""What says that a release has no type of its own."""
+ADOPTING = ("--namespace", NAMESPACE, "--take-ownership")
 KINDS = (
     "deployments,services,serviceaccounts,poddisruptionbudgets,networkpolicies,roles,rolebindings,clusterroles,"
     "clusterrolebindings"
@@ -38,13 +56,15 @@ Right = tuple[str, str, str]
 
 
 @contextmanager
-def installed(plant: Plant, *values: str) -> Iterator[None]:
-    """The chart's release; afterwards nothing of it is left."""
+def installed(plant: Plant, *values: str, cluster: tuple[str, ...] = ()) -> Iterator[None]:
+    """The releases of both charts; afterwards nothing of them is left."""
+    install_type(plant, *cluster)
     install(plant, *values)
     try:
         yield
     finally:
-        helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", plant=plant)
+        for release in (RELEASE, CLUSTER_RELEASE):
+            helm("uninstall", release, "--namespace", NAMESPACE, "--ignore-not-found", plant=plant)
         forget_the_type(plant)
 
 
@@ -54,10 +74,15 @@ def forget_the_type(plant: Plant) -> None:
     plant.kubectl("delete", "clusterrole", *USER_ROLES, "--ignore-not-found")
 
 
+def install_type(plant: Plant, *values: str) -> None:
+    words = ["--install", "--namespace", NAMESPACE, "--create-namespace", *settings(values)]
+    helm("upgrade", CLUSTER_RELEASE, CLUSTER_CHART, *words, plant=plant)
+    wait_until_served(plant)
+
+
 def install(plant: Plant, *values: str) -> None:
     words = ["--install", "--namespace", NAMESPACE, "--create-namespace", *settings(values)]
     helm("upgrade", RELEASE, CHART, *words, plant=plant)
-    wait_until_served(plant)
 
 
 def bind(plant: Plant, user: str, role: str) -> None:
@@ -68,33 +93,89 @@ def bind(plant: Plant, user: str, role: str) -> None:
 
 
 def left(plant: Plant) -> list[str]:
-    """What there is of the release, apart from the type and its users' roles."""
-    names = plant.kubectl("get", KINDS, "--all-namespaces", "--selector", OURS, "--output", "name").split()
-    return [name for name in names if not name.endswith(USER_ROLES)]
+    """What there is of the operator's release."""
+    return plant.kubectl("get", KINDS, "--all-namespaces", "--selector", OURS, "--output", "name").split()
 
 
-def test_an_upgrade_leaves_jobs_and_operators_and_an_uninstall_leaves_the_jobs(bare: Plant) -> None:
+def test_upgrades_leave_jobs_and_operators_and_uninstalls_leave_the_jobs(bare: Plant) -> None:
     with installed(bare):
         bare.kubectl("apply", "--filename", DIGITS)
         job, deployment = bare.get(JOB), bare.get(DEPLOYMENT)
         install(bare, "replicas=2")
+        install_type(bare)
         assert bare.get(JOB) == job
         assert bare.get(DEPLOYMENT)["metadata"]["generation"] == deployment["metadata"]["generation"]
 
-        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        for release in (RELEASE, CLUSTER_RELEASE):
+            helm("uninstall", release, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the release to be gone", lambda: not left(bare))
         assert bare.get(JOB) == job
 
-        install(bare, "crds.keep=false")
+        install_type(bare, "keep=false")
         assert bare.get(JOB) == job
-        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        helm("uninstall", CLUSTER_RELEASE, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the type to be gone", lambda: not bare.get(CRD))
         assert not any(bare.get(f"{CLUSTER_ROLES}/{role}") for role in USER_ROLES)
 
 
+@pytest.fixture
+def former(tmp_path: Path) -> Path:
+    """One chart with the objects of both, as there was only one until 0.1.0."""
+    chart = tmp_path / "ddpjob-operator"
+    shutil.copytree(CHART, chart)
+    shutil.copy(CLUSTER_CHART / "files" / "crd-spec.yaml", chart / "files")
+    for name in ("_helpers.tpl", "crd.yaml", "user-roles.yaml"):
+        text = (CLUSTER_CHART / "templates" / name).read_text()
+        (chart / "templates" / f"former-{name}").write_text(text)
+    for name, ours in (("_helpers.tpl", '{{- include "ddpjob-operator.checkType" . -}}'), ("rbac.yaml", MARK)):
+        file = chart / "templates" / name
+        assert ours in file.read_text()
+        file.write_text(file.read_text().replace(ours, ""))
+    values = yaml.safe_load((CLUSTER_CHART / "values.yaml").read_text())
+    (chart / "values.yaml").write_text((CHART / "values.yaml").read_text() + yaml.safe_dump(values))
+    (chart / "values.schema.json").unlink()
+    return chart
+
+
+@pytest.mark.parametrize("values", [("keep=true",), ("keep=false", "namespaces={default}")], ids=["kept", "not kept"])
+def test_a_release_of_the_one_former_chart_hands_its_type_over_with_every_job_and_can_take_it_back(
+    bare: Plant, former: Path, values: tuple[str, ...]
+) -> None:
+    with installed(bare):
+        for release in (RELEASE, CLUSTER_RELEASE):
+            helm("uninstall", release, "--namespace", NAMESPACE, plant=bare)
+        helm("install", RELEASE, former, *ADOPTING, *settings(values), plant=bare)
+        bare.kubectl("apply", "--filename", DIGITS)
+        job = bare.get(JOB)
+
+        with pytest.raises(HelmError, match="first hand it over: helm install ddpjob-cluster"):
+            helm(*UPGRADE, plant=bare)
+        helm("install", CLUSTER_RELEASE, CLUSTER_CHART, *ADOPTING, plant=bare)
+        helm(*UPGRADE, plant=bare)
+        assert bare.get(JOB) == job
+        assert released(bare) == {CLUSTER_RELEASE}
+
+        helm("rollback", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        with pytest.raises(HelmError, match="first hand it over: helm install ddpjob-cluster"):
+            helm(*UPGRADE, plant=bare)
+        helm("upgrade", CLUSTER_RELEASE, CLUSTER_CHART, *ADOPTING, plant=bare)
+        helm(*UPGRADE, plant=bare)
+        assert bare.get(JOB) == job
+
+        helm("uninstall", CLUSTER_RELEASE, "--namespace", NAMESPACE, plant=bare)
+        helm("upgrade", RELEASE, former, *ADOPTING, *settings(values), plant=bare)
+        assert bare.get(JOB) == job
+        assert released(bare) == {RELEASE}
+
+
+def released(plant: Plant) -> set[str]:
+    """The releases to which the type and the roles of its users belong."""
+    kept = [CRD, *(f"{CLUSTER_ROLES}/{role}" for role in USER_ROLES)]
+    return {plant.get(path)["metadata"]["annotations"]["meta.helm.sh/release-name"] for path in kept}
+
+
 def test_the_api_server_takes_all_that_values_add_to_the_operator(bare: Plant) -> None:
     values = (
-        "crds.install=false",
         f"image.digest=sha256:{'0' * 64}",
         "commonLabels.team=blue",
         "env[0].name=SSL_CERT_FILE,env[0].value=/ca.pem",
@@ -120,13 +201,14 @@ def test_after_an_uninstall_those_whose_jobs_it_keeps_may_still_see_suspend_and_
         bind(bare, "owner", "edit")
         bind(bare, "onlooker", "view")
         bare.kubectl("create", "--filename", DIGITS, kubeconfig=owner)
-        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        for release in (RELEASE, CLUSTER_RELEASE):
+            helm("uninstall", release, "--namespace", NAMESPACE, plant=bare)
         bare.wait("the release to be gone", lambda: not left(bare))
         assert "digits" in bare.kubectl("get", "ddp", kubeconfig=viewer)
         bare.kubectl("patch", "ddp", "digits", "--type=merge", '--patch={"spec":{"suspend":true}}', kubeconfig=owner)
         bare.kubectl("delete", "ddp", "digits", kubeconfig=owner)
 
-        install(bare)
+        install_type(bare)
         owners = {bare.get(f"{CLUSTER_ROLES}/{role}")["metadata"]["labels"][MANAGED_BY] for role in USER_ROLES}
         assert owners == {"Helm"}, "a second install adopts them"
 
@@ -145,7 +227,8 @@ def test_plain_kubectl_installs_it_and_finds_nothing_to_change_afterwards(bare: 
 
 def test_helm_takes_over_what_kubectl_has_installed_and_restarts_no_operator(bare: Plant) -> None:
     with installed(bare):
-        helm("uninstall", RELEASE, "--namespace", NAMESPACE, plant=bare)
+        for release in (RELEASE, CLUSTER_RELEASE):
+            helm("uninstall", release, "--namespace", NAMESPACE, plant=bare)
         forget_the_type(bare)
         bare.kubectl("apply", "--filename", INSTALL)
         wait_until_served(bare)
@@ -153,8 +236,8 @@ def test_helm_takes_over_what_kubectl_has_installed_and_restarts_no_operator(bar
         pods = names_of_pods(bare)
         with pytest.raises(HelmError, match="invalid ownership metadata"):
             helm("install", RELEASE, CHART, "--namespace", NAMESPACE, plant=bare)
-        words = ["--namespace", NAMESPACE, "--take-ownership", "--force-conflicts"]
-        helm("install", RELEASE, CHART, *words, plant=bare)
+        for release, chart in ((CLUSTER_RELEASE, CLUSTER_CHART), (RELEASE, CHART)):
+            helm("install", release, chart, *ADOPTING, "--force-conflicts", plant=bare)
         bare.kubectl("rollout", "status", f"deployment/{RELEASE}", f"--namespace={NAMESPACE}")
         assert names_of_pods(bare) == pods
 
@@ -223,7 +306,7 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
 ) -> None:
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
     roles = (named(render())["ClusterRole", f"{RELEASE}-{part}"]["rules"] for part in ("nodes", "kueue"))
-    of_the_cluster = set().union(*map(rights, roles))
+    of_the_cluster = set[Right]() if values else set[Right]().union(*map(rights, roles))
     lease = rights(named(render())["Role", f"{RELEASE}-lease"]["rules"])
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)

@@ -28,7 +28,19 @@ from ddpjob_operator.cluster.options import parse
 
 from tests.plant import build
 from tests.support.dashboards import DASHBOARDS
-from tests.support.helm import CHART, NAMESPACE, RELEASE, ROOT, HelmError, helm, named, render, settings
+from tests.support.helm import (
+    CHART,
+    CLUSTER_CHART,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    HelmError,
+    helm,
+    named,
+    render,
+    settings,
+    user_role,
+)
 
 DEPLOYMENT = ("Deployment", RELEASE)
 
@@ -38,7 +50,7 @@ def template(*values: str, chart: Path = CHART) -> Any:
 
 
 def test_helm_finds_nothing_to_complain_of() -> None:
-    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", CHART)
+    assert "2 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", CLUSTER_CHART, CHART)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +101,9 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("strategy.type=Canary", "at '/strategy/type': value must be one of 'RollingUpdate', 'Recreate'"),
         ("podDisruptionBudget.maxUnavailable=half", "at '/podDisruptionBudget/maxUnavailable'"),
         ("hostNetwork=true", "at '': additional properties 'hostNetwork' not allowed"),
+        ("crds.keep=false", "crds: the DDPJob type and its users' roles are in the chart ddpjob-cluster now"),
+        ("rbac.userRoles=false", "leave this value out with --set rbac.userRoles=null"),
+        ("rbac.debugRole=true", "rbac.debugRole: the DDPJob type and its users' roles are in the chart"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
@@ -97,49 +112,74 @@ def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
     assert said in str(refused.value)
 
 
-def test_every_value_has_a_schema_and_every_schema_a_value() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
-    assert {*schema["properties"]} == {*values}
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("guards=true", "at '': additional properties 'guards' not allowed"),
+        ("keep=no", "at '/keep': got string, want boolean"),
+        ("commonLabels.app\\.kubernetes\\.io/name=x", "commonLabels: app.kubernetes.io/name is set by the chart"),
+    ],
+)
+def test_a_wrong_value_of_the_cluster_is_refused_with_its_place(value: str, said: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        render(value, chart=CLUSTER_CHART)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("chart", [CHART, CLUSTER_CHART], ids=["operator", "cluster"])
+def test_every_value_has_a_schema_and_every_schema_a_value(chart: Path) -> None:
+    values = yaml.safe_load((chart / "values.yaml").read_text())
+    schema = yaml.safe_load((chart / "values.schema.json").read_text())
+    assert described(schema) - {"global"} == {*values} - {"global"}
     for name, value in values.items():
         if schema["properties"][name].get("additionalProperties") is False:
-            assert {*schema["properties"][name]["properties"]} == {*value}, name
+            assert described(schema["properties"][name]) == {*value}, name
 
 
-def test_an_old_kubernetes_is_refused() -> None:
+def described(schema: dict[str, Any]) -> set[str]:
+    """The values that a schema describes, apart from those that the chart had once, and refuses with a sentence."""
+    return {name for name, value in schema["properties"].items() if not value.get("deprecated")}
+
+
+@pytest.mark.parametrize("chart", [CHART, CLUSTER_CHART], ids=["operator", "cluster"])
+def test_an_old_kubernetes_is_refused(chart: Path) -> None:
     with pytest.raises(HelmError, match="requires kubeVersion"):
-        helm("template", CHART, "--kube-version", "1.29.9")
+        helm("template", chart, "--kube-version", "1.29.9")
 
 
 def test_the_type_is_the_one_that_the_code_describes() -> None:
-    assert named(render())["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["spec"] == crd()["spec"]
+    objects = named(render(chart=CLUSTER_CHART))
+    assert objects["CustomResourceDefinition", "ddpjobs.ddpjob.dev"]["spec"] == crd()["spec"]
     assert crd()["metadata"] == {"name": "ddpjobs.ddpjob.dev"}
 
 
 @pytest.mark.parametrize(
-    ("values", "told", "untold"),
+    ("chart", "values", "told", "untold"),
     [
-        ((), ("kubectl get ddpjobs --watch", "all DDPJobs and the roles of their users"), ("for the namespaces",)),
-        (("namespaces={blue,red}",), ("for the namespaces blue, red", "kubectl apply --namespace blue --f"), ()),
-        (("namespaceSelector=team=blue",), ("for namespaces with team=blue",), ("--namespace blue",)),
-        (("replicas=0",), ("with replicas=0 no job runs",), ("rollout status", "kubectl apply")),
-        (("rbac.userRoles=false",), ("keeps the DDPJob type and all DDPJobs",), ("roles",)),
-        (("crds.keep=false",), ("removes the DDPJob type, and with it every DDPJob",), ("An uninstall keeps",)),
-        (("crds.install=false",), ("leaves the DDPJob type and all DDPJobs alone",), ("An uninstall keeps",)),
+        (CHART, (), ("kubectl get ddpjobs --watch", "and\nall DDPJobs, alone"), ("for the namespaces",)),
+        (CHART, ("namespaces={blue,red}",), ("for the namespaces blue, red", "apply --namespace blue --f"), ()),
+        (CHART, ("namespaceSelector=team=blue",), ("for namespaces with team=blue",), ("--namespace blue",)),
+        (CHART, ("replicas=0",), ("with replicas=0 no job runs",), ("rollout status", "kubectl apply")),
+        (CLUSTER_CHART, (), ("all DDPJobs and the roles of their users",), ("An uninstall removes",)),
+        (CLUSTER_CHART, ("userRoles=false",), ("keeps the DDPJob type and all DDPJobs",), ("roles",)),
+        (CLUSTER_CHART, ("keep=false",), ("removes the DDPJob type, and with it every DDPJob",), ("keeps",)),
     ],
 )
 def test_after_an_install_helm_tells_what_is_true_of_it(
-    values: tuple[str, ...], told: tuple[str, ...], untold: tuple[str, ...]
+    chart: Path, values: tuple[str, ...], told: tuple[str, ...], untold: tuple[str, ...]
 ) -> None:
-    said = helm("install", RELEASE, CHART, "--dry-run=client", "--namespace", NAMESPACE, *settings(values))
+    said = helm("install", RELEASE, chart, "--dry-run=client", "--namespace", NAMESPACE, *settings(values))
     notes = said.partition("NOTES:")[2]
     assert [words for words in told if words not in notes] == []
     assert [words for words in untold if words in notes] == []
 
 
-def test_what_artifact_hub_shows_is_the_type_and_the_image_of_the_chart() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    shown = {name.removeprefix("artifacthub.io/"): text for name, text in chart["annotations"].items()}
+def test_what_artifact_hub_shows_is_the_type_and_the_image_of_the_charts() -> None:
+    shown = {
+        name.removeprefix("artifacthub.io/"): text
+        for chart in (CHART, CLUSTER_CHART)
+        for name, text in yaml.safe_load((chart / "Chart.yaml").read_text())["annotations"].items()
+    }
     (kind,) = yaml.safe_load(shown["crds"])
     assert (kind["kind"], kind["name"]) == (crd()["spec"]["names"]["kind"], crd()["metadata"]["name"])
     assert kind["version"] in {version["name"] for version in crd()["spec"]["versions"] if version["served"]}
@@ -149,8 +189,9 @@ def test_what_artifact_hub_shows_is_the_type_and_the_image_of_the_chart() -> Non
         job_file.parse(yaml.safe_dump(example), "crdsExamples")
 
 
-def test_the_chart_has_the_version_of_the_project() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+@pytest.mark.parametrize("of", [CHART, CLUSTER_CHART], ids=["operator", "cluster"])
+def test_a_chart_has_the_version_of_the_project(of: Path) -> None:
+    chart = yaml.safe_load((of / "Chart.yaml").read_text())
     project = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
     assert project == f'version = "{chart["appVersion"]}"' == f'version = "{chart["version"]}"'
 
@@ -168,33 +209,25 @@ def test_the_type_and_the_roles_of_its_users_outlive_the_release_if_they_are_to_
 ) -> None:
     policies = {
         name: one["metadata"].get("annotations", {}).get("helm.sh/resource-policy")
-        for name, one in named(render(f"crds.keep={keep}")).items()
+        for name, one in named([*render(f"keep={keep}", "debugRole=true", chart=CLUSTER_CHART), *render()]).items()
     }
     assert {name for name, policy in policies.items() if policy == "keep"} == kept
 
 
-def test_the_roles_also_outlive_a_release_that_did_not_bring_the_type() -> None:
-    objects = named(render("crds.install=false", "crds.keep=false"))
-    policy = {"helm.sh/resource-policy": "keep"}
-    assert [objects[name]["metadata"].get("annotations") for name in OF_THE_TYPE[1:]] == [policy, policy]
-
-
-def test_the_type_and_the_roles_of_users_can_be_left_out() -> None:
-    kinds = {(kind, name) for kind, name in named(render("crds.install=false", "rbac.userRoles=false"))}
-    assert not [one for one in kinds if one[0] == "CustomResourceDefinition" or one[1].startswith("ddpjob-edit")]
-    assert {("ClusterRole", "ddpjob-edit"), ("ClusterRole", "ddpjob-view")} <= set(named(render()))
+def test_the_cluster_has_its_type_without_pods_and_the_roles_of_users_can_be_left_out() -> None:
+    assert {*named(render(chart=CLUSTER_CHART))} == {*OF_THE_TYPE}
+    assert {*named(render("userRoles=false", chart=CLUSTER_CHART))} == {*OF_THE_TYPE[:1]}
 
 
 def test_the_role_to_run_programs_in_pods_is_made_only_on_request_and_added_to_no_other() -> None:
-    assert ("ClusterRole", "ddpjob-debug") not in named(render())
-    role = named(render("rbac.debugRole=true"))["ClusterRole", "ddpjob-debug"]
+    assert ("ClusterRole", "ddpjob-debug") not in named(render(chart=CLUSTER_CHART))
+    role = named(render("debugRole=true", chart=CLUSTER_CHART))["ClusterRole", "ddpjob-debug"]
     assert verbs(role) == {("", "pods/exec"): {"get", "create"}, ("", "pods/portforward"): {"get", "create"}}
     assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
 
 
 def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
-    objects = named(render())
-    edit, view = (verbs(objects["ClusterRole", name]) for name in ("ddpjob-edit", "ddpjob-view"))
+    edit, view = (verbs(user_role(name)) for name in ("ddpjob-edit", "ddpjob-view"))
     look = {
         ("ddpjob.dev", "ddpjobs"): {"get", "list", "watch"},
         ("", "pods"): {"get", "list", "watch"},
@@ -214,14 +247,25 @@ def test_each_of_the_two_roles_of_users_is_enough_for_the_command() -> None:
 
 def test_in_chosen_namespaces_it_has_the_same_rights_and_elsewhere_none() -> None:
     everywhere = named(render())["ClusterRole", RELEASE]["rules"]
-    chosen = render("namespaces={blue,green}", "rbac.nodes=false", "rbac.kueue=false")
+    chosen = render("namespaces={blue,green}")
     roles = [one for one in chosen if one["kind"] == "Role" and one["metadata"]["name"] == RELEASE]
     assert {one["metadata"]["namespace"]: one["rules"] for one in roles} == {"blue": everywhere, "green": everywhere}
     bindings = [one for one in chosen if one["kind"] == "RoleBinding" and one["roleRef"]["name"] == RELEASE]
     assert {one["metadata"]["namespace"] for one in bindings} == {"blue", "green"}
-    assert not [one for one in chosen if one["kind"] == "ClusterRoleBinding"], "rights in the whole cluster"
+    assert not [one for one in chosen if one["kind"].startswith("Cluster")], "rights in the whole cluster"
     flags = template("namespaces={blue,green}")["spec"]["containers"][0]["args"]
     assert [flag for flag in flags if "namespace" in flag] == ["--namespace=blue", "--namespace=green"]
+
+
+@pytest.mark.parametrize("part", ["nodes", "kueue"])
+def test_a_right_in_the_whole_cluster_is_given_where_its_value_says_so_and_else_to_who_has_all_namespaces(
+    part: str,
+) -> None:
+    role, chosen = ("ClusterRole", f"{RELEASE}-{part}"), "namespaces={blue}"
+    given = [
+        role in named(render(*values)) for values in ((), (f"rbac.{part}=false",), (chosen, f"rbac.{part}=true"))
+    ]
+    assert given == [True, False, True]
 
 
 def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhere_the_rest() -> None:
@@ -407,9 +451,9 @@ def test_the_image_is_the_one_of_the_named_registry_and_digest(values: tuple[str
 
 def test_common_labels_are_on_everything_and_select_nothing() -> None:
     optional = ("serviceMonitor", "podMonitor", "prometheusRule", "dashboards")
-    everything = (*(f"{name}.enabled=true" for name in optional), "rbac.debugRole=true", "metrics.auth=true")
+    everything = (*(f"{name}.enabled=true" for name in optional), "metrics.auth=true")
     objects = named(render(*everything, "commonLabels.team=blue", "commonLabels.cost=1x", "podLabels.cost=2x"))
-    assert objects
+    objects |= named(render("debugRole=true", "commonLabels.team=blue", chart=CLUSTER_CHART))
     assert {name for name, one in objects.items() if one["metadata"].get("labels", {}).get("team") != "blue"} == set()
     deployment = objects[DEPLOYMENT]["spec"]
     assert deployment["template"]["metadata"]["labels"].items() >= {"team": "blue", "cost": "2x"}.items()
@@ -497,9 +541,7 @@ def test_the_operator_understands_the_flags() -> None:
     "values",
     [
         ("replicas=1",),
-        ("rbac.userRoles=false",),
-        ("crds.keep=false",),
-        ("crds.install=false",),
+        ("rbac.nodes=false",),
         ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus"),
         ("dashboards.enabled=true",),
     ],
@@ -534,7 +576,7 @@ def test_what_selects_the_operators_pods_finds_them() -> None:
     assert chosen.items() <= objects["Service", RELEASE]["metadata"]["labels"].items()
 
 
-def test_install_yaml_is_the_chart_with_its_defaults() -> None:
+def test_install_yaml_is_both_charts_with_their_defaults() -> None:
     helm_here = {"HELM": str(build.path("helm")), "PATH": "/usr/bin:/bin"}
     printed = subprocess.run(
         [ROOT / "deploy" / "render-install"], env=helm_here, capture_output=True, text=True, check=True

@@ -11,7 +11,7 @@ import yaml
 from ddpjob_operator.api.contract import API_VERSION
 
 from tests.plant import Plant
-from tests.support.helm import named, render
+from tests.support.helm import user_role
 from tests.support.jobs import Team, a_job
 from tests.support.live_page import Dashboard, Reader, dashboard
 from tests.support.relay import relay_in_a_thread
@@ -25,7 +25,7 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ddpjobs.ddpjob.de
 def member(team: Team, role: str) -> Path:
     """The kubeconfig of a user who has this role of the chart in this namespace, and no other right."""
     user = f"{role}-{team.namespace}"
-    team.plant.api.apply(named(render())["ClusterRole", role], team.namespace)
+    team.plant.api.apply(user_role(role), team.namespace)
     team.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}")
     return team.plant.kubeconfig_for(user)
 
@@ -144,7 +144,7 @@ def test_who_may_see_one_namespace_is_told_which_right_all_of_them_take(api: Pla
 def test_of_a_cluster_that_is_lost_and_a_token_that_ends_it_is_said_since_when(api: Plant, tmp_path: Path) -> None:
     team = Team(api, api.new_namespace())
     team.apply(a_job("a"))
-    team.plant.api.apply(named(render())["ClusterRole", "ddpjob-view"], team.namespace)
+    team.plant.api.apply(user_role("ddpjob-view"), team.namespace)
     team.kubectl("create", "serviceaccount", "ann")
     team.kubectl(
         "create", "rolebinding", "ann", "--clusterrole=ddpjob-view", f"--serviceaccount={team.namespace}:ann"

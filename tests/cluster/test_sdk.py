@@ -17,7 +17,7 @@ import pytest
 
 from docs.generator.library import public_names
 from tests.plant import Plant
-from tests.support.helm import named, render
+from tests.support.helm import user_role
 from tests.support.jobs import FOR_LONG, Team, a_job, steered
 from tests.support.waiting import patience, wait_for
 
@@ -53,7 +53,7 @@ except ddpjob.BadInputError as error:
 @pytest.fixture
 def mine(fake: Plant, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Team:
     """A namespace in which the user of the kubeconfig may run DDPJobs and do nothing else."""
-    role, user = named(render())["ClusterRole", "ddpjob-edit"], f"sdk-{team.namespace}"
+    role, user = user_role("ddpjob-edit"), f"sdk-{team.namespace}"
     fake.api.apply(role, team.namespace)
     team.kubectl("create", "rolebinding", user, "--clusterrole=ddpjob-edit", f"--user={user}")
     kubeconfig = fake.kubeconfig_for(user)

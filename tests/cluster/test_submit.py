@@ -15,7 +15,7 @@ from ddpjob_operator.client import Jobs, connect
 from ddpjob_operator.client.code import Code
 
 from tests.plant import Plant
-from tests.support.helm import named, render
+from tests.support.helm import user_role
 from tests.support.waiting import patience
 
 from .test_cli import User
@@ -71,7 +71,7 @@ def bind(engineer: Engineer, role: dict[str, Any]) -> None:
 
 
 def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job_runs_it(engineer: Engineer) -> None:
-    bind(engineer, named(render())["ClusterRole", "ddpjob-edit"])
+    bind(engineer, user_role("ddpjob-edit"))
     words = ("train.py", *OPTIONS, "--", "--lr", "0.1")
     assert engineer.submit("--dry-run", *words)[0] == 0, engineer.printed
     code, printed = engineer.submit("--dry-run", "-o", "yaml", *words)
@@ -134,7 +134,7 @@ def test_a_script_goes_to_the_cluster_with_its_code_which_stays_as_long_as_a_job
 
 
 def test_new_code_in_place_is_the_next_revision_and_an_edited_job_gets_none(engineer: Engineer) -> None:
-    bind(engineer, named(render())["ClusterRole", "ddpjob-edit"])
+    bind(engineer, user_role("ddpjob-edit"))
     assert engineer.submit("train.py", *OPTIONS)[0] == 0
     jobs = Jobs(connect(engineer.kubeconfig, namespace=engineer.namespace))
     first = jobs.get("train")

@@ -12,7 +12,7 @@ from tests.plant.images import OPERATOR, TRAINER
 from tests.plant.machines import Machines
 from tests.plant.needs import demand, leave_out
 from tests.plant.real import start_real
-from tests.support.helm import NAMESPACE, RELEASE
+from tests.support.helm import CLUSTER_RELEASE, NAMESPACE, RELEASE
 from tests.support.jobs import Team
 
 from .external import of_kubeconfig
@@ -41,6 +41,7 @@ def real() -> Iterator[Plant]:
         finally:
             if EXTERNAL:
                 uninstall(plant)
+                uninstall(plant, CLUSTER_RELEASE)
                 # The operator has made it, and the next one is to make its own.
                 plant.kubectl("delete", "lease", RELEASE, "--namespace", NAMESPACE)
 

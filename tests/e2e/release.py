@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.plant import Plant
 from tests.plant.images import TRAINER
-from tests.support.helm import CHART, NAMESPACE, RELEASE, HelmError, helm, settings
+from tests.support.helm import CHART, CLUSTER_CHART, CLUSTER_RELEASE, NAMESPACE, RELEASE, HelmError, helm, settings
 from tests.support.jobs import Team
 
 from .work import LONG, a_script
@@ -17,8 +17,9 @@ USUAL = (f"trainerImage={TRAINER}", "clockSettlingSeconds=1")
 
 
 def install(plant: Plant, *values: str) -> None:
-    """Installs the release, or upgrades it, to the usual values and these alone; its pods are ready then."""
+    """Installs or upgrades both releases, to the usual values and these alone; the pods are ready then."""
     words = ["--install", "--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "5m"]
+    helm("upgrade", CLUSTER_RELEASE, CLUSTER_CHART, *words, plant=plant)
     try:
         helm("upgrade", RELEASE, CHART, *words, "--reset-values", *settings([*USUAL, *values]), plant=plant)
     except HelmError as error:
@@ -44,6 +45,6 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
 
 
-def uninstall(plant: Plant) -> None:
+def uninstall(plant: Plant, release: str = RELEASE) -> None:
     """Takes it away; its pods are gone then."""
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", plant=plant)
+    helm("uninstall", release, "--namespace", NAMESPACE, "--wait", plant=plant)

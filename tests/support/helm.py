@@ -1,4 +1,4 @@
-"""Runs Helm on the project's chart."""
+"""Runs Helm on the project's charts."""
 
 import os
 import subprocess
@@ -13,8 +13,10 @@ from tests.plant import Plant, build
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "ddpjob-operator"
-NAMESPACE = "ddpjob-system"
 RELEASE = "ddpjob-operator"
+CLUSTER_CHART = ROOT / "charts" / "ddpjob-cluster"
+CLUSTER_RELEASE = "ddpjob-cluster"
+NAMESPACE = "ddpjob-system"
 
 
 class HelmError(Exception):
@@ -34,11 +36,17 @@ def helm(*arguments: str | Path, plant: Plant | None = None) -> str:
 
 @cache
 def render(*values: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """The objects of the chart with these values, each given as NAME=VALUE."""
-    text = helm("template", RELEASE, chart, "--namespace", NAMESPACE, *settings(values))
+    """The objects of a chart, by default of the operator's, with these values, each given as NAME=VALUE."""
+    release = CLUSTER_RELEASE if chart == CLUSTER_CHART else RELEASE
+    text = helm("template", release, chart, "--namespace", NAMESPACE, *settings(values))
     return [
         one for one in yaml.load_all(text, yaml.CSafeLoader) if one
     ]  # The CRD is long: the loader in Python would take a second.
+
+
+def user_role(name: str) -> dict[str, Any]:
+    """One of the roles that the cluster's chart has for users, such as `ddpjob-edit`."""
+    return named(render(chart=CLUSTER_CHART))["ClusterRole", name]
 
 
 def settings(values: Iterable[str]) -> list[str]:

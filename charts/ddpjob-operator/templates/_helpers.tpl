@@ -38,6 +38,7 @@ too. */}}
 
 {{/* Fails for wrong values that the schema cannot detect. */}}
 {{- define "ddpjob-operator.check" -}}
+{{- include "ddpjob-operator.checkType" . -}}
 {{- $selector := include "ddpjob-operator.selectorLabels" . | fromYaml -}}
 {{- range $value := list "podLabels" "commonLabels" -}}
 {{- range $label, $_ := get $.Values $value -}}
@@ -73,6 +74,30 @@ too. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* Fails if the type and the users' roles, which were a part of this chart once, are still asked of it, or if an upgrade
+would take away a type that this release has brought, and thereby every job. A release of this chart marks its Role for
+the Lease; only without the mark is the type looked up, which those who install for some namespaces may not be allowed
+to read. */}}
+{{- define "ddpjob-operator.checkType" -}}
+{{- $former := dict "crds" .Values.crds "rbac.userRoles" .Values.rbac.userRoles "rbac.debugRole" .Values.rbac.debugRole -}}
+{{- range $name, $value := $former -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- fail (printf "%s: the DDPJob type and its users' roles are in the chart ddpjob-cluster now; install that first, then leave this value out with --set %s=null" $name $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Release.IsUpgrade -}}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "Role" .Release.Namespace (printf "%s-lease" (include "ddpjob-operator.fullname" .)) -}}
+{{- if not (dig "metadata" "annotations" "ddpjob.dev/type-of" "" ($role | default dict)) -}}
+{{- $type := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "ddpjobs.ddpjob.dev" -}}
+{{- $owner := dig "metadata" "annotations" dict ($type | default dict) -}}
+{{- $names := list (get $owner "meta.helm.sh/release-namespace") (get $owner "meta.helm.sh/release-name") -}}
+{{- if eq (join "/" $names) (printf "%s/%s" .Release.Namespace .Release.Name) -}}
+{{- fail "the DDPJob type still belongs to this release, whose chart no longer has it; first hand it over: helm install ddpjob-cluster charts/ddpjob-cluster --take-ownership" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Labels that select the operator's pods. They must never change; the NetworkPolicies of jobs use the name too. */}}
 {{- define "ddpjob-operator.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
@@ -87,15 +112,6 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
-{{- end -}}
-
-{{/* For objects that outlive the release if the type does: without the users' roles, nobody could see or delete the jobs
-that are kept. */}}
-{{- define "ddpjob-operator.kept" -}}
-{{- if or .Values.crds.keep (not .Values.crds.install) -}}
-annotations:
-  helm.sh/resource-policy: keep
-{{- end -}}
 {{- end -}}
 
 {{/* The rights that the operator needs wherever it runs jobs. */}}
@@ -153,15 +169,4 @@ annotations:
 - kind: ServiceAccount
   name: {{ include "ddpjob-operator.serviceAccountName" . }}
   namespace: {{ .Release.Namespace }}
-{{- end -}}
-
-{{/* Rights to see a job's pods, their logs and events. Kubernetes' own roles have them too; they are repeated for users
-who have no other role. */}}
-{{- define "ddpjob-operator.lookRules" -}}
-- apiGroups: [""]
-  resources: [pods, events]
-  verbs: [get, list, watch]
-- apiGroups: [""]
-  resources: [pods/log]
-  verbs: [get]
 {{- end -}}

@@ -6,7 +6,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError
 
-DEBUG = "ddpjob-debug, if the chart has installed it (rbac.debugRole=true), or edit"
+DEBUG = "ddpjob-debug, if the chart ddpjob-cluster has installed it (debugRole=true), or edit"
 """The roles with the rights to run programs in pods and to forward their ports."""
 
 

@@ -427,7 +427,7 @@ class Jobs:
             yield
         except RefusedError as error:
             if error.missing and not error.details.get("name"):
-                how = "helm install ddpjob-operator charts/ddpjob-operator"
+                how = "helm install ddpjob-cluster charts/ddpjob-cluster, and ddpjob-operator likewise"
                 raise BadInputError(f"DDPJob is not installed in {self.cluster}: {how}") from None
             raise
 

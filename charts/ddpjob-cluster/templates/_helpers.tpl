@@ -1,0 +1,32 @@
+{{- define "ddpjob-cluster.labels" -}}
+{{- range $label, $_ := .Values.commonLabels -}}
+{{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|version)$|rbac\\.authorization\\.k8s\\.io/)" $label -}}
+{{- fail (printf "commonLabels: %s is set by the chart; leave it out" $label) -}}
+{{- end -}}
+{{- end -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* For objects that outlive the release: without the users' roles, nobody could see or delete the jobs that are kept. */}}
+{{- define "ddpjob-cluster.kept" -}}
+{{- if .Values.keep -}}
+annotations:
+  helm.sh/resource-policy: keep
+{{- end -}}
+{{- end -}}
+
+{{/* Rights to see a job's pods, their logs and events. Kubernetes' own roles have them too; they are repeated for users
+who have no other role. */}}
+{{- define "ddpjob-cluster.lookRules" -}}
+- apiGroups: [""]
+  resources: [pods, events]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end -}}
