@@ -20,7 +20,7 @@ from .figures import note
 from .noting import SOON, Training
 from .processes import operators, rank_of, sandbox_of
 from .test_training import RESTRICTED
-from .work import CODE_MOUNT, LONG, a_training, ddpjob, ended, logs, submitted, with_script
+from .work import CODE_MOUNT, LONG, a_training, ddpjob, ended, logs, logs_of_pods, submitted, with_script
 
 STALL_SECONDS = 5
 
@@ -228,7 +228,7 @@ def test_a_running_job_takes_new_code_in_the_same_pods_and_new_pods_have_it(host
     (folder / "words.txt").write_text("first")
     submitted(team, tmp_path, *words)
     team.wait("Running", "train", LONG)
-    host.wait("the first words", lambda: logs(team, "train").count("word first") == 2, LONG)
+    host.wait("the first words", partial(all_say, team, "word first"), LONG)
     before = {pod["metadata"]["name"] for pod in team.pods("train")}
 
     (folder / "words.txt").write_text("second")
@@ -236,7 +236,7 @@ def test_a_running_job_takes_new_code_in_the_same_pods_and_new_pods_have_it(host
     said = ddpjob(team, "submit", *words, "--replace", "--in-place")
     note("ddpjob submit --replace --in-place", time.time() - began)
     assert "train: attempt 2 runs the new code " in said
-    host.wait("the second words", lambda: logs(team, "train").count("word second") == 2, LONG)
+    host.wait("the second words", partial(all_say, team, "word second"), LONG)
     assert {pod["metadata"]["name"] for pod in team.pods("train")} == before
     host.wait("the status to tell it", lambda: team.status("train").get("code", {}).get("attempt") == 2, LONG)
     status = team.status("train")
@@ -247,9 +247,15 @@ def test_a_running_job_takes_new_code_in_the_same_pods_and_new_pods_have_it(host
     for lost, others in ((second, 3), (first, 4)):  # Rank 0's last: it meets a supervisor that has the code by exec.
         team.kubectl("delete", "pod", lost["metadata"]["name"])
         host.wait("the next attempt", partial(runs, team, others), LONG)
-    host.wait("the second words again", lambda: logs(team, "train").count("word second") == 2, LONG)
+    host.wait("the second words again", partial(all_say, team, "word second"), LONG)
     assert "word first" not in logs(team, "train"), "no pod runs the former code"
     team.kubectl("delete", "ddpjob", "train")
+
+
+def all_say(team: Team, words: str) -> bool:
+    """Whether both pods have said this in their last attempt; a pod that stays says it again in each."""
+    logs = logs_of_pods(team, "train")
+    return len(logs) == 2 and all(words in log.rpartition(" begins")[2] for log in logs)
 
 
 def runs(team: Team, attempt: int) -> bool:

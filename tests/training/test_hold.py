@@ -161,7 +161,7 @@ def _ends_with(gang: Gang, node: int, lines: list[str]) -> bool:
 
 def test_ranks_train_together_and_an_interrupt_ends_them_and_keeps_the_supervisors(held: Held) -> None:
     gang, conversation = held.gang, held.speaks()
-    assert conversation.runs(packed(train=SCRIPT), "train.py", LONG) == {"kind": "Begun", "attempt": 1}
+    assert conversation.runs(packed(train=SCRIPT), "train.py", LONG) == {"kind": "Begun", "attempt": 1, "former": ""}
     gang.await_steps(1, least=3)
     gang.wait("the page to show the steps", lambda: (gang.status()["progress"] or {}).get("step"))
     busy = held.speaks().runs(packed(train=SCRIPT), "train.py", by="bob")

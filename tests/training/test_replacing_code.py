@@ -173,7 +173,7 @@ def test_new_code_that_fails_before_its_first_step_gives_way_to_the_former_code_
     with speaking(gang) as conversation:
         ready = conversation.prepares(BROKEN)
         assert ready == {"kind": "Ready", "former": hashlib.sha256(changed(1)).hexdigest()}
-        assert conversation.applies(2) == {"kind": "Begun", "attempt": attempt + 1}
+        assert conversation.applies(2) == {"kind": "Begun", "attempt": attempt + 1, "former": ready["former"]}
         tried = conversation.hears()
     assert tried["kind"] == "Tried"
     assert "Application: NameError: name 'missing' is not defined (train.py:2)" in tried["failed"]

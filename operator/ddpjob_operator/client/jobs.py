@@ -119,9 +119,11 @@ class Jobs:
                 raise BadInputError(
                     f"somebody else has replaced the code of {name} meanwhile; look at it, and try again"
                 )
-            if known is not None and known["configMap"] == config_map:
+            revision = known["revision"] if known else 0
+            if known is None or known["configMap"] != config_map:
+                revision += 1
+            elif known.get("former") == former:
                 return found
-            revision = (known["revision"] if known else 0) + 1
             code = {"configMap": config_map, "former": former, "revision": revision}
             outdated = dict.fromkeys(OF_A_SUBMISSION & found["metadata"].get("annotations", {}).keys())
             metadata = {

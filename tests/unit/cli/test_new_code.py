@@ -49,7 +49,7 @@ class World:
     """A job that runs, and its cluster. `asked` is what is done to it, in order."""
 
     def __init__(self, job: Document, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any]) -> None:
-        self.job, self.asked = job, list[Any]()
+        self.job, self.asked, self.formers = job, list[Any](), list[str | None]()
         self.supervisor = Supervisor(self.asked, *answers)
         self.jobs = jobs_with(
             get=lambda _: self.job,
@@ -65,7 +65,7 @@ class World:
         self, job: Document, config_map: str, former: str | None, annotations: dict[str, str]
     ) -> Document:
         assert annotations[DIGEST].startswith("sha256:")
-        self.former = former
+        self.formers.append(former)
         self.asked.append("change the job")
         self.job = deepcopy(job)
         self.job["spec"]["code"] = {"configMap": config_map, "revision": 1}
@@ -130,10 +130,10 @@ def test_the_supervisor_gets_the_code_before_the_job_names_it_and_the_ranks_rest
     assert base64.b64encode(world.supervisor.code).decode() == parcel.code["binaryData"]["code.zip"]
     assert said.splitlines() == [
         f"train: attempt 2 runs the new code {name.removeprefix('ddpjob-code-')[:12]}, in the same pods",
-        "Waiting for its first step; Ctrl-C leaves it to the job",
-        "It has finished its first step",
+        "Waiting for its first step, or a minute if it reports none; Ctrl-C leaves it to the job",
+        "The new code stays",
     ]
-    assert world.former is None, "the code of the template"
+    assert world.formers == [None], "the code of the template"
 
 
 @pytest.mark.usefixtures("script")
@@ -142,7 +142,23 @@ def test_the_code_that_runs_is_named_as_the_one_to_go_back_to(monkeypatch: pytes
     job["spec"]["code"] = {"configMap": "ddpjob-code-failed", "former": f"ddpjob-code-{OLD[:16]}", "revision": 4}
     world = World(job, monkeypatch, *ANSWERS)
     replace(world, *COMMAND)
-    assert world.former == f"ddpjob-code-{OLD[:16]}"
+    assert world.formers == [f"ddpjob-code-{OLD[:16]}"]
+
+
+@pytest.mark.usefixtures("script")
+def test_if_untried_code_has_finished_its_first_step_meanwhile_it_is_named_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ran when the code was prepared, and was the one to give way then."""
+    tried = "1" * 64
+    job = running(*COMMAND)
+    before, after = f"ddpjob-code-{OLD[:16]}", f"ddpjob-code-{tried[:16]}"
+    job["spec"]["code"] = {"configMap": after, "former": before, "revision": 4}
+    begun = {"kind": "Begun", "attempt": 3, "former": tried}
+    world = World(job, monkeypatch, *ANSWERS[:2], begun, *ANSWERS[3:])
+    replace(world, *COMMAND)
+    assert world.formers == [before, after]
+    assert world.asked[-3:] == ["Apply", "change the job", "release"], "its ConfigMap is still needed"
 
 
 @pytest.mark.usefixtures("script")

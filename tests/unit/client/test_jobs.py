@@ -151,6 +151,12 @@ def test_code_that_the_job_names_already_changes_nothing() -> None:
     assert [method for method, *_ in asked] == ["GET"]
 
 
+def test_another_code_to_go_back_to_is_no_new_revision() -> None:
+    jobs, asked = jobs_of(running({"code": NEWER}), {})
+    jobs.replace_code(running({"code": NEWER}), "code-b", "code-c", {})
+    assert asked[-1][2]["spec"] == {"code": NEWER | {"former": "code-c"}}
+
+
 @pytest.mark.parametrize("spec", [{"code": NEWER}, EDITED], ids=["the code", "the template"])
 def test_new_code_is_for_the_job_as_it_was_looked_at(spec: dict[str, Any]) -> None:
     jobs, asked = jobs_of(running(spec))

@@ -215,6 +215,13 @@ def test_neither_does_a_disruption_that_counts_by_a_rule_nor_a_machine_that_is_n
         assert (status.restarts, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
 
 
+def test_what_the_former_code_did_while_it_was_replaced_is_not_blamed_on_the_new_code() -> None:
+    code = told(by="alice", attempt=2, untried=True)
+    moment = running(code=NEW).after(5).hears(attempt=1, code=code).settled().after(1)
+    status = moment.reports(1, exitCode=1, cause="Application", attempt=1).settled().status
+    assert (status.restarts, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
+
+
 def test_if_both_codes_fail_the_usual_rules_apply() -> None:
     moment = went_back().settled().after(5).reports(1, exitCode=2, cause="ConfigError", attempt=3)
     assert moment.settled().status.is_true(ConditionType.FAILURE_TARGET)

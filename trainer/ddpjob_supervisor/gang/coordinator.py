@@ -20,6 +20,7 @@ from .judging import (
     INTERRUPTED,
     KILLED_SECONDS,
     LONG_SECONDS,
+    NOT_OF_THE_CODE,
     PEER_LOST,
     Ledger,
     Limits,
@@ -545,7 +546,8 @@ class Coordinator:
     def tries_code(self) -> bool:
         """Whether the present attempt runs new code, which has not finished a step, and the former code is here."""
         past = self.past
-        return past.former is not None and self.current.code == past.code.digest and past.former.digest in self._have
+        runs = self.current.code == past.code.digest and not self._check_first
+        return runs and past.former is not None and past.former.digest in self._have
 
     @property
     def has_untried_code(self) -> bool:
@@ -563,8 +565,12 @@ class Coordinator:
             self._ledger.past = structs.replace(self.past, former=None)
 
     def _is_of_new_code(self, incident: Incident) -> bool:
-        """Whether new code has failed before its first step, and the former code can run again."""
-        return self.tries_code and not self.someone_is_done and incident.end.cause != DEVICE_FAILED
+        """Whether new code has failed before its first step, and the former code can run again.
+
+        While a node is lost or leaves, ranks may fail in any way.
+        """
+        excused = incident.end.cause in NOT_OF_THE_CODE or self._gone()
+        return self.tries_code and not excused and not self.someone_is_done
 
     @property
     def _kept_from(self) -> float | None:

@@ -5,15 +5,26 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from signal import SIGINT
 
-from ddpjob_rank.errors import ConfigError, PeerLostError, TrainerError
+from ddpjob_rank.errors import (
+    ConfigError,
+    DeviceFailedError,
+    PeerLostError,
+    StorageUnavailableError,
+    TrainerError,
+)
 from ddpjob_rank.exit_codes import SIGNAL_BASE, ExitCode
 from msgspec.structs import replace
 
+from ddpjob_supervisor.preflight.findings import PreflightError
 from ddpjob_supervisor.watch.blame import ENDED, Observation
 
 from .messages import INCIDENTS_KEPT, NAMED, STALLED, End, Incident, Past
 
 PEER_LOST = PeerLostError.cause
+
+NOT_OF_THE_CODE = frozenset({DeviceFailedError.cause, PreflightError.cause, StorageUnavailableError.cause})
+"""Causes that say nothing about new code: the machine or the store has failed. The operator has the same, and those
+of pods."""
 
 FRUITLESS = 2
 """How many consecutive attempts may make no progress. After that, the gang no longer restarts in place, because new

@@ -160,7 +160,8 @@ class _Reception:
             yield Ready(self._service.coordinator.needed[-1])
             match await _next(reader):
                 case Apply(revision):
-                    yield Begun(self._service.replace_code(structs.replace(prepared, revision=revision)))
+                    attempt = self._service.replace_code(structs.replace(prepared, revision=revision))
+                    yield Begun(attempt, self._service.coordinator.needed[-1])
                 case _:
                     raise ConfigError("the command has not said that the job names the code")
         told = time.monotonic()

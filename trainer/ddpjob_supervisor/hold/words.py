@@ -18,7 +18,7 @@ To replace the code of a running job:
     TheCode(data), repeatedly  -->
                                <--  Ready: nothing has changed yet, and the command now writes the code into the job
     Apply(revision)            -->
-                               <--  NotRun(why), or Begun(attempt), and then Going at regular intervals
+                               <--  NotRun(why), or Begun(attempt, former), and then Going at regular intervals
                                <--  Tried(failed): the code has finished its first step, or failed before it
 
 Binary data is in base64. The code is sent in pieces; the last one is empty.
@@ -105,13 +105,16 @@ class Ready(_Said, frozen=True):
     """The code has arrived."""
 
     former: str = ""
-    """The digest of the code that runs again if this code fails before its first step."""
+    """The digest of the code that would run again if this code failed before its first step now."""
 
 
 class Begun(_Said, frozen=True):
     """The ranks are being started."""
 
     attempt: int
+    former: str = ""
+    """The digest of the code that runs again if new code fails before its first step. It differs from that in Ready
+    if untried code has finished its first step, or failed before it, since then."""
 
 
 class Tried(_Said, frozen=True):

@@ -75,7 +75,10 @@ def replace_in_place(
         if answer["kind"] != "Begun":
             raise ClusterError(f"{again}: {answer.get('why')}")
         screen.print(f"{name}: attempt {answer['attempt']} runs the new code {digest[:12]}, in the same pods")
-        with suppress(ClusterError):  # If this fails, the next client cleans up.
+        with suppress(BadInputError, ClusterError):  # If this fails, the next client cleans up.
+            runs = former_of(found, str(answer.get("former", ready.get("former"))))
+            if runs != former:  # What ran has finished its first step, or failed before it, since Ready.
+                changed = jobs.replace_code(changed, wanted, runs, annotations)
             store.release(changed)
         _await_first_step(talk, name, screen)
     return changed
@@ -88,7 +91,7 @@ def _await_first_step(talk: Talk, name: str, screen: Screen) -> None:
         BadInputError: it has failed before, and the former code runs again.
         KeyboardInterrupt: somebody has pressed Ctrl-C, and a program in Python has called us.
     """
-    screen.print("Waiting for its first step; Ctrl-C leaves it to the job")
+    screen.print("Waiting for its first step, or a minute if it reports none; Ctrl-C leaves it to the job")
     try:
         tried = talk.outcome("Tried")
     except KeyboardInterrupt:
@@ -104,7 +107,7 @@ def _await_first_step(talk: Talk, name: str, screen: Screen) -> None:
             f"the new code {visible(str(failed))}. {name} trains on with its former code; correct the new code, and"
             f" repeat {this_call()}"
         )
-    screen.print("It has finished its first step")
+    screen.print("The new code stays")
 
 
 def _check_replaceable(job: DDPJob | None) -> None:

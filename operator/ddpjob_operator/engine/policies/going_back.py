@@ -33,8 +33,9 @@ def gone_back(view: View, entry: Entry) -> Verdict | None:
     code, runs = view.spec.code, view.status.code
     if code is None or runs is None or not runs.untried or runs.revision != code.revision:
         return None
-    free = entry.judgement.action is RestartAction.RESTART_FREE
-    if failure_of(code, runs) or free or entry.facts.cause in NOT_OF_THE_CODE:
+    excused = entry.judgement.action is RestartAction.RESTART_FREE or entry.facts.cause in NOT_OF_THE_CODE
+    of_former = entry.facts.attempt < (runs.attempt or 0)  # The former code failed while it was being replaced.
+    if failure_of(code, runs) or excused or of_former:
         return None
     failed = _failed(view, runs, entry.facts)
     again = RunningCode(revision=code.revision, failed=failed)

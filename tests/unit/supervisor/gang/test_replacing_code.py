@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ddpjob_operator.engine.policies import going_back
+from ddpjob_operator.engine.reports import CLAIMABLE
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
+from ddpjob_supervisor.gang.judging import NOT_OF_THE_CODE
 from ddpjob_supervisor.gang.messages import CodeRevision, End, FailedCode, Finished, Hello, Idle, Leave, Past, Start
 from ddpjob_supervisor.gang.settings import Settings
 from ddpjob_supervisor.gang.states import Phase
+from ddpjob_supervisor.hold.reception import _Reception
+from ddpjob_supervisor.hold.words import Apply, Begun, Ready, ReplaceCode, to_line
 from msgspec.structs import replace
 
-from .gangs import AT_7, BEGIN, CONFIG, KILLED, RAISED, STOPPED, STUCK, WELL, Gang
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, STOPPED, STUCK, WELL, Gang
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -311,6 +317,61 @@ def test_a_lost_pod_or_a_broken_gpu_says_nothing_about_the_code() -> None:
     assert job.coordinator.past.failed is None
 
 
+AWAY = End(1, 1, BEGIN, "StorageUnavailable", "the bucket does not answer", "StorageUnavailableError")
+
+
+def test_a_store_that_is_away_says_nothing_about_the_code_and_is_left_to_the_operator_as_always() -> None:
+    job = trying()
+    job.breaks(1, AWAY)
+    assert (job.words, job.coordinator.past.failed) == ("Leave(2: rank 1 StorageUnavailable) to 0 1", None)
+
+
+def test_the_supervisors_and_the_operator_excuse_new_code_for_the_same_failures() -> None:
+    assert going_back.NOT_OF_THE_CODE & CLAIMABLE == NOT_OF_THE_CODE
+
+
+@pytest.mark.parametrize("how", ["is lost", "is told to stop"])
+@pytest.mark.parametrize("end", [BAD, KILLED], ids=["raises", "killed"])
+def test_what_ranks_do_while_a_node_leaves_says_nothing_about_the_code(how: str, end: End) -> None:
+    job = trying()
+    if how == "is lost":
+        job.lost(1).idle(0, replace(end, rank=0))
+    else:
+        job.leaving(1)
+        job.breaks(1, end)
+    assert job.coordinator.past.failed is None
+
+
+def test_a_test_of_the_machines_says_nothing_about_the_code() -> None:
+    job = Job(check=True)
+    job.joins_with(0, OLD)
+    job.coordinator.prepare(replace(NEW, revision=0))
+    job.joins_with(1, NEW)
+    assert job.words.startswith("Try(1)"), job.words
+    job.breaks(1, BAD)
+    assert job.coordinator.past.failed is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        LOST,
+        CONFIG,
+        replace(RAISED, cause="OutOfMemory"),
+        replace(RAISED, cause="StorageFull"),
+        replace(RAISED, cause="CheckpointUnusable"),
+        replace(RAISED, cause="Diverged"),
+    ],
+    ids=lambda end: end.cause,
+)
+def test_what_counts_or_would_end_the_job_ends_only_the_new_code(end: End) -> None:
+    job = trying()
+    job.breaks(0 if end is LOST else 1, end)
+    if end is LOST:
+        job.after(1)
+    assert (job.runs, job.incidents, refused(job).incident.end.cause) == ("3: 0", [], end.cause)
+
+
 def test_the_same_code_is_not_tried_again_and_other_code_is() -> None:
     job = trying()
     job.breaks(1, BAD)
@@ -344,6 +405,36 @@ def test_code_that_a_new_pod_brings_is_tried_as_well_and_is_not_blamed_for_the_c
     assert (job.runs, job.coordinator.past.failed) == ("2: 1", None)
     job.breaks(1, BAD)
     assert job.runs == "3: 0"
+
+
+@pytest.mark.parametrize("then", ["nothing happens", "it finishes its first step", "it fails"])
+def test_the_code_to_go_back_to_is_told_as_it_is_when_the_new_code_begins(
+    monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Untried code may be no longer untried when the command has changed the job."""
+
+    async def told() -> tuple[str, str]:
+        job = trying()
+        service = served(job)
+        monkeypatch.setattr(service.code, "has", lambda _: True)
+        command = asyncio.StreamReader()
+        answers = _Reception(service, Path("heartbeat"))._answers(command)
+        command.feed_data(to_line(ReplaceCode(NEWER.digest, "bob")))
+        ready = await anext(answers)
+        if then == "it fails":
+            job.breaks(1, BAD)
+        elif then == "it finishes its first step":
+            job.steps(0)
+        command.feed_data(to_line(Apply(2)))
+        begun = await anext(answers)
+        await answers.aclose()
+        await service.close()
+        assert isinstance(ready, Ready), ready
+        assert isinstance(begun, Begun), begun
+        return ready.former, begun.former
+
+    runs = NEW if then == "it finishes its first step" else OLD
+    assert asyncio.run(told()) == (OLD.digest, runs.digest)
 
 
 @pytest.mark.parametrize("then", ["it stays", "it fails"])
