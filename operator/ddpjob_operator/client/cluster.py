@@ -12,6 +12,8 @@ import urllib3
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.exceptions import ApiException
 
+from ddpjob_operator.text.foreign_json import parsed_object
+
 from . import port_forward
 from .connections import Connections
 from .errors import ClosedError, UnreachableError, refusal
@@ -238,7 +240,7 @@ def _document(data: bytes) -> Document:
     Raises:
         UnreachableError: the answer is not a JSON object.
     """
-    answer = _status(data)
+    answer = parsed_object(data)
     if not answer:
         raise UnreachableError("the pod's answer cannot be read: its image has another version of DDPJob")
     return answer
@@ -247,7 +249,7 @@ def _document(data: bytes) -> Document:
 def _status(data: bytes) -> Document:
     """The Status object that explains a refusal; empty if the answer comes from a proxy, which sends none."""
     try:
-        answer = json.loads(data)
-    except ValueError:
+        answer = json.loads(data)  # A list of all jobs may be large, and its depth is that of our own type.
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}

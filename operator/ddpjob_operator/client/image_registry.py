@@ -26,6 +26,7 @@ import urllib3
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import CODE_KEY
 from ddpjob_operator.api.option_names import option
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .archive import Archive
 from .errors import ClusterError
@@ -344,8 +345,4 @@ def digest_of(data: bytes) -> str:
 
 
 def _json(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return parsed_object(data) or {}

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from ddpjob_operator.text.foreign_json import parsed
+
 from .errors import UnreachableError
 
 STDIN, STDOUT, STDERR, OUTCOME, SIZE = range(5)
@@ -108,7 +110,7 @@ class PodProgram:
         """Keeps how the program ended."""
         self.problem = outcome.decode(errors="replace")[:QUOTED_BYTES]
         with suppress(ValueError, AttributeError, TypeError, KeyError):
-            status = json.loads(outcome)
+            status = parsed(outcome)
             if status.get("status") == "Success":
                 self.problem, self.exit_code = "", 0
                 return

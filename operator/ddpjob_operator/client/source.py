@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def read_folder(folder: Path, include: Collection[Path] = (), limit: Limit = IN_
     """
     source = Source()
     found, included = _found(folder, include, source.left_out)
-    sizes = {name: path.stat().st_size for name, path in found.items()}
+    sizes = {name: _size(path) for name, path in found.items()}
     if sum(sizes.values()) > limit.unpacked:
         raise too_large(sizes, "unpacked", limit.unpacked, limit)
     files = {name: _read(path, name) for name, path in found.items()}
@@ -211,10 +212,8 @@ Specs = tuple[tuple[Path, GitIgnoreSpec], ...]
 def _walk(directory: Path, specs: Specs, root: Path, left_out: dict[str, str]) -> Iterator[Path]:
     """Yields the files to send, and records in `left_out` why other files are not sent."""
     specs = (*specs, *_spec_of(directory))
-    try:
+    with _readable(directory):
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except OSError as error:
-        raise BadInputError(f"cannot read {directory}: {error.strerror}") from None
     for entry in entries:
         path = Path(entry.path)
         is_folder = entry.is_dir(follow_symlinks=False)
@@ -236,7 +235,7 @@ def _why_not(path: Path, root: Path, *, is_folder: bool) -> str:
         return SUSPECT
     if is_folder:
         return "a virtual environment" if (path / VENV_MARK).exists() else ""
-    target = path.resolve()
+    target = _resolved(path)
     if not target.is_relative_to(root):
         return "a link that leads out of the folder"
     if path.is_symlink() and (target.is_dir() or not target.exists()):
@@ -301,7 +300,27 @@ def _named(path: Path, place: Path, *, is_folder: bool) -> str:
 
 
 def _read(path: Path, name: str) -> File:
-    try:
+    with _readable(path):
         return File(name, path.read_bytes(), executable=os.access(path, os.X_OK))
+
+
+def _size(path: Path) -> int:
+    with _readable(path):  # It may have been removed since it was found.
+        return path.stat().st_size
+
+
+def _resolved(path: Path) -> Path:
+    """Where a path leads; the path itself if it leads nowhere, because its links lead to each other."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # Before Python 3.13.
+        return path
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raises BadInputError if the block cannot read this file or folder."""
+    try:
+        yield
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from None

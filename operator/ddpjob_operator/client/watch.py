@@ -1,9 +1,10 @@
 """Watches the objects of a kind in a cluster."""
 
-import json
 import math
 import time
 from collections.abc import Iterator
+
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .cluster import Cluster, Document, Query
 from .errors import RefusedError, UnreachableError
@@ -60,11 +61,7 @@ def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterato
 
 def _read(line: bytes) -> Document | None:
     """The change in a line; None if the line is incomplete."""
-    try:
-        change: Document = json.loads(line)
-    except ValueError:
-        return None
-    return change
+    return parsed_object(line)
 
 
 def _apply(found: dict[str, Document], change: Document) -> None:

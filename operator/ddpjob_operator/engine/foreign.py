@@ -3,10 +3,11 @@
 Numbers and texts are accepted only within bounds, because some of them are copied into the job's status.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from ddpjob_operator.text.foreign_json import parsed_object
 
 LARGEST_ANSWER = 256 * 1024
 """The largest answer that is read from a supervisor, in bytes. Real answers have at most about 20 KB."""
@@ -22,11 +23,7 @@ KIND_OF = re.compile(r"(Error|Failed|Exception)$")
 
 def document_of(content: str | bytes) -> Mapping[str, Any] | None:
     """Parses a JSON object; None if `content` is anything else."""
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
+    return parsed_object(content)
 
 
 def count_of(value: Any, most: int = LARGEST_COUNT) -> int | None:

@@ -1,6 +1,5 @@
 """The history of one job: the log and the events of each node, read one segment at a time."""
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, TypeGuard
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
 from ddpjob_operator.api.words import listed
+from ddpjob_operator.text.foreign_json import parsed
 
 from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, left_out_if_unreadable, namespaces_of
 from .places import HistoryPlace, PlaceError
@@ -334,6 +334,6 @@ def _join(folder: str, name: str) -> str:
 def _parsed(line: bytes) -> Any:
     """The JSON in a line; None if there is none."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return parsed(line)
+    except ValueError:
         return None

@@ -18,6 +18,7 @@ from typing import IO, Any
 import psutil
 
 from ddpjob_operator.api import BadInputError
+from ddpjob_operator.text.foreign_json import parsed
 
 LARGEST_BYTES = 64 << 20
 """The maximum size of a JSON document. Larger files are refused."""
@@ -66,7 +67,7 @@ def read_json(path: Path) -> Any:
         return None
     if len(content) > LARGEST_BYTES:
         raise ValueError(f"{path} has more than {LARGEST_BYTES} bytes")
-    return json.loads(content)
+    return parsed(content)
 
 
 def _open_regular(path: Path, flags: int) -> int:

@@ -1,6 +1,5 @@
 """Requests from the supervisor of a run's rank 0: what each rank is doing, and its status page."""
 
-import json
 from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -8,6 +7,7 @@ from typing import Any
 
 from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.engine import LARGEST_ANSWER, pod_name
+from ddpjob_operator.text.foreign_json import parsed
 
 from .process_spec import address_of
 from .processes import LocalPod
@@ -16,7 +16,7 @@ from .run_directory import RunDirectory
 ANSWER_SECONDS = 15.0
 QUOTED_BYTES = 400
 """If an answer contains no stacks, this many bytes of it are quoted."""
-NO_ANSWER = (OSError, HTTPException, ValueError, RecursionError)
+NO_ANSWER = (OSError, HTTPException, ValueError)
 """What a request raises if nobody answers, or if the answer is no JSON; Python cannot read JSON that is too deep."""
 
 
@@ -53,7 +53,7 @@ def _answer(place: tuple[str, int], path: str) -> Any:
             answer = response.read(LARGEST_ANSWER)
     if response.status != HTTPStatus.OK:
         raise ValueError(answer[:QUOTED_BYTES].decode(errors="replace").strip())
-    return json.loads(answer)
+    return parsed(answer)
 
 
 def status_page(run: RunDirectory, job: DDPJob) -> str | None:

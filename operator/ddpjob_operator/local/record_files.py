@@ -1,10 +1,10 @@
 """Reads files of records, which have a line of JSON for each."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ddpjob_operator.text.foreign_json import parsed
 from ddpjob_operator.view_model import Records, collected
 
 NAME = "metrics.jsonl"
@@ -24,8 +24,8 @@ def read(file: Path) -> Records:
 def _parsed(line: bytes) -> Any:
     """The JSON in a line; None if there is none."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return parsed(line)
+    except ValueError:
         return None
 
 

@@ -146,7 +146,7 @@ class RunDirectory:
         """
         try:
             known: object = read_json(self.root / name) or {}
-        except (ValueError, RecursionError):
+        except ValueError:
             known = None
         if isinstance(known, dict) and all(isinstance(value, str) for value in known.values()):
             return known

@@ -133,9 +133,7 @@ def _files(directory: Path, run: RunDirectory, name: str) -> list[Path]:
 def _checkpoints(run: RunDirectory) -> Iterator[Path]:
     """The checkpoint directories that the environments of existing pods name."""
     for file in run.pods.glob("*/process.json"):
-        with suppress(
-            BadInputError, ValueError, TypeError, KeyError, AttributeError, RecursionError
-        ):  # The file may be damaged.
+        with suppress(BadInputError, ValueError, TypeError, KeyError, AttributeError):  # The file may be damaged.
             directory = read_json(file)["env"].get(Env.CHECKPOINT_DIR)
             if directory and not is_url(directory):
                 yield Path(directory)

@@ -1,6 +1,5 @@
 """Reads the result of a job that has succeeded: from its status or, if it is large, from its history."""
 
-import json
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,6 +9,7 @@ from ddpjob_operator.client import Cluster
 from ddpjob_operator.engine import history_of
 from ddpjob_operator.history import HistoryPlace, is_written_by, open_place
 from ddpjob_operator.local import RunDirectory
+from ddpjob_operator.text.foreign_json import parsed
 
 MOST_BYTES = (1 << 20) + (1 << 16)
 """The largest file with a result: the result itself, and a line about its writer."""
@@ -53,6 +53,6 @@ def _place(job: DDPJob, cluster: Cluster | None, run: RunDirectory | None) -> Ab
 
 def _parsed(job: DDPJob, content: str | bytes, where: str) -> Any:
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        return parsed(content)
+    except ValueError:
         raise BadInputError(f"{where} holds no result of {job.metadata.name} that can be read") from None

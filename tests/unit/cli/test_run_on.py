@@ -65,6 +65,7 @@ class Supervisor:
 
     def lines(self) -> Iterator[bytes]:
         yield b"words of an image"
+        yield b"[" * 100_000  # Whoever replaces the program in the pod may say anything.
         yield from iter(self._says.get, None)
 
 
@@ -365,21 +366,28 @@ def test_a_lost_connection_ends_the_command_but_not_with_watch() -> None:
 @pytest.mark.parametrize(
     "error", [talk.LostError("lost"), talk.NotNowError("dev: train.py runs here"), UnreachableError("no route")]
 )
-def test_with_watch_the_next_save_tries_again_after_an_error_that_may_pass(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("saved", [False, True], ids=["until it can run", "until the next save"])
+def test_with_watch_a_save_that_cannot_be_run_now_is_tried_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, saved: bool
 ) -> None:
-    outcomes = iter([(None, False), error, (held_run.Ran(4, 0, ""), True)])
+    outcomes, ran = iter([(None, False), error, error, (held_run.Ran(4, 0, ""), True)]), list[str]()
+    saves = iter(["first", "second"])
 
-    def run_once(*_: object) -> Any:
+    def run_once(_: object, __: object, sent: str, *___: object) -> Any:
+        ran.append(sent)
         if isinstance(outcome := next(outcomes), Exception):
             raise outcome
         return outcome
 
     monkeypatch.setattr(run_on, "_run", run_once)
-    monkeypatch.setattr(run_on, "_saved", lambda *_: None)
+    monkeypatch.setattr(run_on, "_packed", lambda wanted, _: wanted if isinstance(wanted, str) else "as it was")
+    monkeypatch.setattr(run_on._Watched, "saved", lambda _: next(saves))
+    monkeypatch.setattr(run_on.Saves, "within", lambda *_: saved and len(ran) == 2)
     monkeypatch.setattr(run_on, "Jobs", lambda _: jobs_with(get=lambda _: a_hold()))
     assert run_on.run_on(lambda: None, parse(["run", "--on", "dev", "--watch", "train.py"])) == 0
-    assert capsys.readouterr().err == f"error: {error}\n"
+    assert ran == ["as it was", "first", *(["second", "second"] if saved else ["first", "first"])]
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert told == [f"error: {error}"] * (1 + saved), "not at each try"
     monkeypatch.setattr(run_on, "_run", Mock(side_effect=error))
     with pytest.raises(type(error)):  # The first time, whoever typed the command is still looking.
         run_on.run_on(lambda: None, parse(["run", "--on", "dev", "--watch", "train.py"]))

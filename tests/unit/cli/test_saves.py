@@ -1,6 +1,7 @@
 """Which changes of files count as a save, and what `ddpjob run --on JOB --watch` does at each."""
 
 import importlib
+import shutil
 import signal
 import threading
 from itertools import chain, repeat
@@ -85,8 +86,9 @@ def test_a_save_with_a_mistake_is_told_and_the_next_one_is_waited_for(
     def wait() -> None:
         edits.pop(0)()
 
-    saves = SimpleNamespace(happened=lambda: len(edits) == 2, wait=wait)
-    words, source, _ = run_on._saved(watching("train.py"), saves)
+    watched = run_on._Watched(watching("train.py"), Path.cwd())
+    watched.saves = SimpleNamespace(happened=lambda: len(edits) == 2, wait=wait)
+    words, source, _ = watched.saved()
     assert (words, [file.content for file in source.files]) == (["train.py"], [b"new\n"])
     mistake, waiting = capsys.readouterr().err.splitlines()
     assert mistake.startswith("error: there is no train.py")
@@ -96,10 +98,38 @@ def test_a_save_with_a_mistake_is_told_and_the_next_one_is_waited_for(
 def test_what_is_sent_is_what_is_looked_at(script: Path) -> None:
     assert run_on._stamps(watching("train.py")) == {"train.py": stamp(script)}
     assert run_on._stamps(watching("--source", ".", "train.py")).keys() == {"train.py"}
-    (problem,) = run_on._stamps(watching("--source", "gone", "train.py")).items()
+    (problem,) = run_on._Watched(watching("--source", "gone", "train.py"), Path.cwd())._look().items()
     assert ("gone" in problem[0], problem[1]) == (True, (0, 0, 0))
     script.unlink()
     assert run_on._stamps(watching("train.py")) == {"train.py": (0, 0, 0)}
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["--source", ".", "train.py"]])
+def test_a_working_directory_that_is_replaced_is_looked_at_anew(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, checked_out = tmp_path / "project", tmp_path / "other"
+    for place in (folder, checked_out):
+        place.mkdir()
+        (place / "train.py").write_text(f"'{place.name}'\n")
+    monkeypatch.chdir(folder)
+    watched = run_on._Watched(watching(*words), folder)
+    shutil.rmtree(folder)
+    steps: list[Any] = [lambda: None, lambda: checked_out.rename(folder)]
+
+    def wait() -> None:
+        steps.pop(0)()
+
+    monkeypatch.setattr(watched.saves, "wait", wait)
+    _, source, _ = watched.saved()
+    assert [file.content for file in source.files] == [b"'other'\n"]
+    assert f"error: cannot use the folder {folder}: No such file or directory" in capsys.readouterr().err
+    assert watched.saves.happened()
+
+
+def test_who_waits_for_a_save_for_a_while_is_told_whether_there_was_one() -> None:
+    assert not seen(1).within(0.0)
+    assert seen(1, 2).within(60.0)
 
 
 @pytest.mark.parametrize(("words", "runs"), [(["train.py"], 3), (["--source", ".", "train.py"], 3)])
@@ -108,14 +138,15 @@ def test_the_program_runs_at_each_save_until_ctrl_c(
 ) -> None:
     ran, sent = [Ran(number, number, "") for number in range(1, runs + 1)], list[Any]()
 
-    def run(_: Any, document: Any, wanted: Any, __: Any, saves: Any) -> tuple[Ran, bool]:
-        assert (document, isinstance(saves, Saves)) == ("the job", True)
+    def run(_: Any, document: Any, wanted: Any, name: str, saves: Any) -> tuple[Ran, bool]:
+        assert (document, name, isinstance(saves, Saves)) == ("the job", "dev", True)
         sent.append(wanted)
         return ran[len(sent) - 1], len(sent) == runs
 
     monkeypatch.setattr(run_on, "Jobs", lambda _: SimpleNamespace(get=lambda _: "the job"))
     monkeypatch.setattr(run_on, "_run", run)
-    monkeypatch.setattr(run_on, "_saved", lambda *_: len(sent))
+    monkeypatch.setattr(run_on._Watched, "saved", lambda _: len(sent))
+    monkeypatch.setattr(run_on, "_packed", lambda wanted, _: wanted)
     assert script.exists()
     assert run_on.run_on(lambda: None, watching(*words)) == runs
     assert sent[1:] == [1, 2]

@@ -13,7 +13,7 @@ import websocket
 from aiohttp import web
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
 from ddpjob_operator.client import cluster as cluster_module
-from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE, Conversation
+from ddpjob_operator.client.pod_exec import LONGEST_LINE, PIECE, QUOTED_BYTES, Conversation
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
@@ -128,6 +128,7 @@ def test_what_the_program_said_last_on_its_stderr_is_why_it_failed() -> None:
     [
         ((3, json.dumps(FAILED).encode()), "command terminated with non-zero exit code: 1"),
         ((3, b"not JSON"), "not JSON"),
+        ((3, b"[" * 100_000), "[" * QUOTED_BYTES),
         ((1, b"x" * (LONGEST_LINE + 1)), "its answer is too long"),
     ],
 )

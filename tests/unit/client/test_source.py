@@ -146,6 +146,7 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
         "loop": ".",
         "env.txt": ".env",
         "nowhere": "missing",
+        "itself": "itself",
     }.items():
         (folder / link).symlink_to(target)
     os.mkfifo(folder / "pipe")
@@ -154,12 +155,22 @@ def test_links_travel_as_the_files_that_they_lead_to_and_only_within_the_folder(
     assert source.left_out == {
         ".env": "may hold secrets",
         "env.txt": "a link to a file that is not sent",
+        "itself": "a link that leads to no file",
         "loop": "a link that leads to no file",
         "nowhere": "a link that leads to no file",
         "out": "a link that leads out of the folder",
         "out.txt": "a link that leads out of the folder",
         "pipe": "not a regular file",
     }
+
+
+def test_a_file_that_goes_away_while_the_folder_is_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "train.py")
+    monkeypatch.setattr(sources, "_found", lambda folder, *_: ({"gone.py": folder / "gone.py"}, ()))
+    with pytest.raises(BadInputError, match=r"cannot read .*/gone\.py: No such file or directory"):
+        read_folder(tmp_path)
 
 
 SECRET = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0dF3g"

@@ -45,7 +45,7 @@ def test_all_are_told_at_once_and_again_after_every_change() -> None:
 
 HALF_A_LINE = change("ADDED", a_job("c"))[:20]
 ENDS = {"ends": [], "error": [b'{"type": "ERROR", "object": {"code": 410}}'], "gone": refused(410)}
-ENDS |= {"half a line": [HALF_A_LINE]}
+ENDS |= {"half a line": [HALF_A_LINE], "no object": [b"[" * 100_000]}
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)

@@ -318,6 +318,23 @@ def test_what_cannot_be_run_is_answered_with_the_reason(
     held(talk)
 
 
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"kind": "RunProgram", "new": ' + "[" * 100_000], ids=["it", "in it"]
+)
+def test_a_line_that_is_nested_too_deeply_is_answered_as_any_other_that_is_not_valid(
+    held: Callable[[Talk], None], line: str
+) -> None:
+    async def talk(gang: Gang, connect: Callable[[], Awaitable[Command]]) -> None:
+        command = await connect()
+        command.writer.write(f"{line}\n".encode())
+        answer = await command.hear()
+        assert isinstance(answer, NotRun)
+        assert answer.why.startswith("the command's line is not valid: ")
+        assert gang.runs == []
+
+    held(talk)
+
+
 @pytest.mark.parametrize("later", [True, False])
 def test_a_gang_that_cannot_run_a_program_says_whether_it_soon_can(
     held: Callable[[Talk], None], *, later: bool

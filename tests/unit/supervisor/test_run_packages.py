@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from shutil import rmtree
 
@@ -84,6 +85,26 @@ def test_a_set_is_installed_once_and_only_so_many_are_kept(code: Path, monkeypat
     assert {*Path(tempfile.gettempdir()).glob("ddpjob-packages-*")} <= before
 
 
+def test_others_are_answered_while_old_sets_are_removed(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installer(monkeypatch, "")
+    monkeypatch.setattr(run_packages, "KEPT", 1)
+    answered = threading.Event()
+
+    def slowly(_: Path) -> None:
+        assert answered.wait(patience(30)), "nobody answers"
+
+    monkeypatch.setattr(run_packages, "_remove", slowly)
+
+    async def lives() -> None:
+        with RunPackages() as packages:
+            await packages.searched(EINOPS, code, {})
+            asyncio.get_running_loop().call_later(0.01, answered.set)
+            await packages.searched(PackageSet(("b",), ""), code, {})
+
+    asyncio.run(lives())
+    assert answered.is_set()
+
+
 def test_packages_are_searched_after_the_users_own_directories(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installer(monkeypatch, "assert os.environ['PYTHONPATH'] == f'/own{os.pathsep}{sys.argv[1]}/site'")
     with RunPackages() as packages:
@@ -100,14 +121,17 @@ def test_packages_are_searched_after_the_users_own_directories(code: Path, monke
             "ConfigError",
         ),
         ("sys.exit(3)", "cannot install packages: pip ended with exit code 3", "Application"),
-        (
-            "open(os.environ['DDPJOB_TERMINATION_LOG'], 'w').write('[]')\nsys.exit(3)",
-            "cannot install packages: pip ended with exit code 3",
-            "Application",
+        *(
+            (
+                f"open(os.environ['DDPJOB_TERMINATION_LOG'], 'w').write({words})\nsys.exit(3)",
+                "cannot install packages: pip ended with exit code 3",
+                "Application",
+            )
+            for words in ("'[]'", "'{}'", "'[' * 1000", "'[' * 100_000")
         ),
         ("os.kill(os.getpid(), 9)", "cannot install packages: pip was killed by signal 9", "Application"),
     ],
-    ids=["it says why", "it says nothing", "it says what nobody understands", "killed"],
+    ids=["it says why", "it says nothing", *["it says what nobody understands"] * 4, "killed"],
 )
 def test_why_packages_are_not_there_is_told_and_they_are_installed_again(
     text: str, message: str, cause: str, code: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,7 +143,7 @@ def test_why_packages_are_not_there_is_told_and_they_are_installed_again(
         assert (str(failed.value), failed.value.cause) == (message, cause)
         installer(monkeypatch, "")
         place = Path(asyncio.run(packages.searched(EINOPS, code, {}))).parent
-        assert [*place.parent.iterdir()] == [place], "nothing is left of the failed one"
+        wait_for("the failed one to be removed", lambda: [*place.parent.iterdir()] == [place], 10)
 
 
 def test_packages_that_a_program_has_removed_are_installed_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.console import warn
 from ddpjob_rank.errors import StorageUnavailableError
 from ddpjob_rank.manifests.unusable import BrokenError
@@ -108,14 +109,14 @@ def check(checkpoint: Path) -> None:
 
 def _uid_of(checkpoint: Path) -> str | None:
     with suppress(OSError, ValueError, AttributeError):
-        uid: str = json.loads((checkpoint / MARK).read_bytes()).get("uid")
+        uid: str = parsed((checkpoint / MARK).read_bytes()).get("uid")
         return uid
     return None
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_bytes())
+        content = parsed(file.read_bytes())
     except FileNotFoundError:
         raise BrokenError(f"it has no {file.name}") from None
     except ValueError:
@@ -136,7 +137,7 @@ def _check_safetensors(file: Path) -> None:
         length = int.from_bytes(content.read(LENGTH_BYTES), "little")
         size = os.fstat(content.fileno()).st_size
         try:
-            header = json.loads(content.read(length if length < size else 0))
+            header = parsed(content.read(length if length < size else 0))
             ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise BrokenError(f"{file.name} is torn") from None

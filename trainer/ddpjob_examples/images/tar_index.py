@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.console import counted, say
 from ddpjob_rank.errors import ConfigError
 
@@ -82,7 +83,7 @@ def label(contents: Mapping[str, bytes]) -> int:
         if (digits := contents.get(".cls")) is not None and digits.strip().isdigit():
             number = int(digits)
         else:
-            fields = json.loads(contents.get(".json", b"null"))
+            fields = parsed(contents.get(".json", b"null"))
             number = fields.get("cls", fields.get("label"))
     except (ValueError, AttributeError):
         number = None

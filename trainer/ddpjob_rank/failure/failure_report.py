@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import DeviceFailedError, PeerLostError, TrainerError
@@ -190,8 +191,8 @@ def read_report(path: Path) -> dict[str, Any] | None:
     """The JSON object in a report's file; None if there is none, such as if the program has written there itself."""
     try:
         content = read_regular(path, REPORT_BYTES)
-        known = json.loads(content) if len(content) <= REPORT_BYTES else None
-    except (OSError, NotRegularError, ValueError, RecursionError):
+        known = parsed(content) if len(content) <= REPORT_BYTES else None
+    except (OSError, NotRegularError, ValueError):
         return None
     return known if isinstance(known, dict) else None
 

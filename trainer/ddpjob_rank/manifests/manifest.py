@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.machine.regular_file import ABSENT, NotRegularError, read_regular
 
 from .unusable import BrokenError, ForeignError, NewerError, UnavailableError
@@ -176,8 +177,8 @@ def decoded(written: bytes) -> Manifest:
         ForeignError, NewerError, BrokenError: It is not a manifest of this program and version.
     """
     try:
-        fields = json.loads(written)
-    except (ValueError, RecursionError) as error:
+        fields = parsed(written)
+    except ValueError as error:
         raise (BrokenError if _torn(written) else ForeignError)(f"{MANIFEST} is damaged ({error})") from error
     if not _ours(fields):
         raise ForeignError(f"{MANIFEST} was written by another program")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError
 
@@ -71,9 +72,9 @@ def left_result(heartbeat: Path, attempt: int) -> tuple[Any, int] | None:
     try:
         with result_file(heartbeat, attempt).open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
-        result = json.loads(content)  # Another program may have written the file.
+        result = parsed(content)  # Another program may have written the file.
         return result, len(json_of(result).encode())  # Python also reads NaN, and halves of surrogate pairs.
-    except (OSError, ValueError, RecursionError, ConfigError):
+    except (OSError, ValueError, ConfigError):
         return None
 
 

@@ -1,7 +1,6 @@
 """What a supervisor keeps of its node for when its pod is gone, if it was told where."""
 
 import contextlib
-import json
 import os
 import platform
 import time
@@ -12,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.console import warn
 from ddpjob_rank.environment import Env
 from ddpjob_rank.errors import ConfigError, TrainerError
@@ -195,9 +195,9 @@ def seen_by_operator(incident: str) -> Event | None:
     None if the text is empty, or if a newer operator describes an incident in another way.
     """
     try:
-        known = json.loads(incident)
+        known = parsed(incident)
         attempt, step = int(known["attempt"]), int(known.get("step") or 0)
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     if not 0 < attempt <= MOST_ATTEMPTS:  # It becomes a part of a file's name.
         return None
@@ -211,8 +211,8 @@ def facts(env: Mapping[str, str]) -> dict[str, Any]:
         with contextlib.suppress(PackageNotFoundError):
             versions[package] = version(package)
     git = {}
-    with contextlib.suppress(ValueError, RecursionError):  # An image may have a variable of this name.
-        git = {"git": json.loads(env[Env.GIT])} if env.get(Env.GIT) else {}
+    with contextlib.suppress(ValueError):  # An image may have a variable of this name.
+        git = {"git": parsed(env[Env.GIT])} if env.get(Env.GIT) else {}
     return {
         "host": platform.node(),
         "image": env.get(Env.IMAGE, ""),

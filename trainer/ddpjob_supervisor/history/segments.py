@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.errors import ConfigError
 
 VERSION = 1
@@ -93,8 +94,8 @@ class HistoryWriter:
             return False
         former = replace(self, incarnation=int(process[1]))
         try:
-            head = json.loads(start().split(b"\n", 1)[0])
-        except (ValueError, RecursionError):
+            head = parsed(start().split(b"\n", 1)[0])
+        except ValueError:
             return False
         return isinstance(head, dict) and head | {"ranks": self.ranks} == former.head(int(segment[1]))
 

@@ -258,7 +258,13 @@ async def _line(reader: asyncio.StreamReader) -> Question:
     """
     try:
         return questions.decode(await reader.readuntil())
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.MsgspecError, OSError) as error:
+    except (
+        asyncio.IncompleteReadError,
+        asyncio.LimitOverrunError,
+        msgspec.MsgspecError,
+        RecursionError,
+        OSError,
+    ) as error:
         raise ConfigError(f"the command's line is not valid: {type(error).__name__}") from error
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Self
 
 from ddpjob_rank.environment import Env
+from ddpjob_rank.failure.failure_report import read_report
+
+from ddpjob_supervisor.watch.threads import in_thread
 
 from .ranks import StartError
 
@@ -105,19 +109,23 @@ class RunPackages:
         key = wanted.key(directory, env)
         place = self._sets.pop(key, None)
         if place is None or not place.is_dir():  # A program may have cleared the directory of temporary files.
+            await self._make_room()
             place = self._empty_place()
             await self._install(wanted, place, directory, env)
         self._sets[key] = place
         return _path_with(place, env)
 
+    async def _make_room(self) -> None:
+        """Removes the sets that were not used for longest, so that there can be another one."""
+        while len(self._sets) >= KEPT:
+            await in_thread(_remove, self._sets.pop(next(iter(self._sets))))
+
     def _empty_place(self) -> Path:
-        """A new directory, for which the sets make room that were not used for longest.
+        """A new directory.
 
         Raises:
             NotInstalledError: There is no room on the disk.
         """
-        while len(self._sets) >= KEPT:
-            shutil.rmtree(self._sets.pop(next(iter(self._sets))), ignore_errors=True)
         try:
             self._root = self._root or Path(tempfile.mkdtemp(prefix="ddpjob-packages-"))
             self._root.mkdir(mode=0o700, exist_ok=True)
@@ -134,8 +142,8 @@ class RunPackages:
             _check(report, code)
         finally:
             report.unlink(missing_ok=True)
-            if code != 0:
-                shutil.rmtree(place, ignore_errors=True)
+            if code != 0:  # Who has cancelled this does not wait until gigabytes are removed.
+                threading.Thread(target=_remove, args=(place,), name="remove packages", daemon=True).start()
 
     async def _run(self, command: Sequence[str], directory: Path, env: Mapping[str, str]) -> int:
         """Runs a command to its end, and returns its exit code. Kills what is left of its processes.
@@ -159,6 +167,11 @@ class RunPackages:
             self.pids.discard(process.pid)
 
 
+def _remove(place: Path) -> None:
+    """Removes a set of packages. That may take seconds, in which the supervisor has to answer others."""
+    shutil.rmtree(place, ignore_errors=True)
+
+
 def _path_with(place: Path, env: Mapping[str, str]) -> str:
     """The PYTHONPATH of `env`, with the packages at its end, after the user's own directories."""
     return os.pathsep.join(filter(None, (env.get(PATH), str(place / "site"))))
@@ -178,8 +191,7 @@ def _check(report: Path, code: int) -> None:
         return
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     message, cause = f"cannot install packages: pip {how}", StartError.cause
-    # What pip builds knows the report's path, too, and may write anything.
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        told = json.loads(report.read_text(encoding="utf-8"))
+    with suppress(TypeError, KeyError):  # What pip builds knows the report's path, too, and may write anything.
+        told = read_report(report) or {}
         message, cause = str(told["message"]), str(told["cause"])
     raise NotInstalledError(message, cause)

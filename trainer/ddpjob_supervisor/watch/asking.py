@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.running.answering import ASK, END, QUESTION, SIGNAL, STACK, STACKS_TOO, TOLD
 
 from .procfs import handles, is_handling
@@ -117,7 +117,7 @@ def _text(heartbeat: Path, begin: int) -> str:
 def _lines(reply: Path) -> list[dict[str, Any]]:
     """The complete lines of the answer so far."""
     with contextlib.suppress(OSError, ValueError):
-        return [json.loads(line) for line in reply.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [parsed(line) for line in reply.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     return []
 
 

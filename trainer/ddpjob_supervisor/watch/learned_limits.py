@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ddpjob_rank.bounded_json import parsed
 from ddpjob_rank.limits import Learned
 from ddpjob_rank.machine.regular_file import NotRegularError, read_regular
 
@@ -60,9 +61,9 @@ def _file(env: Mapping[str, str]) -> Path | None:
 
 
 def _read(file: Path | None, uid: str, start: str) -> Learned:
-    with contextlib.suppress(OSError, NotRegularError, ValueError, KeyError, TypeError, RecursionError):
+    with contextlib.suppress(OSError, NotRegularError, ValueError, KeyError, TypeError):
         if file is not None and not file.parent.is_symlink():
-            known = json.loads(read_regular(file, LARGEST_BYTES))
+            known = parsed(read_regular(file, LARGEST_BYTES))
             stalls, longest = int(known["stalls"]), float(known["longest"])
             first_step = float(known["first_step"]) if known.get("start") == start else 0.0
             seconds = (longest, first_step)

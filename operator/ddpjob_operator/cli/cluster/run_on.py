@@ -1,6 +1,7 @@
 """`ddpjob run --on JOB SCRIPT`: runs a program on held nodes, shows its output, and stops it at Ctrl-C."""
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -38,6 +39,11 @@ OF_THIS_MACHINE = ("resume", "attach", "output", "run_dir", "fresh", "detach", "
 """Options of `run` that are for runs on this machine."""
 
 POLL_SECONDS = 0.05
+RETRY_SECONDS = 3.0
+"""With --watch: seconds between two tries to run a program that cannot run now."""
+
+Program = tuple[list[str], Source, Packages]
+"""A command line to run in the folder of the code, the code, and the packages that it needs."""
 
 
 def run_on(connected: Callable[[], Cluster], given: argparse.Namespace) -> int:
@@ -50,40 +56,96 @@ def run_on(connected: Callable[[], Cluster], given: argparse.Namespace) -> int:
         ClusterError: the cluster cannot be reached, or does not fulfil a request.
     """
     refuse_options(given)
-    saves = Saves(lambda: _stamps(given)) if given.watch else None
+    watched = _Watched(given, Path.cwd()) if given.watch else None
     wanted = sent_program(given)
     jobs = Jobs(connected())
     document = jobs.get(given.on)
-    ran, interrupted = _run(jobs, document, wanted, given, saves)
-    while saves is not None and not interrupted:
-        wanted = _saved(given, saves)
-        try:
-            ran, interrupted = _run(jobs, document, wanted, given, saves)
-        except (LostError, NotNowError, UnreachableError) as error:  # It was there, and may be there again.
-            _complain(error)
+    ran, interrupted = _run(jobs, document, _packed(wanted, given), given.on, watched.saves if watched else None)
+    while watched is not None and not interrupted:
+        ran, interrupted = _run_saved(jobs, document, watched)
     assert ran is not None, "only --watch goes on without its end"
     return ran.exit_code
 
 
-Program = tuple[list[str], Source, Packages]
-"""A command line to run in the folder of the code, the code, and the packages that it needs."""
+class _Watched:
+    """The program of `--watch`, whose files are looked at again and again."""
+
+    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
+        """`folder` is the working directory, at which relative paths begin."""
+        self.given = given
+        self._folder = folder
+        self.saves = Saves(self._look)
+
+    def _look(self) -> Stamps:
+        """What shows whether a file that is sent was saved."""
+        try:
+            self._enter()
+            return _stamps(self.given)
+        except BadInputError as error:  # Another file may be the remedy.
+            return {str(error): (0, 0, 0)}
+
+    def saved(self) -> Program:
+        """The program, as it is after the next save that leaves one without mistakes."""
+        while True:
+            if not self.saves.happened():
+                say("waiting for the next save; Ctrl-C ends")
+            self.saves.wait()
+            try:
+                self._enter()
+                return sent_program(self.given)
+            except BadInputError as error:
+                _complain(error)
+
+    def _enter(self) -> None:
+        """Enters the working directory, again if it was replaced: a process stays in the former one.
+
+        Raises:
+            BadInputError: it is gone.
+        """
+        try:
+            os.chdir(self._folder)
+        except OSError as error:
+            raise BadInputError(f"cannot use the folder {self._folder}: {error.strerror}") from None
 
 
-def _run(
-    jobs: Jobs, document: Document, wanted: Program, given: argparse.Namespace, saves: Saves | None
-) -> tuple[Ran | None, bool]:
-    """Runs the program to its end. Returns the same as `follow`."""
+def _run_saved(jobs: Jobs, document: Document, watched: _Watched) -> tuple[Ran | None, bool]:
+    """Runs the program as it is after the next save. Returns the same as `follow`.
+
+    If it cannot run now, it is tried again until it can, or until the next save: after a lost connection it may take
+    minutes until the cluster is there again, and until the supervisors notice, and end the former ranks.
+    """
+    sent, said = _packed(watched.saved(), watched.given), ""
+    while True:
+        try:
+            return _run(jobs, document, sent, watched.given.on, watched.saves)
+        except (LostError, NotNowError, UnreachableError) as error:  # It was there, and may be there again.
+            if str(error) != said:
+                _complain(error)
+                say("trying again until it can run, or until the next save; Ctrl-C ends")
+            said = str(error)
+        if watched.saves.within(RETRY_SECONDS):
+            sent, said = _packed(watched.saved(), watched.given), ""
+
+
+def _packed(wanted: Program, given: argparse.Namespace) -> SentProgram:
+    """A program as it is sent. Says which files are."""
     words, source, packages = wanted
     for line in (*packed_files(source, whole=False), *beside(given)):
         say(line)
-    sent = SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
+    return SentProgram(words, pack(source.files, BY_EXEC), variables(given.env), packages)
+
+
+def _run(
+    jobs: Jobs, document: Document, sent: SentProgram, name: str, saves: Saves | None
+) -> tuple[Ran | None, bool]:
+    """Runs the program to its end. Returns the same as `follow`."""
     with started(jobs, document, sent, say) as run, _terminated_as_interrupted():
         from .shown_run import ShownRun  # noqa: PLC0415  Imported while the ranks start, for it takes a while.
 
-        ran, interrupted = follow(run, given.on, ShownRun.on(run, jobs, document), saves=saves)
+        ran, interrupted = follow(run, name, ShownRun.on(run, jobs, document), saves=saves)
         took = duration(round(run.seconds))
     if ran is not None:
-        say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {given.on} is held")
+        say(f"attempt {ran.attempt}: {ran.message or 'done'} ({took}); {name} is held")
     return ran, interrupted
 
 
@@ -154,31 +216,20 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _saved(given: argparse.Namespace, saves: Saves) -> Program:
-    """The program, as it is after the next save that leaves one without mistakes."""
-    while True:
-        if not saves.happened():
-            say("waiting for the next save; Ctrl-C ends")
-        saves.wait()
-        try:
-            return sent_program(given)
-        except BadInputError as error:
-            _complain(error)
-
-
 def _complain(error: Exception) -> None:
     print(f"error: {visible(str(error))}", file=sys.stderr, flush=True)
 
 
 def _stamps(given: argparse.Namespace) -> Stamps:
-    """What shows whether a file that is sent was saved."""
-    try:
-        if given.source is None:
-            alone = (given.target, given.requirements)
-            return {str(file): stamp(Path(file)) for file in alone if file is not None}
-        return stamps(given.source, given.include)
-    except BadInputError as error:  # Another file may be the remedy.
-        return {str(error): (0, 0, 0)}
+    """What shows whether a file that is sent was saved.
+
+    Raises:
+        BadInputError: as in `read_folder`.
+    """
+    if given.source is None:
+        alone = (given.target, given.requirements)
+        return {str(file): stamp(Path(file)) for file in alone if file is not None}
+    return stamps(given.source, given.include)
 
 
 def refuse_options(given: argparse.Namespace) -> None:

@@ -46,6 +46,13 @@ class Saves:
             self._pause()
         self._happened = False
 
+    def within(self, seconds: float) -> bool:
+        """Whether a file is saved within so many seconds, or has been since the last `wait`."""
+        deadline = time.monotonic() + seconds
+        while not self.happened() and time.monotonic() < deadline:
+            self._pause()
+        return self._happened
+
     def _looked(self) -> Stamps:
         began = time.monotonic()
         stamps = self._look()

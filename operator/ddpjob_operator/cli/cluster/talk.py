@@ -18,6 +18,7 @@ from ddpjob_operator.api.contract import TRAINER_CONTAINER
 from ddpjob_operator.cli.phrases import say
 from ddpjob_operator.client import ClusterError, Conversation, Document, JobPod, Jobs, as_job, present
 from ddpjob_operator.text import visible
+from ddpjob_operator.text.foreign_json import parsed_object
 
 SPEAK = ("python", "-m", "ddpjob_supervisor.hold.speak")
 """The program in rank 0's pod that passes our lines on to the supervisor."""
@@ -119,12 +120,12 @@ class Talk:
         raise LostError(f"lost rank 0's supervisor: {problem}")
 
     def _listen(self) -> None:
-        for line in self.conversation.lines():
-            with suppress(ValueError):
-                answer = json.loads(line)
-                if isinstance(answer, dict) and "kind" in answer:
+        try:
+            for line in self.conversation.lines():
+                if (answer := parsed_object(line)) is not None and "kind" in answer:
                     self._heard.put(answer)
-        self._heard.put(None)
+        finally:
+            self._heard.put(None)
 
 
 @contextmanager
