@@ -135,6 +135,7 @@ MISTAKES = {
     "src/train.py --pip=-rlocked.txt": "--pip -rlocked.txt: put pip's options into a file",
     "src/train.py --pip ./src": "--pip ./src: must be a package as pip takes it",
     "src/train.py --pip a@https://me:x@example.com/a.whl": "--pip has an address with a password; write ${NAME} in",
+    "src/train.py --pip a@https://me:x/y@example.com/a.whl": "--pip has an address with a password",
     "src/train.py --pip=-ihttps://me:x@example.com": "--pip has an address with a password",
     "src/train.py --pip a@https://${token}@example.com/a.whl": "--pip has an address with a password",
     "src/train.py -r secret.txt": "--requirements secret.txt has an address with a password; write ${NAME} in",

@@ -85,6 +85,58 @@ def test_what_was_filled_in_is_masked_wherever_it_stands(monkeypatch: pytest.Mon
         assert install._masked(filled) in {"https://****@example.com/a.whl", "https://example.com/****/some-a.whl"}
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("Looking in indexes: https://me:pa%40ss@index/simple", "Looking in indexes: https://****@index/simple"),
+        ("401 for me with hush-hush", "401 for me with ****"),
+        ("no host hush-hush-of-links@links", "no host ****@links"),
+        ("HTTP 401: Tok3n/of-mine, or of-mine", "HTTP 401: ****, or ****"),
+        ("of one that is named deeper: s3cret-of-deeper", "of one that is named deeper: ****"),
+        ("mirror of team", "mirror of team"),
+    ],
+)
+def test_what_the_user_has_set_is_masked_although_pip_prints_it_in_another_way(
+    line: str, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    environ = {
+        "PIP_INDEX_URL": "https://mirror:hush%2Dhush@index/simple",
+        "PIP_FIND_LINKS": "https://index/a https://hush-hush-of-links@links",
+        "UV_INDEX": "team",
+        "TOKEN": "Tok3n/of-mine",
+        "DEEPER": "s3cret-of-deeper",
+    }
+    monkeypatch.setattr(os, "environ", environ)
+    monkeypatch.setattr(install, "SECRETS", [])
+    (tmp_path / "requirements.txt").write_text("-r sub/more.txt\na @ https://${TOKEN}@index/a.whl\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "more.txt").write_text("--requirement=../requirements.txt\n--index-url https://${DEEPER}@a\n")
+    install._learn_secrets(["einops", "--requirement", str(tmp_path / "requirements.txt")])
+    assert install._masked(line) == shown
+
+
+@pytest.mark.parametrize("password", ["pa/ss", "pa#ss", "pa?ss@x"])
+def test_a_password_that_breaks_its_address_is_refused_and_not_printed(
+    password: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(tmp_path / "report")
+    index = f"https://me:{password}@index"
+    monkeypatch.setattr(os, "environ", {"PIP_EXTRA_INDEX_URL": index, "DDPJOB_TERMINATION_LOG": log})
+    monkeypatch.setattr(install, "SECRETS", [])
+    with pytest.raises(SystemExit, match="2"):
+        install._learn_secrets([])
+    message = "the password in PIP_EXTRA_INDEX_URL has a character that means something else there: write / as %2F"
+    assert message in json.loads(Path(log).read_text())["message"]
+    assert password not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("index", ["https://me:pa%2Fss@index:8080/a@b", "https://[::1]:80/@a", "http://index:x"])
+def test_an_address_that_is_right_is_not_refused(index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"PIP_INDEX_URL": index})
+    monkeypatch.setattr(install, "SECRETS", [])
+    install._learn_secrets([])
+
+
 def test_no_end_of_a_secret_is_left_that_begins_as_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "SECRETS", ["hush-hush", "hush-hush-more"])
     assert install._masked("HTTP error 401: hush-hush-more") == "HTTP error 401: ****"
@@ -198,11 +250,14 @@ def test_what_was_installed_is_told_and_not_what_was_there(
 
 
 def test_why_pip_has_failed_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "environ", {"DDPJOB_TERMINATION_LOG": str(tmp_path / "report")})
-    Pip(monkeypatch, ["ERROR: no version of a"], 1, set())
+    log = str(tmp_path / "report")
+    monkeypatch.setattr(
+        os, "environ", {"DDPJOB_TERMINATION_LOG": log, "PIP_FIND_LINKS": "https://me:hush-hush@index"}
+    )
+    Pip(monkeypatch, ["ERROR: no version of a, says me with hush-hush"], 1, set())
     with pytest.raises(SystemExit, match="2"):
         install.main(str(tmp_path), ["a"])
-    assert "no version of a" in (tmp_path / "report").read_text()
+    assert "no version of a, says me with ****" in (tmp_path / "report").read_text()
 
 
 def test_a_path_of_the_image_that_would_be_lost_is_told_with_what_keeps_it(

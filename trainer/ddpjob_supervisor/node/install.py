@@ -28,6 +28,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
 INDEX = {"PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"), "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",)}
 """For each variable of pip: the variables of uv whose value is used if pip's variable is not set."""
@@ -43,13 +44,19 @@ MAY_PASS = re.compile(r"Retrying \(|timed out|Connection|Temporary failure|HTTP 
 """Messages about an index that does not answer, or a full disk. Another try, perhaps on another node, may succeed."""
 
 PASSWORD = re.compile(r"(?<=://)[^/\s]+(?=@)")
+INCLUDED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
+"""A line of a requirements file that includes another file."""
 VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 """A variable such as `${NAME}`. pip replaces these in requirements files, but not in its arguments."""
 
 SECRETS: list[str] = []
-"""Values of variables in the arguments. They are masked in the output, because pip may print them in URLs."""
+"""Passwords in the addresses of indexes, and values of variables in the arguments and in requirements files. They are
+masked in the output, because pip may print them, whole or in pieces."""
 LEAST_SECRET = 6
 """Values with fewer characters are not masked, because they may be parts of ordinary words."""
+
+ENCODED = "/ as %2F, ? as %3F, # as %23, @ as %40"
+"""How to write characters that end the part of an address in which a password stands."""
 
 NO_PIP = "the image has no pip, ensurepip or uv; choose an image (--image) that has one of them, or has the packages"
 
@@ -60,6 +67,7 @@ def main(directory: str, words: list[str]) -> None:
     began, path, own = time.monotonic(), os.environ.pop("PYTHONPATH", ""), f"{directory}/site"
     if path and own not in path.split(os.pathsep):
         _fail(f"installing packages replaces the image's PYTHONPATH={path}; to keep it: --env PYTHONPATH={path}")
+    _learn_secrets(words)
     _say(f"installing {' '.join(words)}")
     filled = [_filled_in(word) for word in words]
     python = _environment(Path(directory))
@@ -78,9 +86,44 @@ def _filled_in(word: str) -> str:
     for name in VARIABLE.findall(word):
         if not os.environ.get(name):
             _fail(f"cannot install {word}: the variable {name} is not set")
-        if len(os.environ[name]) >= LEAST_SECRET:
-            SECRETS.append(os.environ[name])
+        _learn(os.environ[name])
     return VARIABLE.sub(lambda found: os.environ[found[1]], word)
+
+
+def _learn_secrets(words: list[str]) -> None:
+    """Learns what must not be printed, and refuses addresses in which a password is not written as it must be."""
+    for name, value in os.environ.items():
+        if not name.startswith(("PIP_", "UV_")):
+            continue
+        for address in value.split():
+            # A password may have a slash. Then the address is wrong, and pip quotes it whole.
+            credentials, at, _ = address.partition("://")[2].rpartition("@")
+            _learn(credentials.partition(":")[2] or credentials)
+            if at and not _is_address(address):
+                _fail(f"the password in {name} has a character that means something else there: write {ENCODED}")
+    files = [Path(words[at + 1]) for at, word in enumerate(words[:-1]) if word in {"-r", "--requirement"}]
+    for file in files:
+        with suppress(OSError):  # pip will say so.
+            text = file.read_text(encoding="utf-8", errors="replace")
+            for name in VARIABLE.findall(text):
+                _learn(os.environ.get(name, ""))
+            found = [INCLUDED.match(line) for line in text.splitlines()]
+            others = [file.parent / other[1] for other in found if other]
+            files += [other for other in others if other not in files]  # The loop goes on with these.
+
+
+def _is_address(text: str) -> bool:
+    """Whether the port of an address is a number, and not the beginning of a password."""
+    with suppress(ValueError):
+        urlsplit(text).port  # noqa: B018  (the property raises the error)
+        return True
+    return False
+
+
+def _learn(secret: str) -> None:
+    """Masks a secret from now on, and its parts: pip splits addresses at these characters, and decodes them."""
+    for text in (secret, unquote(secret)):
+        SECRETS.extend(part for part in (text, *re.split("[/@:?#]", text)) if len(part) >= LEAST_SECRET)
 
 
 def _environment(directory: Path) -> str:

@@ -14,8 +14,11 @@ REQUIREMENT = re.compile(
     r"[A-Za-z0-9][^\s/\\]*(\s.*)?|[A-Za-z0-9+]+://\S+(\s.*)?|\S+\s*@\s*[A-Za-z0-9+]+://\S+(\s.*)?"
 )
 """A package name with extras or versions, or a URL. Paths do not match, because they name files on this machine."""
-PASSWORD = re.compile(r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)[^/@\s]+@")
-"""A URL with a password, unless the password is a variable that pip replaces: `${NAME}`, in capital letters."""
+PASSWORD = re.compile(
+    r"https?://(?!(?:[^/@\s:]+:)?\$\{[A-Z0-9_]+\}@)(?:[^/@\s]+@|[^/@\s:[]{1,64}:(?!\d+(?:[/?#;\s]|$))[^\s@]{0,256}@)"
+)
+"""A URL with a password, unless the password is a variable that pip replaces: `${NAME}`, in capital letters. What
+stands in place of a port, and is no number, is a password with a slash."""
 ELSEWHERE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)")
 """A line of a requirements file that includes another file."""
 
