@@ -88,7 +88,7 @@ HOMES = {
 
 EXTRAS = {
     LIBRARY: ("trainer", frozenset({"torch", "numpy", "msgspec"})),
-    SDK: ("cli", frozenset({"kubernetes", "pydantic", "yaml", "rich"})),
+    SDK: ("cli", frozenset({"kubernetes", "urllib3", "pathspec", "psutil", "pydantic", "yaml", "rich"})),
 }
 """The extra that each needs, and packages that are missing if it is not installed."""
 

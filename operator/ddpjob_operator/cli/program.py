@@ -248,7 +248,7 @@ def _check_script(target: str, words: list[str], called: str) -> None:
             tree = ast.parse(file.read_bytes(), str(file))
             compile(tree, str(file), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
     except (RecursionError, MemoryError):  # The parser raises MemoryError, the compiler RecursionError.
         raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None

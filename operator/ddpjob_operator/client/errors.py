@@ -26,7 +26,7 @@ class RefusedError(ClusterError):
     """The API server refused the request."""
 
     def __init__(self, message: str, code: int, answer: dict[str, Any]) -> None:
-        super().__init__(message)
+        super().__init__(message, code, answer)  # All arguments, so that it can be sent to another process.
         self.code = code
         """The HTTP status."""
         self.reason = str(answer.get("reason", ""))
@@ -35,6 +35,9 @@ class RefusedError(ClusterError):
         """The API server's own message."""
         self.details: dict[str, Any] = answer.get("details") or {}
         """The kind and the name of the object that was requested, as far as the server gave them."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
     @property
     def missing(self) -> bool:
@@ -51,7 +54,11 @@ class NoNamespaceError(BadInputError):
     """There is no such namespace."""
 
     def __init__(self, namespace: str, where: str) -> None:
-        super().__init__(f"no namespace {namespace} in {where}; create it with: kubectl create namespace {namespace}")
+        super().__init__(namespace, where)
+
+    def __str__(self) -> str:
+        namespace, where = self.args
+        return f"no namespace {namespace} in {where}; create it with: kubectl create namespace {namespace}"
 
 
 class ExistsError(BadInputError):

@@ -15,6 +15,8 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.client.source import fullest_folders
 
 MAIN = "__main__"
+SUBMITTING = frozenset({"submit", "run"})
+"""Our functions that start jobs."""
 INIT = "__init__.py"
 MOST_FILES = 5000
 INSTALLED = ("site-packages", "dist-packages")
@@ -91,7 +93,7 @@ def parsed(file: Path) -> ast.Module:
     except OSError as error:
         raise BadInputError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         raise BadInputError(f"{file} is not Python: {line}") from None
     except (RecursionError, MemoryError):
         raise BadInputError(f"{file} has an expression that is nested too deeply for Python") from None
@@ -110,8 +112,8 @@ def check_import_is_harmless(module: ModuleFile, function: str) -> None:
         ends = statement.end_lineno or statement.lineno
         if running is not None and statement.lineno <= running <= ends:
             why = "runs again in each rank, which imports the file"
-        elif _trains(statement, function):
-            why = "trains when a rank imports the file"
+        elif done := _does(statement, function):
+            why = f"{done} when a rank imports the file"
         else:
             continue
         raise BadInputError(
@@ -149,15 +151,21 @@ def _is_guard(statement: ast.stmt) -> bool:
     )
 
 
-def _trains(statement: ast.stmt, function: str) -> bool:
-    """Whether a statement outside functions calls the function, or computes gradients."""
+def _does(statement: ast.stmt, function: str) -> str:
+    """What a statement outside functions does that an import must not do; empty if it does neither."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
+        return ""
     called = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = {callee.id for callee in called if isinstance(callee, ast.Name)}
-    return function in names or any(
-        isinstance(callee, ast.Attribute) and callee.attr == "backward" for callee in called
-    )
+    attributes = [callee for callee in called if isinstance(callee, ast.Attribute)]
+    if any(callee.attr in SUBMITTING and _is_ours(callee.value) for callee in attributes):
+        return "submits a job"
+    return "trains" if function in names or any(callee.attr == "backward" for callee in attributes) else ""
+
+
+def _is_ours(node: ast.expr) -> bool:
+    """Whether an expression is the name of our package."""
+    return isinstance(node, ast.Name) and node.id == "ddpjob"
 
 
 def _is_installed(file: Path) -> bool:

@@ -11,6 +11,7 @@ from ddpjob_operator.api import BadInputError, DDPJob
 from ddpjob_operator.api.validation import problems
 from ddpjob_operator.cli.arguments import parse
 from ddpjob_operator.cli.cluster import held_run
+from ddpjob_operator.client import as_job
 
 from tests.unit.client.api import JOBS, a_cluster, jobs_with, refused
 
@@ -133,3 +134,12 @@ def test_who_runs_a_program_after_the_end_of_a_hold_learns_how_to_hold_again(
     found = job | {"status": {"message": ended_with, "conditions": [ended]}} if ended_with else None
     with pytest.raises(BadInputError, match=f"^{re.escape(message)}$"):
         talk.first_pod(jobs_with(find=lambda _: found), job, partial(held_run.check_held, "dev", "team"))
+
+
+def test_a_job_that_has_ended_and_was_never_held_is_not_taken_for_a_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    job = made("dev", capsys)
+    complete = {"type": "Complete", "status": "True", "reason": "Done", "message": "", "observedGeneration": 1}
+    status = {"message": "Over", "conditions": [complete | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    spec = {**job["spec"], "template": {"spec": {"containers": [{"name": "trainer", "image": "any"}]}}}
+    with pytest.raises(BadInputError, match=r"^dev is not held: it has a program of its own"):
+        held_run.check_held("dev", "team", as_job({**job, "spec": spec, "status": status}))

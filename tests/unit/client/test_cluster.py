@@ -1,6 +1,7 @@
 """What is sent to an API server, and what becomes of its answers."""
 
 import json
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.client import Cluster, RefusedError, UnreachableError
+from ddpjob_operator.client.errors import ExistsError, NoNamespaceError, refusal
 from kubernetes.client.api_client import ApiClient
 from kubernetes.client.configuration import Configuration
 
@@ -79,6 +81,23 @@ def test_of_a_collection_only_metadata_is_asked_for() -> None:
     [(sent, path, headers, _)] = asked
     assert (sent, path) == ("GET", f"{PATH}?labelSelector=x")
     assert headers["Accept"] == "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refusal(403, {"message": "no", "reason": "Forbidden", "details": {"name": "a"}}, "the cluster"),
+        refusal(503, {}, "the cluster"),
+        NoNamespaceError("team", "the cluster"),
+        ExistsError("a exists already"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_in_another_process(error: Exception) -> None:
+    """A pool of processes, in which somebody submits jobs, breaks at an error that cannot be sent back."""
+    received = pickle.loads(pickle.dumps(error))
+    assert (type(received), str(received), vars(received)) == (type(error), str(error), vars(error))
+    assert str(error)
 
 
 @pytest.mark.parametrize("code", [400, 404, 409, 422])

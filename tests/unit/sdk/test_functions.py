@@ -245,6 +245,10 @@ def test_arguments_of_scripts_and_of_functions_are_not_mixed_up() -> None:
 AT_IMPORT: dict[str, tuple[str, str | None]] = {
     "a call of the function": ("result = train()\n", "line 4: trains when a rank imports the file"),
     "its gradients": ("for _ in range(0):\n    loss.backward()\n", "line 4: trains when a rank imports the file"),
+    "a job of its own": (
+        "try:\n    ddpjob.submit('other.py')\nexcept NameError:\n    pass\n",
+        "line 4: submits a job when a rank imports the file",
+    ),
     "under a guard": ("if __name__ == '__main__':\n    train()\n", None),
     "something harmless": ("import random\nrandom.seed(1)\nLIMITS = [n for n in range(3)]\n", None),
 }
@@ -300,7 +304,7 @@ def test_a_function_whose_source_nobody_has_kept_is_refused() -> None:
     ("content", "why"),
     [
         (b"x = (\n", "train.py is not Python: line 1: '(' was never closed"),
-        (b"x = 1\0", "train.py is not Python: "),
+        (b"x = 1\0", "train.py is not Python: source code"),
         (b"x = " + b"-" * 100_000 + b"1", "train.py has an expression that is nested too deeply for Python"),
         (None, "cannot read "),
     ],

@@ -172,6 +172,8 @@ def check_held(name: str, namespace: str, job: DDPJob | None) -> None:
     again = f"{itself()} hold {name} -n {namespace}"
     if job is None:
         raise BadInputError(f"{name} no longer exists; hold it again: {again}")
+    if not job.spec.held:
+        raise BadInputError(f"{name} is not held: it has a program of its own; hold nodes with: {itself()} hold NAME")
     if job.status.finished:
         end = f"{itself()} delete {name} -n {namespace}"
         lacks = any(words in job.status.message for words in NOT_FOUND)
@@ -179,5 +181,3 @@ def check_held(name: str, namespace: str, job: DDPJob | None) -> None:
         raise BadInputError(
             f"{name} has ended: {job.status.message}; delete it: {end}; and hold it again{how}: {again}"
         )
-    if not job.spec.held:
-        raise BadInputError(f"{name} is not held: it has a program of its own; hold nodes with: {itself()} hold NAME")

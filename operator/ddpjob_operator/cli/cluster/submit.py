@@ -186,7 +186,9 @@ def _refuse_options(given: argparse.Namespace, file: Path) -> None:
     Raises:
         BadInputError: one of these options is given.
     """
-    why = f"is for programs; {file} says what to run: edit it instead"
+    is_yaml = file.suffix in program.YAML or not file.is_file()
+    kind = "says what to run: edit it instead" if is_yaml else "is no script: its name would end with .py"
+    why = f"is for programs; {file} {kind}"
     if given.file_too and given.target is not None:
         raise BadInputError(f"--filename {why}")
     program.refuse_options(given, ("program", *OF_A_PROGRAM), why)
