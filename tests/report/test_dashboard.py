@@ -228,6 +228,16 @@ FAILED = RUNNING | {
     "message": "Rank 3 failed: OutOfMemory: no memory was left",
     "conditions": [condition("Failed")],
     "completionTime": moment(-60),
+    "incidents": [
+        {
+            "attempt": 1,
+            "node": 3,
+            "pod": "x",
+            "time": moment(-60),
+            "cause": "OutOfMemory",
+            "message": "no memory was left",
+        }
+    ],
 }
 
 
@@ -236,7 +246,7 @@ def test_what_failed_is_found_at_a_glance_and_its_reason_is_read_first(browser: 
     with shown(browser, feed) as (page, _, complaints):
         expect(page).to_have_title("1 Failed, 2 Running - DDPJob")
         expect(page.locator(".chip")).to_have_text(["1 to look at", "1 Failed", "2 Running"])
-        expect(page.locator(".why .problem")).to_have_text("Rank 3 failed: OutOfMemory: no memory was left")
+        expect(page.locator(".why .problem")).to_have_text("OutOfMemory: no memory was left; rank 3 failed")
         page.get_by_role("button", name="1 Failed").click()
         expect(page.locator("tbody a")).to_have_text(["words"])
         page.locator("tbody a").press("Enter")

@@ -523,7 +523,7 @@ class DisplayStatus(_Said):
     ready: Annotated[str, Field(max_length=16)] = ""
     """`readyNodes` out of all nodes: `2/2`."""
     progress: Annotated[str, Field(max_length=32)] = ""
-    """How far training has come: `30%`; `step 120` if the total is unknown; or `12 since restart`."""
+    """How far training has come: `30%`; `step 120` if the total is unknown; or `12 steps since restart`."""
     eta: Annotated[str, Field(max_length=16)] = ""
     """`progress.etaSeconds`, while the job runs: `56s`, `1h5m`, `3d4h`."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ddpjob_operator.api import BadInputError, DDPJob, Incident
+from ddpjob_operator.api import BadInputError, DDPJob, Incident, State
 from ddpjob_operator.api.git_state import BRANCH, COMMIT, DIRTY, GitState
 from ddpjob_operator.api.words import age, listed, world
 from ddpjob_operator.history import HistoryPlace, JobHistory, ManyJobsError, Unreadable, find_history, open_place
@@ -28,6 +28,7 @@ from ddpjob_operator.view_model import (
     collected,
     curves_of,
     interruptions_of,
+    without_secrets,
 )
 
 from .kept_jobs import list_jobs
@@ -361,18 +362,23 @@ def _status(history: JobHistory, arguments: argparse.Namespace) -> int:
         return 0
     screen = Screen()
     for name, value in _described(history, nodes, attempts, seen):
-        screen.entry(f"{name + ':':<14}", one_line(value[:LONGEST]))
+        screen.entry(f"{name + ':':<14}", _line(value))
     for index, attempt in enumerate(sorted(seen.incidents, reverse=True)):
         incident = seen.incidents[attempt]
         who = "node {node}" if incident.get("rank") is None else "rank {rank} on node {node}"
         row = f"attempt {{attempt}}, {who}: {{cause}}: ".format_map(_Shown(incident)) + _message(incident)
-        screen.entry(f"{'Incidents:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
+        screen.entry(f"{'Incidents:' if index == 0 else '':<14}", _line(row))
     for index, attempt in enumerate(sorted(seen.programs, reverse=True)):
         begun, ended = _Shown(seen.programs[attempt]), seen.programs_ended.get(attempt)
         told = "attempt {attempt}, {program} (code {code}, run by {by})".format_map(begun)
         row = f"{told}: {_program_end(ended)}"
-        screen.entry(f"{'Programs:' if index == 0 else '':<14}", one_line(row[:LONGEST]))
+        screen.entry(f"{'Programs:' if index == 0 else '':<14}", _line(row))
     return 0
+
+
+def _line(text: str) -> str:
+    """A text of others as one line of bounded length, without secrets."""
+    return one_line(without_secrets(text[:LONGEST]))
 
 
 def _program_end(ended: Mapping[str, Any] | None) -> str:
@@ -389,7 +395,16 @@ class _Shown(dict[str, Any]):
 
 def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen: _Seen) -> Iterator[tuple[str, str]]:
     identity, now = history.identity, datetime.now(UTC)
+    done = [
+        end
+        for end in seen.ended.values()
+        if end.get("exitCode") == 0 and end.get("attempt") == max(attempts, default=0)
+    ]
+    # Not every program reports its steps.
+    finished = seen.finished or seen.result == "succeeded" or len(done) == len(nodes) * history.ranks
     yield "Name", identity.name
+    if state := seen.result.capitalize() or (State.SUCCEEDED.value if finished else ""):
+        yield "State", state
     yield "Namespace", identity.namespace
     yield "Uid", identity.uid
     yield "History", str(history.place)
@@ -402,13 +417,6 @@ def _described(history: JobHistory, nodes: list[int], attempts: list[int], seen:
     if seen.failed_code:
         words = "revision {revision} ({digest:.12}), sent by {by}; {story}, so the former code ran again"
         yield "Failed code", words.format_map(_Shown({name: str(value) for name, value in seen.failed_code.items()}))
-    done = [
-        end
-        for end in seen.ended.values()
-        if end.get("exitCode") == 0 and end.get("attempt") == max(attempts, default=0)
-    ]
-    # Not every program reports its steps.
-    finished = seen.finished or seen.result == "succeeded" or len(done) == len(nodes) * history.ranks
     held = "the hold ended, because no program had run for its idle time"
     yield "End", held if seen.hold_ended else "the program finished" if finished else _end(seen)
     if attempts := attempts or [1, seen.reached] * bool(seen.reached):  # Not every program prints something.
@@ -497,12 +505,13 @@ def kept_detail(history: JobHistory, row: JobRow, now: datetime) -> JobDetail:
     recorded = collected(seen.passing(history.events(0)))
     began, ended = _moment(seen.first), _moment(seen.last)
     told = _described(history, nodes, history.attempts(nodes[:FEW]), seen)
+    printed = None if recorded.has("loss") else records_of(history.log(history.segments(0, "log")), now)
     axis = TimeAxis.of(began, ended or now, interruptions_of([*_incidents(seen)], recorded)) if began else None
     return JobDetail(
         row,
-        {label: one_line(text[:LONGEST]) for label, text in told},
+        {label: _line(text) for label, text in told},
         axis=axis,
-        curves=curves_of(recorded),
+        curves=curves_of(recorded, printed),
         clock=clock_of(recorded, began) if began else Curve(),
     )
 

@@ -30,34 +30,61 @@ class PrintedLine(Protocol):
 EVENTS = frozenset({"progress", "evaluated", "saved"})
 OTHER = NUMBERS | {"loss", "samples_per_second", "eta_seconds"}
 MOST_ENTRIES = 20_000
-"""If an attempt has more losses in its log, some are left out: nobody could see them."""
+"""If an attempt has more in its log, some are left out: nobody could see them."""
 
 
 def printed(logs: Path, moment: datetime) -> Records:
     """The progress of rank 0, from its log. Logs have no times, so every record gets the time `moment`."""
-    return records_of(RunLogs(logs, nodes=frozenset({0})).lines(last=True), moment)
+    return records_of(log_of_rank_0(logs).lines(last=True), moment)
+
+
+def log_of_rank_0(logs: Path) -> RunLogs:
+    """The log of the node on which rank 0 runs, among the logs of a run."""
+    return RunLogs(logs, nodes=frozenset({0}))
 
 
 def records_of(lines: Iterable[PrintedLine], moment: datetime) -> Records:
-    """The progress in rank 0's lines. Every record gets the time `moment`.
+    """The progress in rank 0's lines, as of `PrintedProgress`."""
+    progress = PrintedProgress(moment)
+    progress.take(lines)
+    return progress.records
+
+
+class PrintedProgress:
+    """The progress in lines of rank 0, which come bit by bit. Every record gets the time `moment`.
 
     Losses in lines of any other form, such as `iter 10: loss 4.54`, count only if no line reports a loss.
     """
-    starts, losses = list[Start](), _PrintedLosses(moment)
-    for line in lines:
-        report = parse(line.text)
-        step = report.number("step") if report else None
-        if report is None and (said := printed_step(line.text)):
-            losses.take(line.attempt, said)
-        if report is None or report.event not in EVENTS or step is None or report.number("rank"):
-            continue
-        entry = Record(moment, report.event, line.attempt, int(step), _values(report))
-        if not starts or line.attempt != starts[-1].began.attempt or entry.step < _last(starts[-1]):
+
+    def __init__(self, moment: datetime) -> None:
+        self._moment = moment
+        self._starts = list[Start]()
+        self._losses = _PrintedLosses(moment)
+
+    @property
+    def records(self) -> Records:
+        """The records of all lines so far."""
+        reported = Records(self._starts)
+        return reported if reported.has("loss") or not self._losses.starts else Records(self._losses.starts)
+
+    def take(self, lines: Iterable[PrintedLine]) -> None:
+        """Takes the next lines."""
+        for line in lines:
+            report = parse(line.text)
+            if report is not None:
+                self._take_report(line.attempt, report)
+            elif said := printed_step(line.text):
+                self._losses.take(line.attempt, said)
+
+    def _take_report(self, attempt: int, report: Report) -> None:
+        step, starts = report.number("step"), self._starts
+        if report.event not in EVENTS or step is None or report.number("rank"):
+            return
+        entry = Record(self._moment, report.event, attempt, int(step), _values(report))
+        if not starts or attempt != starts[-1].began.attempt or entry.step < _last(starts[-1]):
             before = max(0, entry.step - 1) if starts else 0
-            starts.append(Start(Record(moment, "started", line.attempt, before, {"seen": True})))
-        starts[-1].entries.append(entry)
-    reported = Records(starts)
-    return reported if reported.has("loss") or not losses.starts else Records(losses.starts)
+            starts.append(Start(Record(self._moment, "started", attempt, before, {"seen": True})))
+        _append(starts[-1].entries, entry)
 
 
 @dataclass
@@ -84,12 +111,15 @@ class _PrintedLosses:
         if self._last and said.step <= self._last.step // 2:
             self._before += self._last.total or self._last.step
         self._last = said
-        entries = self.starts[-1].entries
-        if len(entries) >= MOST_ENTRIES:
-            del entries[::2]
         word = "evaluated" if said.evaluated else "progress"
         values = {"loss": float(said.loss)}
-        entries.append(Record(self.moment, word, attempt, self._before + said.step, values))
+        _append(self.starts[-1].entries, Record(self.moment, word, attempt, self._before + said.step, values))
+
+
+def _append(entries: list[Record], entry: Record) -> None:
+    if len(entries) >= MOST_ENTRIES:
+        del entries[::2]
+    entries.append(entry)
 
 
 def _last(start: Start) -> int:

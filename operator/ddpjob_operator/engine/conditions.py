@@ -6,7 +6,7 @@ from typing import Unpack
 
 from ddpjob_operator.api import Condition, ConditionType, DDPJobStatus, DisplayStatus, Progress, State
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.api.words import duration, intervals
+from ddpjob_operator.api.words import counted, duration, intervals
 
 from .changes import StatusChanges, changed
 from .decision import Event
@@ -120,7 +120,7 @@ def completed(
     ready = view.reported_running + view.succeeded if status.attempt == view.status.attempt else 0
     # After the end of the job, the number of ready nodes no longer changes, even if pods are removed.
     ended = view.status.finished
-    counted = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
+    ready_of_all = status.display.ready if ended else f"{ready}/{status.nodes or view.spec.nodes}"
     status = changed(
         status,
         observed_generation=view.snapshot.job.metadata.generation,
@@ -128,7 +128,7 @@ def completed(
         reason=_reason(status),
         message=status.message if message is None else message[:MESSAGE_LENGTH],
         ready_nodes=status.ready_nodes if ended else ready,
-        display=_displayed(status, counted),
+        display=_displayed(status, ready_of_all),
         **_finished(view, status),
     )
     return with_kstatus(view, status)
@@ -163,7 +163,7 @@ def _how_far(seen: Progress | None) -> str:
         return f"{math.floor(seen.percent)}%"
     if seen.step is not None:
         return f"step {seen.step}"
-    return "" if seen.steps_since_restart is None else f"{seen.steps_since_restart} since restart"
+    return "" if seen.steps_since_restart is None else f"{counted(seen.steps_since_restart, 'step')} since restart"
 
 
 def _finished(view: View, status: DDPJobStatus) -> StatusChanges:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from ddpjob_operator.view_model import Curve, curves_of
+from ddpjob_operator.view_model import curves_of
 
 from . import figures
 from .page import facts_of, html_of, settings_of, state_of
@@ -87,15 +87,10 @@ def _rows(columns: Sequence[Groups]) -> list[Compared]:
 
 def _figures(labels: Sequence[str], runs: Sequence[RunData]) -> Iterator[tuple[str, Markup]]:
     """Yields the name and the drawing of each curve that any run has."""
-    curves = [_curves(found) for found in runs]
+    curves = [curves_of(found.recorded, found.printed) for found in runs]
     names = dict.fromkeys(name for known in curves for name in known)
     for name in [*names][: figures.METRICS]:
         shown = {
             label: known[name].points if name in known else [] for label, known in zip(labels, curves, strict=True)
         }
         yield name, Markup(figures.overlaid(name, shown))  # noqa: S704  Drawn here; matplotlib escapes its text.
-
-
-def _curves(found: RunData) -> dict[str, Curve]:
-    """The curves of a run; those in its records count more than those in its log."""
-    return curves_of(found.printed) | curves_of(found.recorded)

@@ -52,7 +52,6 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
     recorded = found.recorded
     interruptions = interruptions_of(found.incidents, recorded)
     zero = _began(found)
-    told = recorded if recorded.has("loss") or not found.printed.starts else found.printed
     return {
         "name": found.name,
         "now": now,
@@ -60,7 +59,7 @@ def _model(found: RunData, now: datetime) -> dict[str, Any]:
         "state": state_of(found),
         "message": found.job.status.message if found.job else "",
         "facts": list(facts_of(found, now)),
-        "figures": list(_figures(recorded, told, interruptions, zero)),
+        "figures": list(_figures(recorded, found.with_losses, interruptions, zero)),
         "about_steps": _about_steps(found.job),
         "advice": advice_on(found.job) if found.job else "",
         "last_lines": found.last_lines,
@@ -112,7 +111,7 @@ def facts_of(found: RunData, now: datetime) -> Iterator[tuple[str, str]]:
     if size := _world(found):
         yield "World", size
     told = recorded if recorded.of("progress") else found.printed
-    yield from _results(told)
+    yield from _results(told, found.with_losses)
     if not told.of("progress"):
         yield from _told(job)
     if job:
@@ -187,7 +186,7 @@ def _told(job: DDPJob | None) -> Iterator[tuple[str, str]]:
         yield "Loss", seen.loss_not_finite or _number(seen.loss or 0.0)
 
 
-def _results(recorded: Records) -> Iterator[tuple[str, str]]:
+def _results(recorded: Records, with_losses: Records) -> Iterator[tuple[str, str]]:
     progress, evaluated, finished = (recorded.of(event) for event in ("progress", "evaluated", "finished"))
     last = recorded.last_trained
     if progress and last:
@@ -195,9 +194,9 @@ def _results(recorded: Records) -> Iterator[tuple[str, str]]:
         counted_again = last.counted
         ends = last.of if counted_again else recorded.of
         step = max(entry.step for event in REACHED for entry in ends(event)[-1:])
-        total_text = " since the last restart" if counted_again else f" of {total:.0f}" if total else ""
-        yield "Step", f"{step}{total_text}"
-    if progress and (value := progress[-1].number("loss")) is not None:
+        total_text = f" of {total:.0f}" if total else ""
+        yield "Step", f"{counted(step, 'step')} since the last restart" if counted_again else f"{step}{total_text}"
+    if (losses := with_losses.of("progress")) and (value := losses[-1].number("loss")) is not None:
         yield "Loss", _number(value)
     if evaluated:
         names = (name for name in evaluated[-1].values if name not in {"attempt", "step", "epoch", "samples"})

@@ -96,6 +96,11 @@ class RunData:
         return self.job.status.incidents if self.job else self.kept.incidents if self.kept else ()
 
     @property
+    def with_losses(self) -> Records:
+        """The records in which the loss is: those of its training or, if they have none, those of its log."""
+        return self.recorded if self.recorded.has("loss") or not self.printed.starts else self.printed
+
+    @property
     def last_incident(self) -> Incident | None:
         """The incident that ended the latest attempt."""
         return max(self.incidents, key=lambda incident: incident.attempt, default=None)

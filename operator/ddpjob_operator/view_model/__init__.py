@@ -23,7 +23,7 @@ from .job_row import (
 )
 from .logged_progress import LoggedProgress, PrintedStep, Report, parse, printed_loss, printed_step
 from .losses import last_loss, last_loss_alone, loss_in
-from .masking import MASK, Mask
+from .masking import MASK, Mask, without_secrets
 from .pods_seen import PodSeen
 from .rank_rows import RankRow, rank_rows, slowest
 from .records import Record, Records, Start, collected
@@ -87,4 +87,5 @@ __all__ = [
     "told_states",
     "unreadable_row",
     "waiting",
+    "without_secrets",
 ]

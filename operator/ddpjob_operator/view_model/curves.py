@@ -58,8 +58,15 @@ def metrics_of(recorded: Records) -> dict[str, list[tuple[float, float]]]:
     return {name: found[name] for name in sorted(found)}
 
 
-def curves_of(recorded: Records) -> dict[str, Curve]:
-    """The curves of a job, by name: the loss in training and in evaluation, the throughput, and its metrics."""
+def curves_of(recorded: Records, printed: Records | None = None) -> dict[str, Curve]:
+    """The curves of a job, by name: the loss in training and in evaluation, the throughput, and its metrics.
+
+    A curve that the records of its training do not have comes from those of its log, if these are given.
+    """
+    return (_curves_in(printed) if printed else {}) | _curves_in(recorded)
+
+
+def _curves_in(recorded: Records) -> dict[str, Curve]:
     progress, evaluated = recorded.of("progress"), recorded.of("evaluated")
     given: dict[str, Iterable[tuple[float, float | None]]] = {
         "loss": [(entry.step, entry.number("loss")) for entry in progress],

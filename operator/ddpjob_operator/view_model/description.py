@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from ddpjob_operator.api import (
     AvoidedNodeName,
+    Cause,
     ConditionType,
     DDPJob,
     DDPJobStatus,
@@ -23,6 +24,7 @@ from ddpjob_operator.engine import called, deadline, expiry, history_of, present
 
 from .logged_progress import LoggedProgress
 from .losses import last_loss, loss_in
+from .masking import without_secrets
 
 WARNINGS = (
     *(ConditionType.BLOCKED, ConditionType.TRAINING_STALLED, ConditionType.PROGRESS_UNKNOWN),
@@ -72,14 +74,16 @@ def lines_of(job: DDPJob, now: datetime, around: Around, *, wide: bool = False) 
         **_last_incident(job, wide=wide),
         **({"Advice": advice} if (advice := advice_on(job)) else {}),
     }
-    return {label: str(value) for label, value in lines.items()}
+    return {label: without_secrets(str(value)) for label, value in lines.items()}
 
 
 def tables_of(job: DDPJob, now: datetime, *, wide: bool = False) -> dict[str, list[tuple[str, str]]]:
     """The rows of each table below these lines, by its heading: time and place, and what was the case."""
-    if wide:
-        return {"Incidents": [*_incidents(job, now)], "Conditions": [*_conditions(job, now)]}
-    return {"Earlier incidents": [*_earlier(job, now)]}
+    tables = {"Incidents": _incidents, "Conditions": _conditions} if wide else {"Earlier incidents": _earlier}
+    return {
+        heading: [(place, without_secrets(text)) for place, text in rows(job, now)]
+        for heading, rows in tables.items()
+    }
 
 
 def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
@@ -101,6 +105,22 @@ def _doing(job: DDPJob, now: datetime) -> dict[str, object]:
         "Attempt": status.attempt,
         "World": size + wanted if size else "not started",
     }
+
+
+def cause_first(status: DDPJobStatus) -> str:
+    """The job's message; if it is about the last incident, it begins with what happened, before who failed.
+
+    Example:
+        `Rank 1 failed: Application: ValueError: no; restart 1 of 6` becomes `ValueError: no; rank 1 failed; restart 1
+        of 6`, and `Rank 1 failed: OutOfMemory: killed by SIGKILL` becomes `OutOfMemory: killed by SIGKILL; rank 1
+        failed`.
+    """
+    incident = status.last_incident
+    what = f"{incident.cause}: {incident.message}" if incident else ""
+    who, found, rest = status.message.partition(f": {what}")
+    if not (what and found and who):
+        return status.message
+    return f"{what.removeprefix(f'{Cause.APPLICATION}: ')}; {who.lower()}{rest}"
 
 
 def _warnings(status: DDPJobStatus) -> Iterator[str]:

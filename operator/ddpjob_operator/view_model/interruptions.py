@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from ddpjob_operator.api import Incident
+from ddpjob_operator.api import Cause, Incident
 
 from .records import Records, Start
 
@@ -27,6 +27,8 @@ class Interruption:
     """The last step that is known to have been finished before the interruption."""
     resumed: int | None
     """The step from which training went on; None if it did not go on, or if the step is unknown."""
+    failed: bool = True
+    """Whether something went wrong, as far as it is known. A run that was stopped on request has not failed."""
 
 
 def interruptions_of(history: Sequence[Incident], recorded: Records) -> list[Interruption]:
@@ -44,7 +46,7 @@ def interruptions_of(history: Sequence[Incident], recorded: Records) -> list[Int
     return [Interruption(number, *rest) for number, rest in enumerate(ordered, 1)]
 
 
-_Parts = tuple[datetime, int, str, str, int | None, int | None]
+_Parts = tuple[datetime, int, str, str, int | None, int | None, bool]
 
 
 def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
@@ -52,18 +54,20 @@ def _of_incident(incident: Incident, starts: Sequence[Start]) -> _Parts:
     before = (_last_step(start) for start in reversed(starts) if start.began.attempt <= incident.attempt)
     step = next(before, None) if incident.step is None else incident.step
     cause = f"{incident.who}: {incident.cause}"
-    return incident.time, incident.attempt, cause, incident.message, step, next(later, None)
+    failed = incident.cause != Cause.STOPPED
+    return incident.time, incident.attempt, cause, incident.message, step, next(later, None), failed
 
 
 def _of_start(before: Start, after: Start) -> _Parts:
-    time, cause, message = after.began.time, "started again", ""
+    time, cause, message, failed = after.began.time, "started again", "", False
     if told := [one for entry in before.of("incident") if isinstance(one := entry.values.get("incident"), Mapping)]:
-        time, message = before.of("incident")[-1].time, str(told[-1].get("message"))
+        time, message, failed = before.of("incident")[-1].time, str(told[-1].get("message")), True
         cause = f"rank {told[-1].get('rank')}: {told[-1].get('cause')}"
     elif ended := before.of("ended"):
         time, error, message = ended[-1].time, ended[-1].values.get("error"), str(ended[-1].values.get("message"))
-        cause = "stopped on request" if error == STOPPED_ON_REQUEST else f"rank 0: {error}"
-    return time, before.began.attempt, cause, message, _last_step(before), after.resumed_step
+        failed = error != STOPPED_ON_REQUEST
+        cause = f"rank 0: {error}" if failed else "stopped on request"
+    return time, before.began.attempt, cause, message, _last_step(before), after.resumed_step, failed
 
 
 def _last_step(start: Start) -> int:

@@ -14,6 +14,7 @@ from .description import Around, lines_of
 from .interruptions import Interruption, interruptions_of
 from .job_row import JobKey, JobRow, job_row
 from .losses import last_loss_alone
+from .masking import without_secrets
 from .pods_seen import PodSeen
 from .rank_rows import RankRow, rank_rows, slowest
 from .records import Records
@@ -38,7 +39,10 @@ class TimeAxis:
     @classmethod
     def of(cls, began: datetime, until: datetime, incidents: Iterable[Interruption]) -> "TimeAxis":
         """The axis of incidents whose texts others have written."""
-        shown = (replace(one, cause=one_line(one.cause), message=one_line(one.message)) for one in incidents)
+        shown = (
+            replace(one, cause=one_line(one.cause), message=one_line(without_secrets(one.message)))
+            for one in incidents
+        )
         return cls(began, until, tuple(shown))
 
     def place(self, incident: Interruption) -> float:
@@ -79,12 +83,14 @@ def job_detail(
     page: Any = None,
     pods: Iterable[PodSeen] = (),
     recorded: Records | None = None,
+    printed: Records | None = None,
     no_curves: str = "",
 ) -> JobDetail:
     """A job in full at the time `now`.
 
     `page` is the status page of rank 0's supervisor as JSON, `pods` are those of the present attempt, and `recorded`
-    is its training so far; `no_curves` says why it is missing. What cannot be had is left out.
+    is its training so far; `no_curves` says why it is missing. `printed` is what its log shows of it. What cannot be
+    had is left out.
     """
     present, records, status = [*pods], recorded or Records(), job.status
     loss = last_loss_alone(status, around.logged) if around.logged else None
@@ -102,7 +108,7 @@ def job_detail(
         slowest=slowest(ranks),
         start=() if status.finished or status.state in AT_REST or not status.attempt else start_tree(times, now),
         axis=axis,
-        curves=curves_of(records),
+        curves=curves_of(records, printed),
         clock=Curve() if began is None else clock_of(records, began),
         no_curves=one_line(no_curves),
     )

@@ -9,8 +9,9 @@ from enum import StrEnum
 from ddpjob_operator.api import DDPJob, DDPJobStatus, State
 from ddpjob_operator.text import one_line
 
-from .description import between_steps, is_before_first_step, slow_nodes, waiting
+from .description import between_steps, cause_first, is_before_first_step, slow_nodes, waiting
 from .losses import loss_in
+from .masking import without_secrets
 
 LONGEST = 1024
 """A text is cut off after this many characters."""
@@ -55,6 +56,12 @@ class JobRow:
     """What the job is doing or waiting for, in one sentence."""
     awaits: str = ""
     """Whom or what the job waits for at this moment; empty if it is training, or has finished."""
+    why: str = ""
+    """Why the job does not go on: whom or what it waits for, or of what it failed; empty if all is well.
+
+    Example:
+        `attempt 2 begins in 8 s`, `waits for node 3 on gpu-7 (2.5 x)`, `OutOfMemory: no memory left; rank 1 failed`.
+    """
     ready: str = ""
     """The nodes that are ready, of all nodes: `2/2`."""
     progress: str = ""
@@ -84,15 +91,6 @@ class JobRow:
         return self.key.name
 
     @property
-    def why(self) -> str:
-        """Why the job does not go on: whom or what it waits for, or of what it failed; empty if all is well.
-
-        Example:
-            `attempt 2 begins in 8 s`, `waits for node 3 on gpu-7 (2.5 x)`, `Rank 1 failed: OutOfMemory`.
-        """
-        return self.awaits or (self.message if self.state in TROUBLE else "")
-
-    @property
     def needs_a_look(self) -> bool:
         """Whether a person may want to look at the job.
 
@@ -116,11 +114,13 @@ def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = Non
     `made` is when it was created. `loss` is its last loss, if another source than its status knows it better.
     """
     status, known = job.status, job.status.progress
+    waits_for = awaited(job, now)
     return JobRow(
         key=key,
         state=_text(status.state),
         message=_text(status.message),
-        awaits=_text(awaited(job, now)),
+        awaits=_text(waits_for),
+        why=_text(waits_for or (cause_first(status) if status.state in TROUBLE else "")),
         ready=_text(status.display.ready),
         progress=_text(", ".join(filter(None, (status.display.progress, *between_steps(status))))),
         percent=known.percent if known else None,
@@ -145,7 +145,7 @@ def kept_row(key: JobKey, result: str, began: float) -> JobRow:
 
 def unreadable_row(key: JobKey, why: str) -> JobRow:
     """The row of a job that cannot be read, which says why."""
-    return JobRow(key, UNKNOWN, _text(why))
+    return JobRow(key, UNKNOWN, _text(why), why=_text(why))
 
 
 def newest_first(row: JobRow) -> tuple[bool, float, JobKey]:
@@ -166,7 +166,7 @@ def awaited(job: DDPJob, now: datetime) -> str:
     if status.finished:
         return ""
     if status.state in MOVING:
-        return status.message
+        return cause_first(status)
     if status.state != State.RUNNING:
         return ""
     if is_before_first_step(job):
@@ -196,5 +196,5 @@ def goodput(status: DDPJobStatus, now: datetime) -> float | None:
 
 
 def _text(text: str) -> str:
-    shown = one_line(text[: LONGEST + 1])
+    shown = one_line(without_secrets(text[: LONGEST + 1]))
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ddpjob_operator.api import DDPJob
@@ -42,6 +43,17 @@ PLAIN = re.compile(r"[\d.]*|true|false|none|null", re.IGNORECASE)
 SETTINGS = frozenset({"options", "environment"})
 """Fields of a record whose values the user has set. Only here are numbers masked, because names of measured values,
 such as `tokens_per_second`, look secret too."""
+
+
+@lru_cache(maxsize=8192)
+def without_secrets(text: str) -> str:
+    """A text without what looks like a secret by itself, as in the message of an exception.
+
+    Example:
+        >>> without_secrets("login failed: token=a1b2c3")
+        'login failed: token=•••'
+    """
+    return Mask().script(text)
 
 
 class Mask:

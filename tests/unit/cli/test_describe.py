@@ -87,8 +87,8 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         (
             "what it has done since a restart after which nobody knows where it went on",
             {},
-            {"progress": {"stepsSinceRestart": 12}, "display": {"progress": "12 since restart"}},
-            "Progress: 12 since restart",
+            {"progress": {"stepsSinceRestart": 12}, "display": {"progress": "12 steps since restart"}},
+            "Progress: 12 steps since restart",
         ),
         (
             "how far it came",
@@ -559,3 +559,14 @@ def test_describe_of_a_run_shows_its_spec(digits: RunDirectory, capsys: pytest.C
     said = capsys.readouterr().out
     parts = ("Name:         digits", "Spec:", "trainer.image", "Defaults:     nodes 1")
     assert sorted(parts, key=said.index) == list(parts)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_secrets_in_the_messages_of_incidents_are_masked(*, wide: bool) -> None:
+    said = "LoginError: refused token=hunter2hunter2"
+    failures = [failure(2, message=said), failure(1, message=f"{said}; password=hunter3hunter3")]
+    lines = told(
+        {}, {"state": "Failed", "message": f"Rank 1 failed: Application: {said}", "incidents": failures}, wide=wide
+    )
+    assert "hunter" not in "\n".join(lines)
+    assert sum("token=•••" in line for line in lines) == (4 if wide else 2)

@@ -132,7 +132,13 @@ def test_what_cannot_be_had_is_said(says: Says, words: tuple[str, ...], problem:
 def test_status_tells_what_supervisors_have_recorded(says: Says) -> None:
     shown = says("status")
     for line in (
-        *("Name:         digits", "Namespace:    team", "Uid:          a-uid", "World:        2 nodes x 2 processes"),
+        *(
+            "Name:         digits",
+            "State:        Succeeded",
+            "Namespace:    team",
+            "Uid:          a-uid",
+            "World:        2 nodes x 2 processes",
+        ),
         *("End:          the program finished", "Attempts:     1 to 2", "Progress:     step 40 of 40"),
         "New code:     revision 3 (4c4c4c4c4c4c), sent by alice@laptop; in place since attempt 2",
         "Failed code:  revision 4 (5d5d5d5d5d5d), sent by bob; failed at once, so the former code ran again",

@@ -380,7 +380,7 @@ def test_a_job_of_which_nobody_knows_where_it_went_on_shows_what_it_has_done_sin
     shown = progress.status.progress
     assert shown is not None
     assert (shown.step, shown.steps_since_restart) == (None, 12)
-    assert progress.status.display.progress == "12 since restart"
+    assert progress.status.display.progress == "12 steps since restart"
 
 
 ENDS: dict[str, Moment] = {

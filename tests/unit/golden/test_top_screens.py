@@ -59,8 +59,9 @@ class Night(MadeUp):
         trains = RUNNING | {"nodes": 8, "startTime": moment(-18000), "display": {"progress": "41%", "eta": "5m"}}
         trains |= {"message": "8 nodes are running", "progress": known, "restarts": 2, "incidents": incidents}
         trains |= {"attempt": 1, "conditions": [condition("Running", seconds=-3100)]}
-        why = f"Rank 1 (node 0) failed: {out_of_memory}; no restarts left (maxRestarts: 6)"
-        ended = {"state": "Failed", "message": why, "conditions": [condition("Failed")], "restarts": 6}
+        why = f"Rank 1 (node 0) failed: Application: {out_of_memory}; no restarts left (maxRestarts: 6)"
+        ended = {"incidents": [failed | {"time": moment(-1200), "node": 0, "rank": 1, "message": out_of_memory}]}
+        ended |= {"state": "Failed", "message": why, "conditions": [condition("Failed")], "restarts": 6}
         stands = {"state": "Stalled", "message": "no step for 12m; all others wait for rank 7 on node 0"}
         waits = {"state": "Queued", "message": "waits in team-a for 64 GPUs: 40 are free", "display": {}}
         states = (trains, RUNNING | ended | {"completionTime": moment(-1200)}, RUNNING | stands, RUNNING | waits)

@@ -192,6 +192,25 @@ def test_of_an_error_of_cudas_the_first_line_is_told_and_not_the_advice(text: st
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(sqlite3.OperationalError) no such table: runs\n(Background on this error at: https://sqlalche.me/e/20/e)",
+            "(sqlite3.OperationalError) no such table: runs",
+        ),
+        (
+            "1 validation error for Options\nlr\n    For further information visit https://errors.pydantic.dev/2/v/float",
+            "1 validation error for Options",
+        ),
+        ("cannot reach https://hub.example/model", "cannot reach https://hub.example/model"),
+        ("while loading:\nhttps://hub.example/model does not answer", "https://hub.example/model does not answer"),
+    ],
+)
+def test_a_last_line_that_only_refers_to_a_page_is_no_reason(text: str, message: str) -> None:
+    assert report_of(RuntimeError(text), 0, None).message == message
+
+
+@pytest.mark.parametrize(
     ("said", "waited"),
     [
         ("Timed out waiting 20000ms for recv operation to complete", True),

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ddpjob_operator.report import compare, find
+from ddpjob_operator.view_model import Record, Records, Start
 from markupsafe import escape
 
 from .lines import ZERO, line, write
@@ -44,6 +46,14 @@ def test_curves_are_drawn_over_each_other_with_the_name_of_each_run(tmp_path: Pa
         assert ">first</text>" in figure
         assert ">second</text>" in figure
         assert {"var(--series-0)", "var(--series-1)"} <= set(re.findall(r"var\(--series-\d\)", figure))
+
+
+def test_of_a_run_whose_loss_only_its_log_shows_the_last_one_is_told(tmp_path: Path) -> None:
+    counted = [line("progress", 1, step, at=step) for step in (1, 2, 3)]
+    runs = [find(a_run(tmp_path / name, name, *counted)) for name in ("first", "second")]
+    shown = Start(Record(ZERO, "started", 1, 0, {}), [Record(ZERO, "progress", 1, 3, {"loss": 0.125})])
+    text = compare([runs[0], replace(runs[1], printed=Records([shown]))], ZERO)
+    assert rows(text, "Results")["Loss"] == ["", "0.125"]
 
 
 def test_a_run_has_the_same_colour_in_all_figures(tmp_path: Path) -> None:

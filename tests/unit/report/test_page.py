@@ -292,7 +292,7 @@ def test_of_a_program_whose_steps_are_counted_anew_no_step_is_said_to_be_lost(tm
         line("progress", 2, 364, at=2500),
     )
     page = render(find(tmp_path), ZERO)
-    assert "<dt>Step</dt><dd>364 since the last restart</dd>" in page
+    assert "<dt>Step</dt><dd>364 steps since the last restart</dd>" in page
     assert "Trained again" not in page
     assert '<td data-of="went on from"></td>' in page
 

@@ -77,6 +77,7 @@ def test_where_rank_0_could_say_why_a_start_ended_that_is_the_cause(tmp_path: Pa
     file = write(tmp_path / "metrics.jsonl", line("started", 1, 0), ended, line("started", 2, 30, at=60))
     (only,) = interruptions_of((), read(file))
     assert (only.cause, only.message, only.step) == (cause, "in training at step 41", 41)
+    assert only.failed == (error != "StoppedOnRequest")
     assert only.time == ZERO + timedelta(seconds=5)
 
 
@@ -95,3 +96,11 @@ def test_a_rank_that_failed_after_rank_0_had_finished_interrupted_the_run(tmp_pa
     starts = line("started", 1, 0), line("finished", 1, 50, at=4), failed, line("started", 2, 30, at=9)
     (only,) = interruptions_of((), read(write(tmp_path / "metrics.jsonl", *starts)))
     assert (only.cause, only.message, only.resumed) == ("rank 1: SIGKILL", "rank 1 was killed", 30)
+
+
+def test_a_stop_that_was_asked_for_is_no_failure(tmp_path: Path) -> None:
+    """Neither that of an incident, nor a start of which nothing says that the one before went wrong."""
+    stopped = an_incident(1, at=5).model_copy(update={"cause": "Stopped"})
+    told, again = interruptions_of(a_history(stopped), three_starts(tmp_path))
+    assert (told.failed, again.failed) == (False, False)
+    assert interruptions_of(a_history(an_incident(1, at=5)), three_starts(tmp_path))[0].failed

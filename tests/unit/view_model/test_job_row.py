@@ -105,6 +105,49 @@ def test_a_row_says_why_a_job_does_not_go_on(state: str, why: str) -> None:
     assert (row.why, row.ended) == (why, NOW - timedelta(seconds=9))
 
 
+INCIDENT = {
+    "attempt": 1,
+    "node": 1,
+    "pod": "x",
+    "time": moment(-9),
+    "cause": "Application",
+    "message": "ValueError: no",
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "why"),
+    [
+        (
+            "Failed",
+            "Rank 1 failed: Application: ValueError: no; no restarts left",
+            "ValueError: no; rank 1 failed; no restarts left",
+        ),
+        (
+            "Restarting",
+            "Stopping 1 pod: Rank 1 failed: Application: ValueError: no (1 more rank failed with it)",
+            "ValueError: no; stopping 1 pod: rank 1 failed (1 more rank failed with it)",
+        ),
+        ("Failed", "It did not end within 60 s", "It did not end within 60 s"),
+        ("Failed", "Rank 1 failed: Application: ValueError: other", "Rank 1 failed: Application: ValueError: other"),
+    ],
+)
+def test_of_a_failure_a_row_says_first_what_happened_and_then_to_whom(state: str, message: str, why: str) -> None:
+    row = row_of({"state": state, "message": message, "incidents": [INCIDENT]})
+    assert (row.why, row.message) == (why, message)
+
+
+def test_a_cause_that_is_not_the_programs_own_stays_before_the_message() -> None:
+    killed = INCIDENT | {"cause": "OutOfMemory", "message": "killed by SIGKILL"}
+    told = {"state": "Failed", "message": "Rank 1 failed: OutOfMemory: killed by SIGKILL", "incidents": [killed]}
+    assert row_of(told).why == "OutOfMemory: killed by SIGKILL; rank 1 failed"
+
+
+def test_a_secret_in_the_message_of_an_exception_is_masked() -> None:
+    row = row_of({"state": "Failed", "message": "Rank 1 failed: Application: no login with password=hunter2hunter2"})
+    assert row.message == row.why == "Rank 1 failed: Application: no login with password=•••"
+
+
 def test_what_a_person_has_to_look_at_is_counted_first() -> None:
     states = ["Running", "Running", "Queued", "Failed", "Unknown", "Stalled"]
     rows = [row_of({"state": state}) if state != "Unknown" else unreadable_row(KEY, "why") for state in states]

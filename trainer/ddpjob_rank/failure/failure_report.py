@@ -151,6 +151,7 @@ def known_failure(error: BaseException, where: str = "") -> TrainerError | None:
 def last_line(error: BaseException) -> str:
     """The line of an error's message that describes what happened: for most errors, the last line that is not empty.
 
+    If that line only refers to a page, as those of SQLAlchemy and pydantic do, it is the first line instead.
     For an error of NCCL or CUDA it is NCCL's explanation or CUDA's own message, because the lines after it are advice
     and C++ frames. If a GPU has no memory left, it is how much was requested and how much was free.
     """
@@ -160,7 +161,10 @@ def last_line(error: BaseException) -> str:
         return "<exception str() failed>"  # The text that Python's traceback uses in this case.
     of_nccl = nccl_error(text) if isinstance(error, RuntimeError) else None
     known = (of_nccl.sentence if of_nccl else None) or out_of_memory(text) or cuda_error(text)
-    return known or next(reversed(lines_of(text)), "")
+    lines = lines_of(text)
+    if known or not lines:
+        return known or ""
+    return lines[0] if "://" in lines[-1].rsplit(maxsplit=1)[-1] else lines[-1]
 
 
 def report_path(env: Mapping[str, str]) -> Path | None:

@@ -114,7 +114,7 @@ def _progress(progress: Mapping[str, Any], now: str) -> Iterator[tuple[str, str]
         share = f", {progress['percent']:g}%" if progress["percent"] is not None else ""
         yield "Step", f"{step}{total}{share}{_doing(progress)}"
     elif again is not None:
-        yield "Step", f"{again} since the last restart{_doing(progress)}"
+        yield "Step", f"{counted(again, 'step')} since the last restart{_doing(progress)}"
     if progress.get("loss") is not None:
         yield "Loss", _number(progress["loss"])
     if progress.get("samplesPerSecond") is not None:

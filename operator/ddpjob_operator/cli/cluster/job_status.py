@@ -16,7 +16,7 @@ from ddpjob_operator.cli.table import COLUMNS, Growing, Row, row, tabulate
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError, as_job, when
 from ddpjob_operator.engine import pod_name
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row, rank_rows
+from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row, rank_rows, without_secrets
 
 from .claim_place import where_history_is
 from .life import unnoticed
@@ -169,7 +169,7 @@ def _tell_events(screen: Screen, jobs: Jobs, document: Document, told: str) -> N
         # Kubernetes omits fields that are empty.
         kind, reason, said = (event.get(text, "") for text in ("type", "reason", "message"))
         message = "" if said in told else f": {said}"
-        screen.entry(one_line(f"  {kind:<9}{since:<6}"), one_line(f"{reason}{message}"))
+        screen.entry(one_line(f"  {kind:<9}{since:<6}"), one_line(without_secrets(f"{reason}{message}")))
 
 
 def _made(document: Document) -> datetime:

@@ -12,9 +12,9 @@ from ddpjob_operator.cli.top.actions import ACTS, Act, carried_out, command_of, 
 from ddpjob_operator.cli.top.feeds import Feed, all_rows
 from ddpjob_operator.client import ClusterError, when
 from ddpjob_operator.text import one_line, visible
-from ddpjob_operator.view_model import JobKey, JobRow, Mask, Origin
+from ddpjob_operator.view_model import JobKey, JobRow, Mask, Origin, without_secrets
 
-from .documents import Document, detail_document, id_of, row_document, without_secrets
+from .documents import Document, detail_document, id_of, row_document
 
 LOGS = ("logs", "{name}", "--follow", "--tail", "2000")
 OF_ATTEMPT = ("--attempt", "{given}")

@@ -1,12 +1,11 @@
 """Rows and details of jobs as JSON, without secrets."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from ddpjob_operator.cli.top.drawing import whom_others_wait_for
 from ddpjob_operator.text import one_line
-from ddpjob_operator.view_model import TROUBLE, Curve, JobDetail, JobKey, JobRow, Mask, RankRow, TimeAxis
+from ddpjob_operator.view_model import TROUBLE, Curve, JobDetail, JobKey, JobRow, RankRow, TimeAxis, without_secrets
 
 Document = dict[str, Any]
 Hide = Callable[[str], str]
@@ -16,12 +15,6 @@ Hide = Callable[[str], str]
 def id_of(key: JobKey) -> str:
     """A name for the job that is unique on a page."""
     return f"{key.origin.value}:{key.uid}"
-
-
-@lru_cache(maxsize=8192)
-def without_secrets(text: str) -> str:
-    """A text without what looks like a secret by itself."""
-    return Mask().script(text)
 
 
 def row_document(row: JobRow, hide: Hide = without_secrets) -> Document:
@@ -103,6 +96,7 @@ def _axis(axis: TimeAxis, hide: Hide) -> Document:
                 "message": one_line(hide(one.message)),
                 "step": one.step,
                 "resumed": one.resumed,
+                "failed": one.failed,
             }
             for one in axis.incidents
         ],

@@ -23,9 +23,9 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.run_logs import SEQUENCE
 from ddpjob_operator.cli.top.actions import OURSELVES
 from ddpjob_operator.text import one_line
+from ddpjob_operator.view_model import without_secrets
 
 from .board import TROUBLE, Board
-from .documents import without_secrets
 from .guard import Guard
 
 WEB = Path(__file__).with_name("web")

@@ -344,7 +344,7 @@ class JobsScreen(ActingScreen):
 
     def _cells(self, row: JobRow, columns: Sequence[str], now: datetime) -> tuple[str, ...]:
         """The cells of a row, of which a long name leaves room for the others."""
-        longest = max(SHORTEST_NAME, self.app.size.width // 3)
+        longest = max(SHORTEST_NAME, self.app.size.width // 4)
         shown = cells(row, columns, now)
         return tuple(
             shortened(cell, longest) if name == "NAME" else cell for name, cell in zip(columns, shown, strict=True)

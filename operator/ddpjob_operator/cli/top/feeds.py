@@ -38,6 +38,7 @@ from ddpjob_operator.view_model import (
 )
 
 from .job_points import JobPoints
+from .printed_points import PrintedHere, PrintedThere
 
 RETRY_SECONDS = 10.0
 """How long to wait before a cluster is asked again that did not answer, or refused a request."""
@@ -108,6 +109,7 @@ class JobsHere:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._read: dict[Path, tuple[Mark, DDPJob | str, str]] = {}
+        self._printed = PrintedHere()
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Does nothing: looking costs less than being told."""
@@ -131,8 +133,9 @@ class JobsHere:
         records = Records()
         with suppress(OSError):
             records = read(run.metrics / SEEN_NAME)
+        printed = None if records.has("loss") else self._printed.read(run)
         around = Around(run.made, {"Directory": str(run.root)}, logged=logged_last(run))
-        return job_detail(job, key, now, around, page=page_of(run, job), recorded=records)
+        return job_detail(job, key, now, around, page=page_of(run, job), recorded=records, printed=printed)
 
     def job(self, key: JobKey) -> DDPJob | None:
         """The job of a run."""
@@ -288,8 +291,17 @@ class JobsThere:
         if gang.problem:
             where["Not shown"] = f"what single ranks do: {gang.problem}"
         around = Around(_made(document), where, logged=LoggedProgress())
-        pods = map(pod_seen, gang.pods)
-        return job_detail(job, key, now, around, page=gang.page, pods=pods, recorded=recorded, no_curves=no_curves)
+        return job_detail(
+            job,
+            key,
+            now,
+            around,
+            page=gang.page,
+            pods=map(pod_seen, gang.pods),
+            recorded=recorded,
+            printed=None if recorded.has("loss") or (gang.problem and not gang.pods) else opened.printed(),
+            no_curves=no_curves,
+        )
 
     def job(self, key: JobKey) -> DDPJob | None:
         """The job as it is known by the watch.
@@ -337,6 +349,7 @@ class OpenJob:
     def __init__(self, document: Document, jobs: Jobs) -> None:
         self._document, self._jobs = document, jobs
         self._watched: WatchedPods | None = None
+        self._printed: PrintedThere | None = None
         self._points, self._reading = JobPoints(jobs), threading.Lock()
         self.seen = 0.0
         """When somebody has looked at it last, by the monotonic clock."""
@@ -348,7 +361,7 @@ class OpenJob:
             ClusterError: they cannot be watched.
         """
         if self._watched is None or self._watched.failed:
-            self.close()
+            self._unwatch()
             self._watched = WatchedPods(self._jobs, self._document)
         return self._watched.pods()
 
@@ -357,8 +370,22 @@ class OpenJob:
         with self._reading:
             return self._points.read(document, job, gang)
 
+    def printed(self) -> Records | None:
+        """The progress that the log of rank 0 shows, which is followed from now on; None if there is no log."""
+        with self._reading, suppress(ClusterError):
+            if self._printed is None and any(pod.node == 0 and pod.started for pod in self.pods()):
+                self._printed = PrintedThere(self._jobs, self._document, self.pods())
+            return None if self._printed is None else self._printed.read()
+        return None
+
     def close(self) -> None:
-        """Ends the watch of the pods."""
+        """Ends the watch of the pods, and the reading of the log."""
+        self._unwatch()
+        printed, self._printed = self._printed, None
+        if printed is not None:
+            printed.close()
+
+    def _unwatch(self) -> None:
         watched, self._watched = self._watched, None
         if watched is not None:
             watched.stop()

@@ -25,6 +25,7 @@ ROW = JobRow(
     state="Running",
     message="the message",
     awaits="for rank 1",
+    why="for rank 1",
     ready="1/2",
     progress="30%",
     percent=30.8,
@@ -129,6 +130,7 @@ def test_a_job_in_full() -> None:
                     "message": "<no>",
                     "step": 7,
                     "resumed": 5,
+                    "failed": True,
                 }
             ],
         },

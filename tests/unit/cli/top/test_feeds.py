@@ -18,6 +18,7 @@ from ddpjob_operator.cli.commands import call
 from ddpjob_operator.cli.top import actions, app, feeds
 from ddpjob_operator.cli.top.actions import ACTS, command_of
 from ddpjob_operator.cli.top.feeds import JobsHere, JobsThere, KeptJobs
+from ddpjob_operator.cli.top.printed_points import MOST_LINES
 from ddpjob_operator.client import ClusterError, JobPod, Jobs, UnreachableError
 from ddpjob_operator.client import watch as watching
 from ddpjob_operator.history import KeptJob, PlaceError
@@ -111,6 +112,55 @@ def test_a_run_in_full_has_the_curve_of_its_records(runs: Path) -> None:
     found = feed.detail(feed.rows(NOW)[0].key, NOW)
     assert found is not None
     assert (found.lines["Directory"], found.curves["loss"].points) == (str(run.root), [(1, 0.5)])
+
+
+def test_of_a_loss_that_only_the_log_of_a_run_shows_there_is_a_curve_that_grows(runs: Path) -> None:
+    run = a_run(runs, "one")
+    log = run.logs / "attempt-1" / "node-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("iter 10: loss 4.5\niter 20: loss 3.5\n")
+    feed = JobsHere(Runs(runs, named=True))
+    key = feed.rows(NOW)[0].key
+
+    def loss() -> list[tuple[float, float]]:
+        found = feed.detail(key, NOW)
+        assert found is not None
+        return found.curves["loss"].points
+
+    assert loss() == [(10, 4.5), (20, 3.5)]
+    with log.open("a") as written:
+        written.write("iter 30: loss 2.5\n")
+    assert loss() == [(10, 4.5), (20, 3.5), (30, 2.5)]
+
+
+def test_of_a_loss_that_only_the_log_of_a_pod_shows_there_is_a_curve() -> None:
+    lines = ["iter 10: loss 4.5", "attempt 2 begins", "iter 5: loss 3.5"]
+
+    def watch_pods(document: dict[str, Any]) -> Iterator[list[JobPod]]:  # noqa: ARG001
+        yield [A_POD]
+
+    def log(pod: JobPod, after: str, **limits: Any) -> Iterator[tuple[str, str]]:
+        assert (pod, limits["tail"]) == (A_POD, MOST_LINES)
+        return iter(() if after else [(str(at), text) for at, text in enumerate(lines, 1)])
+
+    def listed(*, everywhere: bool) -> list[dict[str, Any]]:  # noqa: ARG001
+        return [a_document(nodes=1)]
+
+    jobs = jobs_with(all=listed, watch_pods=watch_pods, log=log, pod=lambda pod: pod)
+    jobs.of_namespace = lambda _: jobs
+    feed = JobsThere(jobs, everywhere=False)
+    feed.fetch()
+    key = feed.rows(NOW)[0].key
+
+    def loss() -> list[tuple[float, float]]:
+        found = feed.detail(key, NOW)
+        assert found is not None
+        return found.curves["loss"].points if found.curves else []
+
+    try:
+        wait_for("the lines", lambda: loss() == [(5, 3.5)])
+    finally:
+        feed.stop()
 
 
 def test_jobs_on_a_cluster_are_known_by_a_watch() -> None:

@@ -45,16 +45,16 @@ function seriesOf(metric, runs, { weight, byTime }) {
 
 /** Where runs were interrupted, on the axis. */
 const marksOf = (runs, byTime) => runs.flatMap((run) => (run.axis?.incidents ?? [])
-  .map((one) => ({ number: one.number, x: byTime ? one.time - run.axis.began : one.step }))
+  .map((one) => ({ number: one.number, failed: one.failed, x: byTime ? one.time - run.axis.began : one.step }))
   .filter((one) => one.x !== null));
 
 function drawMarks(chart, marks) {
   const { ctx, bbox } = chart;
   ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = colour("mark");
   ctx.font = `${11 * devicePixelRatio}px system-ui`;
   ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-  for (const { number, x } of marks) {
+  for (const { number, failed, x } of marks) {
+    ctx.strokeStyle = ctx.fillStyle = colour(failed ? "mark" : "soft");
     const at = Math.round(chart.valToPos(x, "x", true));
     if (at < bbox.left || at > bbox.left + bbox.width) continue;
     ctx.beginPath();
@@ -127,7 +127,7 @@ export function Curves({ runs }) {
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.curves ?? {})))];
   const why = runs.filter((run) => run.noCurves).map((run) => html`<p class="soft">${runs.length > 1 ? `${run.name}: ` : ""}Curves are ${
     Object.keys(run.curves ?? {}).length ? "not complete" : "not shown"}: ${run.noCurves}.</p>`);
-  if (metrics.length === 0) return why.length ? html`<div>${why}</div>` : html`<p>No curves: no loss, speed or metric was reported. ddpjob report draws a loss that only the log shows.</p>`;
+  if (metrics.length === 0) return why.length ? html`<div>${why}</div>` : html`<p>No curves: no loss, speed or metric was reported or printed.</p>`;
   const timed = runs.every((run) => run.clock?.[0].length);
   const weight = smooth / 100;
   return html`<div>

@@ -80,7 +80,7 @@ function Incidents({ axis }) {
   if (!axis.incidents.length) return html`<h2>Incidents</h2><p>No incidents.</p>`;
   const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
   return html`<h2>Incidents</h2>
-    <div class="axis" aria-hidden="true">${axis.incidents.map((one) => html`<b style=${{ left: `${one.place * 100}%` }}>${one.number}</b>`)}</div>
+    <div class="axis" aria-hidden="true">${axis.incidents.map((one) => html`<b class=${one.failed ? "" : "wanted"} style=${{ left: `${one.place * 100}%` }}>${one.number}</b>`)}</div>
     <p class="ends soft"><span>${moment(axis.began)}</span><span>${moment(axis.until)} UTC</span></p>
     <ol class="incidents">${axis.incidents.map((one) => html`<li><b>${one.cause}</b>, ${age(one.time)} ago, attempt ${one.attempt}${
       one.step === null ? "" : `, after step ${one.step}`}${one.resumed === null ? "" : `, went on from step ${one.resumed}`}
