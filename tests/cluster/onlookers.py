@@ -134,7 +134,7 @@ class Onlookers:
 
 def _words(row: Mapping[str, Any]) -> str:
     """What a row shows, as a line."""
-    return " ".join(str(row[part]) for part in ("state", "ready", "loss", "awaits")) + f" restarts {row['restarts']}"
+    return " ".join(str(row[part]) for part in ("state", "ready", "loss", "why")) + f" restarts {row['restarts']}"
 
 
 def _lines(app: TopApp) -> list[str]:

@@ -54,8 +54,6 @@ class JobRow:
     state: str
     message: str = ""
     """What the job is doing or waiting for, in one sentence."""
-    awaits: str = ""
-    """Whom or what the job waits for at this moment; empty if it is training, or has finished."""
     why: str = ""
     """Why the job does not go on: whom or what it waits for, or of what it failed; empty if all is well.
 
@@ -114,13 +112,11 @@ def job_row(job: DDPJob, key: JobKey, now: datetime, made: datetime | None = Non
     `made` is when it was created. `loss` is its last loss, if another source than its status knows it better.
     """
     status, known = job.status, job.status.progress
-    waits_for = awaited(job, now)
     return JobRow(
         key=key,
         state=_text(status.state),
         message=_text(status.message),
-        awaits=_text(waits_for),
-        why=_text(waits_for or (cause_first(status) if status.state in TROUBLE else "")),
+        why=_text(awaited(job, now) or (cause_first(status) if status.state in TROUBLE else "")),
         ready=_text(status.display.ready),
         progress=_text(", ".join(filter(None, (status.display.progress, *between_steps(status))))),
         percent=known.percent if known else None,

@@ -49,7 +49,7 @@ def test_a_job_that_trains_is_told_in_figures() -> None:
     row = row_of(TRAINING)
     assert (row.state, row.ready, row.progress, row.eta, row.loss) == ("Running", "2/2", "30%", "5m", "0.1235")
     assert (row.percent, row.eta_seconds, row.samples_per_second, row.restarts) == (30.8, 300, 640.0, 1)
-    assert (row.awaits, row.finished, row.made) == ("", False, NOW - timedelta(seconds=1000))
+    assert (row.why, row.finished, row.made) == ("", False, NOW - timedelta(seconds=1000))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_goodput_is_the_share_of_time_in_which_new_steps_finished(
     ],
 )
 def test_a_row_says_whom_a_job_waits_for(case: str, status: dict[str, Any], words: str) -> None:
-    assert row_of(TRAINING | status).awaits == words, case
+    assert row_of(TRAINING | status).why == words, case
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_what_a_person_has_to_look_at_is_counted_first() -> None:
 def test_a_hold_waits_for_no_step_because_perhaps_no_program_runs() -> None:
     held = {"name": "trainer", "image": "any", "command": ["ddpjob-supervise", "--hold", "60"]}
     status = TRAINING | {"progress": None, "conditions": [condition("Running")]}
-    assert job_row(job_with(status, template={"spec": {"containers": [held]}}), KEY, NOW).awaits == ""
+    assert job_row(job_with(status, template={"spec": {"containers": [held]}}), KEY, NOW).why == ""
 
 
 def test_what_has_ended_has_no_time_left_and_no_speed() -> None:
@@ -167,7 +167,7 @@ def test_what_has_ended_has_no_time_left_and_no_speed() -> None:
 
 def test_a_text_is_one_line_without_control_characters_and_not_too_long() -> None:
     row = row_of({"state": "Pending", "message": "a\x1b[2J\nb\u202e[bold]"})
-    assert row.message == row.awaits == r"a\x1b[2J\nb\u202e[bold]"
+    assert row.message == row.why == r"a\x1b[2J\nb\u202e[bold]"
     assert len(row_of(TRAINING, loss="9" * 5000).loss) == 1025
 
 

@@ -24,7 +24,6 @@ ROW = JobRow(
     key=JobKey(Origin.CLUSTER, "team", "digits", "u"),
     state="Running",
     message="the message",
-    awaits="for rank 1",
     why="for rank 1",
     ready="1/2",
     progress="30%",

@@ -42,7 +42,7 @@ def test_the_cells_of_a_job() -> None:
     known: dict[str, Any] = {
         "ready": "1/2",
         "progress": "30%",
-        "awaits": "for rank 1",
+        "why": "for rank 1",
         "eta": "5m",
         "samples_per_second": 1234.5,
         "loss": "0.25",
