@@ -100,6 +100,7 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("topologySpreadConstraints[0].maxSkew=1", "at '/topologySpreadConstraints/0': missing properties"),
         ("strategy.type=Canary", "at '/strategy/type': value must be one of 'RollingUpdate', 'Recreate'"),
         ("podDisruptionBudget.maxUnavailable=half", "at '/podDisruptionBudget/maxUnavailable'"),
+        ("class=can ary", "at '/class': 'can ary' does not match pattern"),
         ("hostNetwork=true", "at '': additional properties 'hostNetwork' not allowed"),
         ("crds.keep=false", "crds: the DDPJob type and its users' roles are in the chart ddpjob-cluster now"),
         ("rbac.userRoles=false", "leave this value out with --set rbac.userRoles=null"),
@@ -521,12 +522,14 @@ def test_the_operator_understands_the_flags() -> None:
         "clockSettlingSeconds=7",
         "drainProtectionSeconds=0",
         "avoidBrokenNodesSeconds=7",
+        "class=canary",
         "fullnameOverride=ours",
     )
     deployment = named(render(*values))["Deployment", "ours"]
     options = parse(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     assert options.lease
     assert options.lease[1] == "ours"
+    assert options.settings.holder == (f"{options.lease[0]}/ours", "canary")
     assert (options.namespaces, options.log_format, options.log_level) == (["blue"], "text", "debug")
     assert options.settings.pod_security == PodSecurity.NONE
     assert options.settings.gpu_resources == ("nvidia.com/gpu.shared", "example.com/gpu-")

@@ -46,7 +46,7 @@ LONGEST: dict[float, str] = {
     15: "cli.dashboard.web_server.ALIVE_SECONDS cli.top.feeds.UNSEEN_SECONDS "
     "cluster.kube.connection.REQUEST_SECONDS "
     "engine.policies.way.TURN_SECONDS",
-    20: "cli.cluster.pod_logs.SETTLE_SECONDS local.look.ANSWER_SECONDS",
+    20: "cli.cluster.pod_logs.SETTLE_SECONDS cluster.contention.ANSWER_SECONDS local.look.ANSWER_SECONDS",
     30: "cli.top.feeds.LIST_AGAIN_SECONDS cli.top.job_points.AGAIN_SECONDS "
     "client.image_registry.HELPER_SECONDS "
     "cluster.kube.backoff.LONGEST_SECONDS cluster.kube.clock.VOTING_SECONDS "
@@ -54,6 +54,7 @@ LONGEST: dict[float, str] = {
     "engine.manifests.children.SILENT_SECONDS engine.policies.steps.DEFAULT_GRACE_SECONDS "
     "local.processes.DEFAULT_GRACE_SECONDS local.runner.RESYNC_SECONDS",
     60: "cli.top.actions.ANSWER_SECONDS client.cluster.ANSWER_SECONDS client.kubeconfig.CREDENTIALS_SECONDS "
+    "cluster.contention.KNOWN_SECONDS "
     "cluster.kubernetes_nodes.AGAIN_SECONDS cluster.metrics_access.KEPT_SECONDS "
     "cluster.supervisors.LONGEST_HOPELESS_SECONDS engine.incidents.crash_loop.START_SECONDS "
     "engine.starting_over.FAR_SECONDS",

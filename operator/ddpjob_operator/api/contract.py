@@ -96,6 +96,9 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 """Label of a job in a queue: the WorkloadPriorityClass, which determines the job's priority in the queue."""
 
+CLASS_LABEL = f"{GROUP}/class"
+"""Label of a job that only operators of this class run; without it, operators without a class run the job."""
+
 MANAGER = "ddpjob-operator"
 
 

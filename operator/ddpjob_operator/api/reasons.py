@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """The API server refuses the operator's new status because of the type's schema or a policy."""
     UNBLOCKED = "Unblocked"
     """Nothing blocks the job any longer."""
+    SEVERAL_OPERATORS = "SeveralOperators"
+    """Only an event: a second operator would run the job too. The operator that took the job first runs it."""
 
     # The job is in a queue. While it waits, the reason is usually Kueue's own.
     QUEUE_ENTERED = "QueueEntered"
@@ -221,6 +223,8 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.STATUS_REFUSED: "Read the message. If it names a field, apply the type of the operator's release "
     "(`deploy/crd.yaml`); if a policy refuses the operator's writes, have the operator exempted from it.",
     Reason.UNBLOCKED: NOTHING_TO_DO,
+    Reason.SEVERAL_OPERATORS: "Show the message to the cluster's administrator: in each namespace, only one operator "
+    "may run the jobs of a class.",
     Reason.QUEUE_ENTERED: "Nothing. If it lasts, see whether Kueue is running.",
     Reason.QUEUE_CHANGED: NOTHING_TO_DO,
     Reason.QUEUED: NOTHING_TO_DO,

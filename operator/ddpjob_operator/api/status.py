@@ -27,6 +27,8 @@ UNSEEN = {"observedGeneration": -1, "state": "Pending"}
 """The status of a job that no operator has processed yet. Without it, tools that wait for objects (kstatus) would
 consider such a job ready."""
 
+MAX_OPERATOR = 63 + len("/") + 253
+"""The length of a Lease's namespace and name."""
 MAX_INCIDENTS = 10
 MAX_AVOIDED = 8
 MAX_EXCEPTIONS = 64
@@ -41,6 +43,8 @@ MAX_INDEXES = len(f"{MAX_NODES - 1},") * 2 * -(-MAX_NODES // 3)
 a row are written as a range, which is shorter."""
 
 
+CLASS = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+"""The pattern for the value of a label."""
 WORD = "^[A-Z][A-Za-z0-9]*$"
 """The pattern for enum values in the status, including values from newer versions."""
 TYPE = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -562,6 +566,9 @@ class Bookkeeping(_Said):
     """When the last of the nodes in `completedIndexes` finished."""
     steps: Steps = Steps()
     """Step numbers that show whether an attempt has started over."""
+    contender: Annotated[str, Field(max_length=MAX_OPERATOR)] | None = None
+    """Another operator, which would run the job if the one in `status.operator` is gone. A running operator removes
+    the name at once."""
 
 
 class DDPJobStatus(_Said):
@@ -587,6 +594,12 @@ class DDPJobStatus(_Said):
     Job: `0,3-5`. They remain finished when their pods are removed."""
     attempt: int = 0
     """How often the gang has been started."""
+    operator: Annotated[str, Field(max_length=MAX_OPERATOR)] | None = None
+    """The operator that runs the job: namespace and name of its Lease. Not set if an operator of a release without
+    classes wrote this status."""
+    class_name: Annotated[str, Field(max_length=63, pattern=CLASS)] | None = None
+    """The job's class, by the label `ddpjob.dev/class`, when this operator took it; not set for the default class.
+    While the job runs, a change of the label has no effect."""
     selector: str = ""
     """Label selector of the job's pods, for autoscalers."""
     nodes: int | None = None

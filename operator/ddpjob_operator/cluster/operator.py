@@ -13,7 +13,7 @@ from http import HTTPStatus
 from itertools import count, filterfalse
 from typing import Any
 
-from ddpjob_operator.engine import Feature
+from ddpjob_operator.engine import Claim, Feature
 
 from .job_watch import watch
 from .kinds import RESOURCES
@@ -420,7 +420,8 @@ class Operator:
 
     @property
     def _jobs(self) -> list[StoredJob]:
-        return [job for _, job in self._store.jobs.all()]
+        me = self._options.settings.holder
+        return [job for _, job in self._store.jobs.all() if job.claimed_by(me) is Claim.OURS]
 
     def _may_write(self) -> bool:
         return not self._leaving and self._is_leader()

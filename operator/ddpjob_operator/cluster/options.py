@@ -9,8 +9,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from ddpjob_operator.api import NetworkPolicy, PodSecurity
+from ddpjob_operator.api.contract import CLASS_LABEL
 from ddpjob_operator.api.inheritance import KEY, LABEL_VALUE, MOST_INHERITED, is_reserved
-from ddpjob_operator.engine import Settings
+from ddpjob_operator.engine import Holder, Settings
 
 from .serve.log import Format
 
@@ -79,6 +80,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
             gpu_resources=tuple(given.gpu_resources),
             monitoring_namespace=given.monitoring_namespace,
             operator_namespace=own,
+            holder=Holder(f"{given.lease_namespace}/{given.lease_name}", given.class_name),
             trainer_image=given.trainer_image,
             labels=tuple(sorted(dict(given.labels).items())),
             inherited_keys=tuple(dict.fromkeys(given.inherited_keys)),
@@ -111,6 +113,14 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         help="watch only the namespaces whose labels match this selector, such as team=blue",
     )
     parser.add_argument(
+        "--class",
+        default="",
+        type=_class,
+        metavar="CLASS",
+        dest="class_name",
+        help=f"run only jobs whose label {CLASS_LABEL} has this value; without it, run the jobs without such a label",
+    )
+    parser.add_argument(
         "--leader-elect",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -119,7 +129,12 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--lease-namespace", default=own_namespace or "default", metavar="NAMESPACE", help="namespace of the Lease"
     )
-    parser.add_argument("--lease-name", default="ddpjob-operator", metavar="NAME", help="name of the Lease")
+    parser.add_argument(
+        "--lease-name",
+        default="ddpjob-operator",
+        metavar="NAME",
+        help="name of the Lease; with its namespace it is also the operator's name in the jobs that it runs",
+    )
     parser.add_argument(
         "--port",
         type=_port,
@@ -258,6 +273,12 @@ def _label(text: str) -> tuple[str, str]:
     if not (sign and KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a label, such as team=vision")
     return _inheritable(key), value
+
+
+def _class(text: str) -> str:
+    if not LABEL_VALUE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a class: it must be the value of a label, such as canary")
+    return text
 
 
 def _inheritable(key: str) -> str:

@@ -21,6 +21,7 @@ from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
 from ddpjob_operator.engine import (
     Action,
+    Claim,
     Counts,
     Create,
     CreatePod,
@@ -45,6 +46,7 @@ from ddpjob_operator.engine import (
 )
 
 from .autoscalers import adds_a_node
+from .contention import Contention
 from .conversion import queue_of, ref_of
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
@@ -220,14 +222,16 @@ class Reconciler:
         self._kubernetes_nodes = KubernetesNodes(api)
         self._flavors = Flavors(api)
         self._lines = WaitingLines(queue.mark)
+        self._contention = Contention(api, store, queue, recorder, me=settings.holder)
         self._memories: dict[Key, _Memory] = {}
 
     @property
     def problems(self) -> str:
-        """A line for each namespace in which finished jobs cannot be marked, although everything else works."""
+        """A line for each namespace in which finished jobs cannot be marked, or other operators run jobs too."""
         unmarked = self._writer.unmarked
         names = sorted(unmarked.keys() & {namespace for namespace, _ in self._memories})
-        return "\n".join(f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
+        lines = (f"namespace {name}: {UNMARKED} {unmarked[name]}" for name in names)
+        return "\n".join(filter(None, (*lines, self._contention.problems)))
 
     def note_listed(self, keys: Iterable[Key]) -> None:
         """Records that all objects of these jobs have just been listed."""
@@ -239,6 +243,7 @@ class Reconciler:
     def leave_namespace(self, namespace: str) -> None:
         """Records that a namespace is no longer watched."""
         self._writer.unmarked.pop(namespace, None)
+        self._contention.leave_namespace(namespace)
         for key, memory in self._memories.items():
             if key[0] == namespace:
                 memory.saw_pods = False
@@ -258,10 +263,7 @@ class Reconciler:
         if stored is None or stored.deleting:
             self._forget(key)
             return 0
-        # A job's managing controller never changes, so nothing has to be read for a job that another controller
-        # manages.
-        if not stored.ours:
-            self._forget(key)
+        if await self._is_others(key, stored):
             return 0
         memory = self._memory(key, stored)
         if not memory.saw_pods:
@@ -285,6 +287,17 @@ class Reconciler:
             self._update_line(key, stored, snapshot, decision)
             await self._apply(key, stored, memory, decision, snapshot)
         return len(snapshot.pods)
+
+    async def _is_others(self, key: Key, stored: StoredJob) -> bool:
+        """Whether another controller or operator runs the job. If so, nothing is remembered about the job."""
+        claimed = stored.claimed_by(self._settings.holder)
+        if stored.ours and claimed is Claim.OURS:
+            self._contention.heard(key, stored)
+            return False
+        if stored.ours and claimed is Claim.CONTESTED and not await self._contention.is_left(key, stored):
+            return False
+        self._forget(key)
+        return True
 
     async def _decision(self, key: Key, stored: StoredJob, memory: _Memory) -> tuple[Snapshot, Decision | None]:
         """Returns the snapshot, with all facts that the engine requested, and the decision.
@@ -544,7 +557,6 @@ class Reconciler:
         self._lines.leave(key, self._api.now())
         self._supervisors.forget(key)
         self._witnesses.forget(key)
-        self._queue.forget(key)
         self._tally.forget(key)
 
     def _memory(self, key: Key, stored: StoredJob) -> _Memory:

@@ -17,10 +17,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ddpjob_operator.api import DDPJob, ownership
-from ddpjob_operator.api.contract import TRAINER_CONTAINER
+from ddpjob_operator.api.contract import CLASS_LABEL, TRAINER_CONTAINER
 from ddpjob_operator.api.ownership import JobRef, Named
 from ddpjob_operator.api.spec import CONTROLLER_NAME
-from ddpjob_operator.engine import OWNED, OwnedKind
+from ddpjob_operator.engine import OWNED, Claim, Holder, OwnedKind, claim
 
 from .conversion import Ref, owner_of, pod_of, ref_of
 from .kinds import reading
@@ -86,13 +86,24 @@ class StoredJob:
 
     @cached_property
     def summary(self) -> JobSummary:
-        """A part of the status, cached because each scrape of the metrics reads it."""
+        """A part of the status, cached because each round and each scrape of the metrics reads it."""
         return self.seen.status.read(JobSummary | None) or JobSummary()
 
     @cached_property
     def ours(self) -> bool:
         """Whether this operator manages the job, cached because each round reads it."""
         return (self.seen.spec.read() or {}).get("managedBy") in {None, CONTROLLER_NAME}
+
+    @property
+    def class_name(self) -> str:
+        """The job's class, by its label; empty: it has none."""
+        return self.metadata.labels.get(CLASS_LABEL, "")
+
+    def claimed_by(self, me: Holder) -> Claim:
+        """Returns whether an operator runs the job."""
+        summary = self.summary
+        holder = Holder(summary.operator, summary.class_name)
+        return claim(me, self.class_name, holder, active=bool(summary.start_time))
 
     @property
     def is_new(self) -> bool:

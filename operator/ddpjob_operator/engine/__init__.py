@@ -3,6 +3,7 @@
 from ddpjob_operator.api.job import called, domain_key
 
 from .accounting import COUNTED_CAUSES, FREE_CAUSES, Counts, Standing, StartPart, TimeKind, counted, standing
+from .claims import Claim, Holder, claim
 from .conditions import Obstacle, events
 from .decide import decide
 from .decision import (
@@ -113,6 +114,7 @@ __all__ = [
     "Admission",
     "Ahead",
     "Asked",
+    "Claim",
     "Counts",
     "Create",
     "CreatePod",
@@ -125,6 +127,7 @@ __all__ = [
     "Exit",
     "Feature",
     "Flavor",
+    "Holder",
     "InLine",
     "KueueWorkload",
     "Manifest",
@@ -156,6 +159,7 @@ __all__ = [
     "blocked_status",
     "by_name",
     "called",
+    "claim",
     "count_of",
     "counted",
     "deadline",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ddpjob_operator.api import State
 
+from .changes import changed
 from .checkpoint_requests import requested, requested_due
 from .conditions import completed
 from .decision import DeleteJob, DeletePod, MarkFinished, TellDomain
@@ -74,6 +75,22 @@ def marked(view: View, verdict: Verdict) -> Verdict:
     return replace(verdict, actions=(*verdict.actions, MarkFinished(mark)))
 
 
+def signed(view: View, verdict: Verdict) -> Verdict:
+    """Names this operator in every status that it writes, and before it acts on another operator's job.
+
+    This also answers an operator that asks whether this one is still running, by removing its question.
+    """
+    me, before, status = view.snapshot.settings.holder, view.status, verdict.status
+    if not me.name:
+        return verdict
+    takes_over = before.operator not in {None, me.name} and (not before.finished or bool(verdict.actions))
+    if status is before and not takes_over and not before.bookkeeping.contender:
+        return verdict
+    keeps_class = before.operator == me.name and before.start_time is not None
+    class_name = before.class_name if keeps_class else me.class_name or None
+    return replace(verdict, status=changed(status, operator=me.name, class_name=class_name, contender=None))
+
+
 def _silence_due(view: View) -> Times:
     """When the silence of rank 0's supervisor will be reported as a condition."""
     if not view.status.finished:
@@ -126,5 +143,6 @@ AFTERWARDS: tuple[Step, ...] = (
         located, "Only pods that the gang keeps get their topology domain, not those that are removed.", _located_due
     ),
     Step(without_lost_pods, "What a job leaves behind is removed before it is marked as finished.", _loss_due),
-    Step(marked, "Nothing depends on the mark, so it comes last."),
+    Step(marked, "Nothing else that is done depends on the mark."),
+    Step(signed, "The operator signs the status if it writes one, or does anything at all for another's job."),
 )

@@ -40,6 +40,7 @@ class BookkeepingChanges(TypedDict, total=False):
     last_completed_time: datetime | None
     steps: Steps
     version: str
+    contender: str | None
 
 
 class NetworkChanges(TypedDict, total=False):
@@ -59,6 +60,8 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     result: str | None
     result_place: str | None
     attempt: int
+    operator: str | None
+    class_name: str | None
     selector: str
     nodes: int | None
     procs_per_node: int | None

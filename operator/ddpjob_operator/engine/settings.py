@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from ddpjob_operator.api import NetworkPolicy, PodSecurity
 
+from .claims import NOBODY, Holder
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -36,6 +38,8 @@ class Settings:
     avoid_broken_nodes_seconds: int = 60
     """How long pods wait for other Kubernetes nodes before they may be placed on a node that is known to be broken.
     0: pods do not wait, but only prefer other nodes."""
+    holder: Holder = NOBODY
+    """This operator, as the jobs that it runs name it; without a name, jobs name nobody."""
     host: str = "Kubernetes node"
     """The word that messages use for the machine that a node's pod runs on."""
     noun: str = "pod"

@@ -8,7 +8,7 @@ import pytest
 from ddpjob_operator.api import NetworkPolicy, PodSecurity
 from ddpjob_operator.cluster import options
 from ddpjob_operator.cluster.options import parse
-from ddpjob_operator.engine import Settings
+from ddpjob_operator.engine import Holder, Settings
 
 MISTAKES = {
     "--label=team": "'team' is not a label, such as team=vision",
@@ -17,6 +17,7 @@ MISTAKES = {
     "--inherit-key=a/b/c": "'a/b/c' is not the key of a label or annotation, such as example.com/team",
     "--inherit-key=x.k8s.io/x": "'x.k8s.io/x' is reserved: tools recognise a single object by it, not several",
     "--gpu-resource=gpu": "'gpu' is not the name of a resource, such as nvidia.com/gpu.shared",
+    "--class=can ary": "'can ary' is not a class: it must be the value of a label, such as canary",
     "--port=70000": "'70000' is not a port: it must be a number from 0 to 65535",
     "--resync-seconds=0": "'0' must be a whole number of seconds, at least 1",
     "--resync-seconds=5m": "'5m' must be a whole number of seconds, at least 1",
@@ -53,7 +54,8 @@ FLAGS: dict[str, dict[str, Any]] = {
     "--namespace=b --namespace=a --namespace=b": {"namespaces": ["a", "b"]},
     "--namespace-selector=team=blue": {"namespace_selector": "team=blue"},
     "--no-leader-elect": {"lease": None},
-    "--lease-namespace=a --lease-name=b": {"lease": ("a", "b")},
+    "--lease-namespace=a --lease-name=b": {"lease": ("a", "b"), "holder": Holder("a/b")},
+    "--class=canary": {"holder": Holder("default/ddpjob-operator", "canary")},
     "--port=0": {"port": 0},
     "--probe-port=65535": {"probe_port": 65535},
     "--metrics-auth": {"metrics_auth": True},
@@ -96,6 +98,6 @@ def test_the_operator_is_in_the_namespace_of_its_pod(monkeypatch: pytest.MonkeyP
 
 def test_without_flags_jobs_are_decided_about_as_the_engine_does_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "")
-    assert parse([]).settings == Settings()
+    assert parse([]).settings == replace(Settings(), holder=Holder("default/ddpjob-operator"))
     assert (Settings().drain_protection_seconds, Settings().avoid_broken_nodes_seconds) == (3600, 60)
     assert Settings().force_delete_lost_pods is False

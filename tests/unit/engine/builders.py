@@ -404,6 +404,11 @@ class Moment:
         """The job's metadata says that it has finished; or, if this is empty, it could."""
         return Moment(replace(self.snapshot, mark=mark))
 
+    def held_by(self, operator: str, class_name: str = "", contender: str | None = None) -> "Moment":
+        """The status names this operator, and perhaps another one that would run the job."""
+        held = changed(self.status, operator=operator, class_name=class_name or None, contender=contender)
+        return self._with_status(held)
+
     def restored(self) -> "Moment":
         """A backup without its status is all that is left of the job."""
         left = a_job(**self.snapshot.job.spec.to_dict()).called(uid="uid-2")

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from ddpjob_operator.engine import Holder
 from ddpjob_operator.engine.afterwards import AFTERWARDS, Step
 from ddpjob_operator.engine.decide import decide
 
@@ -57,6 +58,10 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
     "a job that ends without a pod that was lost is marked last": (
         *("without_lost_pods", "marked"),
         over,
+    ),
+    "a job of another operator is signed before it is marked": (
+        *("marked", "signed"),
+        over.decided().held_by("team/other").marked("").allows(holder=Holder("team/own")),
     ),
 }
 INDIFFERENT = {("requested", "derived")}

@@ -198,6 +198,7 @@ def test_every_reason_of_a_decision_is_met_in_some_table() -> None:
         *(Reason.POD_SECURITY_VIOLATION, Reason.RESOURCES_MISSING),
         *(Reason.FORBIDDEN, Reason.POLICY_DENIED, Reason.WEBHOOK_FAILED, Reason.INVALID, Reason.NO_EFFECT),
         *(Reason.POD_DISRUPTION_BUDGET_TAKEN, Reason.BEING_DELETED, Reason.UNREADABLE, Reason.STATUS_REFUSED),
+        Reason.SEVERAL_OPERATORS,
     }
     of_an_event = {Reason.CODE_REPLACED}  # In test_new_code.py.
     assert WORDS - of_the_adapters - of_an_event - met == set()

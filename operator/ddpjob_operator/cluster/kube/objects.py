@@ -124,12 +124,22 @@ class JobObject(Object, frozen=True):
     status: Packed = _NOTHING
 
 
+class JobBookkeeping(_Part, frozen=True):
+    """The part of a DDPJob's bookkeeping that tells whether another operator would run it."""
+
+    contender: str = ""
+
+
 class JobSummary(_Part, frozen=True):
-    """The part of a DDPJob's status that each scrape of the metrics reads."""
+    """The part of a DDPJob's status that each scrape of the metrics reads, or that tells whose the job is."""
 
     state: str = "Pending"
     restarts: int = 0
     disruptions: int = 0
+    start_time: str | None = None
+    operator: str = ""
+    class_name: str = ""
+    bookkeeping: JobBookkeeping = JobBookkeeping()
 
 
 class StatusCondition(_Part, frozen=True):

@@ -50,6 +50,12 @@ NAMESPACE_WATCHED = Gauge(
     ["namespace"],
     registry=REGISTRY,
 )
+OVERLAPS = Gauge(
+    "ddpjob_overlapping_operators",
+    "In how many namespaces other operators run jobs of the same class, each operator counted; the log and /readyz "
+    "name them",
+    registry=REGISTRY,
+)
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 UNREADABLE = Counter(
     "ddpjob_unreadable_objects",
