@@ -21,10 +21,12 @@ from .spec import (
     HistoryMode,
     Network,
     NetworkPolicy,
+    PodSecurity,
     Preflight,
     SuccessPolicy,
 )
 from .status import (
+    NO_DEFAULTS,
     AvoidedNodeName,
     Bookkeeping,
     Budget,
@@ -32,6 +34,7 @@ from .status import (
     Condition,
     ConditionType,
     DDPJobStatus,
+    Defaults,
     DisplayStatus,
     FailedCode,
     Incarnations,
@@ -39,7 +42,6 @@ from .status import (
     InheritedMetadata,
     NetworkStatus,
     NodeIncarnation,
-    PodSecurity,
     Progress,
     RequestedCheckpoint,
     RequestState,
@@ -50,6 +52,7 @@ from .status import (
 )
 
 __all__ = [
+    "NO_DEFAULTS",
     "AvoidedNodeName",
     "Backend",
     "BadInputError",
@@ -66,6 +69,7 @@ __all__ = [
     "DDPJob",
     "DDPJobSpec",
     "DDPJobStatus",
+    "Defaults",
     "DisplayStatus",
     "DisruptionMode",
     "DisruptionPolicy",

@@ -62,21 +62,7 @@ def parse(text: str, source: str) -> JobFile:
         raise BadInputError(
             f"{source} is larger than {LONGEST_TEXT >> 20} MiB; an API server accepts no object of this size"
         )
-    try:
-        nodes = (node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
-        documents = [document for document in map(_Document.of, nodes) if document.value is not None]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f" line {mark.line + 1}:" if mark else ""
-        raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
-    except RecursionError:
-        raise BadInputError(
-            f"{source} is nested too deeply, or an alias in it refers to a part that contains the alias"
-        ) from None
-    except OverflowError:
-        raise BadInputError(f"{source} has more than {MOST_VALUES} values after its aliases are expanded") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
-        raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    documents = parsed_documents(text, source)
     jobs = [document for document in documents if document.kind == KIND]
     if len(jobs) != 1:
         have = ", ".join(document.kind for document in documents) or "nothing"
@@ -90,6 +76,29 @@ def parse(text: str, source: str) -> JobFile:
     document = {key: value for key, value in jobs[0].value.items() if key != "status"}
     others = tuple(document.kind for document in documents if document is not jobs[0])
     return JobFile(DDPJob.from_dict(document), document, others)
+
+
+def parsed_documents(text: str, source: str) -> list["YamlDocument"]:
+    """Parses the documents of a YAML text. `source` is the text's name in messages.
+
+    Raises:
+        BadInputError: the text is not YAML, or expands to too many values.
+    """
+    try:
+        nodes = (node for node in yaml.compose_all(text, yaml.SafeLoader) if node is not None)
+        return [document for document in map(YamlDocument.of, nodes) if document.value is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise BadInputError(f"{source} is not YAML:{line} {error.problem}") from None
+    except RecursionError:
+        raise BadInputError(
+            f"{source} is nested too deeply, or an alias in it refers to a part that contains the alias"
+        ) from None
+    except OverflowError:
+        raise BadInputError(f"{source} has more than {MOST_VALUES} values after its aliases are expanded") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist.
+        raise BadInputError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def written(value: Any) -> str:
@@ -126,7 +135,7 @@ _Dumper.add_representer(str, _text)
 
 
 @dataclass
-class _Document:
+class YamlDocument:
     """A YAML document with the line numbers of its values."""
 
     value: Any = None
@@ -134,7 +143,8 @@ class _Document:
     repeated: list[Problem] = field(default_factory=list)
 
     @classmethod
-    def of(cls, node: yaml.Node) -> "_Document":
+    def of(cls, node: yaml.Node) -> "YamlDocument":
+        """Reads a document. OverflowError: it has more than MOST_VALUES values."""
         loader = yaml.SafeLoader("")
         document = cls()
         for count, (path, child) in enumerate(_walk(node, (), document.repeated)):

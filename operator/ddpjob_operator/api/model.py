@@ -43,9 +43,10 @@ class Model(BaseModel):
 
 def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
     """Yields the name and the docstring of each field of a type, if it has one."""
-    [definition] = ast.parse(inspect.getsource(model)).body
-    assert isinstance(definition, ast.ClassDef)
-    for statements in pairwise(definition.body):
+    bases = [base for base in reversed(model.__mro__) if issubclass(base, Model)]  # A field may be inherited.
+    definitions = [definition for base in bases for definition in ast.parse(inspect.getsource(base)).body]
+    bodies = (definition.body for definition in definitions if isinstance(definition, ast.ClassDef))
+    for statements in (pair for body in bodies for pair in pairwise(body)):
         match statements:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 if name in model.model_fields:  # Class variables have docstrings too.

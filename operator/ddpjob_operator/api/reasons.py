@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """The operator sees no effect of its last actions."""
     IMAGE_MISSING = "ImageMissing"
     """The trainer's container names no image, and the operator's administrator has set none."""
+    DEFAULTS_UNKNOWN = "DefaultsUnknown"
+    """The operator cannot read the organisation's defaults, or to which namespaces they apply. No job begins."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """The namespace's quota does not allow the job's pods."""
     POD_SECURITY_VIOLATION = "PodSecurityViolation"
@@ -162,6 +164,7 @@ PASSES: dict[str, bool] = {
     Reason.BEING_DELETED: True,
     Reason.NO_EFFECT: True,  # The operator's data about the cluster may be outdated.
     Reason.IMAGE_MISSING: False,
+    Reason.DEFAULTS_UNKNOWN: False,
     Reason.QUOTA_EXCEEDED: True,
     Reason.POD_SECURITY_VIOLATION: False,
     Reason.LIMIT_RANGE_VIOLATION: False,
@@ -198,6 +201,8 @@ ADVICE: dict[Reason | Cause, str] = {
     "The operator tries again, at growing intervals.",
     Reason.IMAGE_MISSING: "Suspend the job, give the trainer an image, and resume it; or ask the operator's "
     "administrator to set `trainerImage`.",
+    Reason.DEFAULTS_UNKNOWN: "Show the message to the operator's administrator, who has to correct the "
+    "defaults. The job then begins by itself.",
     Reason.QUOTA_EXCEEDED: "Wait for other work to end, ask for less, or have the quota raised. "
     "`kubectl describe quota` shows it.",
     Reason.POD_SECURITY_VIOLATION: "Change the part of the template that the message names, or move to a namespace "

@@ -9,12 +9,31 @@ from functools import cache
 from typing import Any
 
 from .contract import API_VERSION, KIND, MAX_NAME_LENGTH
-from .kubernetes import OBJECT_META, POD_SPEC, POD_TEMPLATE, VOLUME_SOURCE, definitions
+from .default_settings import MOST_ENTRIES, MOUNT_FIELDS, DefaultsEntry
+from .kubernetes import (
+    LABEL_SELECTOR,
+    OBJECT_META,
+    POD_SPEC,
+    POD_TEMPLATE,
+    VOLUME,
+    VOLUME_MOUNT,
+    VOLUME_SOURCE,
+    definitions,
+)
 from .numbers import MOST_SECONDS
 from .spec import DDPJobSpec
 from .status import DDPJobStatus
 
 INT32_MAX = 2**31 - 1
+
+MOUNTED_VOLUME = "MountedVolume"
+KINDS_OF_DEFAULTS = {
+    "env": "EnvVar",
+    "imagePullSecrets": "LocalObjectReference",
+    "tolerations": "Toleration",
+    "volumes": MOUNTED_VOLUME,
+}
+"""The lists of a `DefaultsEntry`, with the types of their items."""
 
 NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS label that starts with a letter, because a Service is named after the job (RFC 1035)."""
@@ -51,6 +70,31 @@ def job_schema() -> dict[str, Any]:
         },
         "$defs": {**ours, **definitions(), POD_SPEC: _pod_spec()},
     }
+
+
+@cache
+def defaults_schema() -> dict[str, Any]:
+    """Returns the schema of the organisation's defaults, as JSON Schema draft 2020-12: a list of `DefaultsEntry`."""
+    entry = _as_kubernetes(DefaultsEntry.model_json_schema(by_alias=True))
+    ours: dict[str, Any] = entry.pop("$defs")
+    fields = entry["properties"]
+    for name, kind in KINDS_OF_DEFAULTS.items():
+        fields[name]["items"] = {"$ref": f"#/$defs/{kind}"}
+    _refer(fields["namespaceSelector"], LABEL_SELECTOR)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "array",
+        "maxItems": MOST_ENTRIES,
+        "items": entry,
+        "$defs": {**ours, **definitions(), MOUNTED_VOLUME: _mounted_volume()},
+    }
+
+
+def _mounted_volume() -> dict[str, Any]:
+    """Returns Kubernetes' schema of a volume, with fields of a mount."""
+    volume, mount = definitions()[VOLUME], definitions()[VOLUME_MOUNT]["properties"]
+    fields = {name: mount[name] for name in MOUNT_FIELDS}
+    return {**volume, "properties": volume["properties"] | fields, "required": ["name", "mountPath"]}
 
 
 @cache

@@ -61,6 +61,15 @@ class NetworkPolicy(StrEnum):
     DISABLED = "Disabled"
 
 
+class PodSecurity(StrEnum):
+    """The operator's setting for the security context of pods. A template's own fields take precedence."""
+
+    RESTRICTED = "Restricted"
+    """Everything that Kubernetes' restricted Pod Security Standard requires, and a writable home directory."""
+    NONE = "None"
+    """No settings: user, rights and home directory are those of the image and the cluster."""
+
+
 class CheckpointInterval(StrEnum):
     """When the trainer saves, if no number of steps or seconds is set."""
 

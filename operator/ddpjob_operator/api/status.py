@@ -11,10 +11,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from .causes import Cause
 from .contract import FORMER_VERSION, HISTORY_FOLDER, LONGEST_REQUEST, MAX_NODES, VERSION
+from .default_settings import DefaultSettings
 from .inheritance import LONGEST_VALUE, MOST_INHERITED
 from .model import Model, is_empty
 from .restart import RestartAction
-from .spec import MAX_PLACE, Backend, NetworkPolicy
+from .spec import MAX_PLACE, Backend, NetworkPolicy, PodSecurity
 
 Time = Annotated[
     datetime,
@@ -161,15 +162,6 @@ class State(StrEnum):
     """Every rank has exited with 0 or, with successPolicy RankZero, rank 0 has. Final."""
     FAILED = "Failed"
     """The job has failed. Final."""
-
-
-class PodSecurity(StrEnum):
-    """The operator's setting for the security context of pods. A template's own fields take precedence."""
-
-    RESTRICTED = "Restricted"
-    """Everything that Kubernetes' restricted Pod Security Standard requires, and a writable home directory."""
-    NONE = "None"
-    """No settings: user, rights and home directory are those of the image and the cluster."""
 
 
 class Condition(_Said):
@@ -515,10 +507,33 @@ class NetworkStatus(_Said):
 class InheritedMetadata(_Said):
     """Metadata that all objects of the job get in addition to the labels of its template."""
 
-    labels: Marks = Field(default_factory=dict, max_length=2 * MOST_INHERITED)
-    """The labels from the operator's settings, and those of the job's labels that the settings name by key."""
-    annotations: Marks = Field(default_factory=dict, max_length=MOST_INHERITED)
-    """The annotations of the job and of its template that the operator's settings name by key."""
+    labels: Marks = Field(default_factory=dict, max_length=3 * MOST_INHERITED)
+    """The labels from the operator's settings and from `defaults`, and those of the job's labels that the settings
+    name by key."""
+    annotations: Marks = Field(default_factory=dict, max_length=3 * MOST_INHERITED)
+    """The annotations from `defaults`, and those of the job and of its template that the settings name by key."""
+
+
+class Defaults(DefaultSettings, _Said):
+    """Settings of the organisation for a job, from all entries that apply to the job's namespace.
+
+    Example:
+        >>> Defaults(image="registry.example.com/trainer:1", sources={"image": "all-teams"}).image
+        'registry.example.com/trainer:1'
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    network_policy: Annotated[NetworkPolicy | str, _Open(NetworkPolicy)] | None = None
+    """`spec.network.policy`."""
+    pod_security: Annotated[PodSecurity | str, _Open(PodSecurity)] | None = None
+    """The security context of pods whose template sets none."""
+    sources: dict[str, Annotated[str, Field(max_length=63)]] = Field(default_factory=dict)
+    """The name of the entry that each setting comes from, such as `env[HTTPS_PROXY]: proxies`."""
+
+
+NO_DEFAULTS = Defaults()
+"""The defaults of an organisation that has none."""
 
 
 class DisplayStatus(_Said):
@@ -617,6 +632,9 @@ class DDPJobStatus(_Said):
     from the operator's settings and the job's metadata at its start or last resumption. Not set if there are none."""
     trainer_image: str | None = None
     """The image for containers whose template names none: the operator's setting when the job first started."""
+    defaults: Defaults | None = None
+    """What the organisation's administrator had set for jobs such as this one when it first started, and from which
+    entry each setting comes. Fixed for the job's life. What the job sets itself wins. Not set if there was none."""
     history_path: Annotated[str, Field(max_length=MAX_PLACE + len(f"/{HISTORY_FOLDER}"))] | None = None
     """Where the supervisors of this job keep its history, as a directory or a URL; not set if they keep none. Fixed
     when the job starts or is resumed."""
@@ -666,7 +684,11 @@ class DDPJobStatus(_Said):
 
     def to_dict(self) -> dict[str, object]:
         """Returns the status as it is written, without empty fields, like the statuses of Kubernetes' own objects."""
-        lean: dict[str, object] = _lean(super().to_dict())
+        written = super().to_dict()
+        defaults = written.pop("defaults", None)
+        lean: dict[str, object] = _lean(written)
+        if isinstance(defaults, dict):  # Further inside, an empty field has a meaning, such as `emptyDir: {}`.
+            lean["defaults"] = {name: value for name, value in defaults.items() if not is_empty(value)}
         return lean
 
     def condition(self, kind: str) -> Condition | None:
@@ -706,6 +728,11 @@ class DDPJobStatus(_Said):
     def last_incident(self) -> Incident | None:
         """The newest incident, if there was any."""
         return self.incidents[0] if self.incidents else None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the job has been started, or its end decided before its start. Its defaults are then fixed."""
+        return self.attempt > 0 or self.ending or self.finished
 
     @property
     def former(self) -> bool:

@@ -20,7 +20,7 @@ from .former_words import former_words
 from .model import without_nulls
 from .problems import Path, Problem, dotted
 from .rules import RULES
-from .schema import job_schema
+from .schema import defaults_schema, job_schema
 
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
@@ -46,16 +46,31 @@ def problems(document: Any) -> list[Problem]:
     document = without_nulls(document)
     former = [*former_words(document)]
     ruled = [problem for rule in RULES for problem in rule.problems(document)]
-    found = {*ruled, *_schema_problems(document, told={problem.path for problem in ruled})}
+    found = {*ruled, *_schema_problems(_validator(), document, told={problem.path for problem in ruled})}
     told = {problem.path for problem in former}
     others = (problem for problem in found if not any(problem.path[: len(path)] == path for path in told))
     return sorted([*former, *others], key=lambda problem: (dotted(problem.path), problem.message))
 
 
+def problems_with_defaults(document: Any) -> list[Problem]:
+    """Returns the problems of the organisation's defaults, a list of `DefaultsEntry`, as far as the schema knows."""
+    found = {*_schema_problems(_defaults_validator(), document, told=())}
+    return sorted(found, key=lambda problem: (dotted(problem.path), problem.message))
+
+
 @cache
 def _validator() -> Validator:
+    return _strict(job_schema())
+
+
+@cache
+def _defaults_validator() -> Validator:
+    return _strict(defaults_schema())
+
+
+def _strict(schema: dict[str, Any]) -> Validator:
     strict: type[Validator] = validators.extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
-    return strict(job_schema())
+    return strict(schema)
 
 
 def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> Iterator[ValidationError]:
@@ -64,9 +79,9 @@ def _matches(_validator: Validator, pattern: str, value: Any, _schema: Any) -> I
         yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
-def _schema_problems(document: Any, told: Collection[Path]) -> Iterator[Problem]:
+def _schema_problems(validator: Validator, document: Any, told: Collection[Path]) -> Iterator[Problem]:
     """Yields the schema's errors, except those in FORMS at the paths in `told`, which a rule already explains."""
-    for error in _validator().iter_errors(document):
+    for error in validator.iter_errors(document):
         if not (error.validator in FORMS and tuple(error.absolute_path) in told):
             yield from _explain(error)
 

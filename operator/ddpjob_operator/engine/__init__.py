@@ -25,6 +25,7 @@ from .decision import (
     TellDomain,
 )
 from .foreign import LARGEST_ANSWER, count_of, document_of, text_of
+from .given_defaults import with_defaults
 from .incidents.price import present as present_budget
 from .left_alone import blocked_status
 from .manifests.children import CHECKPOINT_VOLUME, SECRET_VOLUME
@@ -183,5 +184,6 @@ __all__ = [
     "standing",
     "start_deadline",
     "text_of",
+    "with_defaults",
     "with_read_error",
 ]

@@ -23,6 +23,14 @@ def reported(view: View, verdict: Verdict) -> Verdict:
     return replace(verdict, status=with_reports(view, verdict.status))
 
 
+def defaulted(view: View, verdict: Verdict) -> Verdict:
+    """Fixes the organisation's defaults in the status of a job that begins, or ends before it has begun."""
+    defaults = view.snapshot.defaults
+    if view.status.begun or not verdict.status.begun or not defaults.sources:
+        return verdict
+    return replace(verdict, status=changed(verdict.status, defaults=defaults))
+
+
 def derived(view: View, verdict: Verdict) -> Verdict:
     """Adds the derived fields to the status, and keeps the fields that only a newer operator knows."""
     status = completed(view, verdict.status, verdict.message, blocked=verdict.blocked, queued=verdict.queued)
@@ -136,6 +144,7 @@ class Step:
 AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is in the status before anything is derived from it.", _silence_due),
     Step(requested, "The last checkpoint that is reported may answer a request for a checkpoint.", requested_due),
+    Step(defaulted, "Whether a job begins depends only on what was decided."),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "The report to a queue depends only on the status, which is complete by now.", queue_told_due),
     Step(protected, "Whether pods may be evicted depends only on the status, too.", protected_due),

@@ -14,6 +14,7 @@ from ddpjob_operator.api import (
     CheckpointSeen,
     Condition,
     DDPJobStatus,
+    Defaults,
     DisplayStatus,
     Incarnations,
     Incident,
@@ -69,6 +70,7 @@ class StatusChanges(BookkeepingChanges, NetworkChanges, total=False):
     pod_security: PodSecurity | str | None
     inherited: InheritedMetadata | None
     trainer_image: str | None
+    defaults: Defaults | None
     history_path: str | None
     pod_group: str | None
     progress: Progress | None

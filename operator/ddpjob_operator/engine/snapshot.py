@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ddpjob_operator.api import DDPJob
+from ddpjob_operator.api import NO_DEFAULTS, DDPJob, Defaults
 
 from .owned import KUEUE_WORKLOAD, OWNED, OwnedKind, group_kind
 from .reports import SupervisorReport
@@ -347,6 +347,10 @@ class Snapshot:
     """The GitOps tool that manages the job, such as Argo CD; empty if no such tool is known."""
     queue: Queue | None = None
     """The queue that must admit the job; None if the job does not queue."""
+    defaults: Defaults = NO_DEFAULTS
+    """The organisation's settings for the job, which `job` has already been given; fixed once the job has begun."""
+    defaults_unknown: str = ""
+    """Why the organisation's settings are not known, in a sentence; empty if they are. Without them no job begins."""
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     """The requested flavors, by name."""
     ahead: Ahead | None = None

@@ -9,6 +9,9 @@ POD_TEMPLATE = "PodTemplateSpec"
 POD_SPEC = "PodSpec"
 VOLUME_SOURCE = "VolumeSource"
 OBJECT_META = "ObjectMeta"
+VOLUME = "Volume"
+VOLUME_MOUNT = "VolumeMount"
+LABEL_SELECTOR = "LabelSelector"
 
 
 @cache

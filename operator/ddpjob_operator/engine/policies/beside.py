@@ -79,10 +79,12 @@ def reconcile_objects(view: View, job: DDPJob) -> tuple[Action, ...]:
 def chosen(view: View) -> StatusChanges:
     """Returns the choice of NetworkPolicy for the coming attempts: the spec's, else the choice of the first start.
 
-    The first start uses the operator's setting, or no policy if the operator cannot create NetworkPolicies.
+    The first start uses the organisation's default or else the operator's setting; or no policy, if the operator
+    cannot create NetworkPolicies.
     """
-    possible = NETWORK_POLICY in view.snapshot.owned
-    first = view.snapshot.settings.network_policy if possible else NetworkPolicy.DISABLED
+    snapshot, possible = view.snapshot, NETWORK_POLICY in view.snapshot.owned
+    usual = snapshot.defaults.network_policy or snapshot.settings.network_policy
+    first = usual if possible else NetworkPolicy.DISABLED
     return {"policy": view.spec.network.policy or view.status.network.policy or first}
 
 

@@ -27,10 +27,16 @@ NO_POD_GROUP = (
 
 def awaited(view: View) -> str:
     """Returns a sentence that states what a gang that has not come up is waiting for."""
-    obstacle = no_image(view) or creation_obstacle(view)
+    obstacle = no_defaults(view) or no_image(view) or creation_obstacle(view)
     if obstacle is not None:
         return obstacle.message
     return starts_again(view) or _given_back(view) or running_message(view)
+
+
+def no_defaults(view: View) -> Obstacle | None:
+    """Returns an obstacle if the organisation's defaults are not known and the job has not begun without them."""
+    unknown = view.snapshot.defaults_unknown
+    return Obstacle(Reason.DEFAULTS_UNKNOWN, unknown) if unknown else None
 
 
 def no_image(view: View) -> Obstacle | None:

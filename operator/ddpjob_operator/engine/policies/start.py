@@ -24,7 +24,7 @@ from ddpjob_operator.engine.view import View
 
 from .avoidance import returned
 from .drains import unprotected
-from .obstacles import creation_obstacle, known, no_image, running_message, starts_again, ungrouped
+from .obstacles import creation_obstacle, known, no_defaults, no_image, running_message, starts_again, ungrouped
 from .size import lacking, reconcile_reserves
 from .steps import creating, delete, ends_due, grace_between, short_grace, stop, waiting_to_end
 from .verdict import Times, Verdict
@@ -55,12 +55,12 @@ def between_due(view: View) -> Times:
 
 
 def obstructed(view: View) -> Verdict | None:
-    """A job without an image is blocked until somebody sets one. Its deadlines keep counting down."""
+    """A job is blocked until somebody sets its image, and until its defaults are known. Its deadlines count down."""
     # A gang that exists continues, and its incidents are answered, even if its image is no longer set anywhere.
-    if view.created or (nameless := no_image(view)) is None:
+    if view.created or (obstacle := no_defaults(view) or no_image(view)) is None:
         return None
     status = changed(_seen(view), start_time=view.status.start_time or view.now)
-    return Verdict(status, nameless.message, blocked=nameless)
+    return Verdict(status, obstacle.message, blocked=obstacle)
 
 
 def children(view: View) -> Verdict | None:

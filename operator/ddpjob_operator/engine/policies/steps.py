@@ -69,7 +69,7 @@ def start(view: View, *says: Say) -> Verdict:
         **next_attempt(view),
         **stamped(view),
         # These three are not part of stamped(), because a resize uses stamped() too, but must not change them.
-        "pod_security": view.snapshot.settings.pod_security,
+        "pod_security": view.snapshot.defaults.pod_security or view.snapshot.settings.pod_security,
         "inherited": inherited(view),
         "history_path": history_path(view.spec),
         "selector": f"{Label.JOB_UID}={job.metadata.uid}",
@@ -197,22 +197,26 @@ def stamped(view: View) -> StatusChanges:
 
 
 def inherited(view: View) -> InheritedMetadata | None:
-    """Returns the metadata that all objects of the job inherit from the operator's settings and from the job.
+    """Returns what all objects of the job inherit from the settings, the organisation's defaults and the job.
 
     The settings name the keys that are inherited from the job and its template.
     """
-    snapshot, keys = view.snapshot, view.snapshot.settings.inherited_keys
+    snapshot, keys, defaults = view.snapshot, view.snapshot.settings.inherited_keys, view.snapshot.defaults
     template = view.spec.template.get("metadata", {}).get("annotations", {})
     found = InheritedMetadata(
-        labels={**dict(snapshot.settings.labels), **chosen_of(snapshot.labels, keys)},
-        annotations={**chosen_of(snapshot.annotations, keys), **chosen_of(template, keys)},
+        labels={**dict(snapshot.settings.labels), **defaults.labels, **chosen_of(snapshot.labels, keys)},
+        annotations={
+            **defaults.annotations,
+            **chosen_of(snapshot.annotations, keys),
+            **chosen_of(template, keys),
+        },
     )
     return found if found.labels or found.annotations else None
 
 
 def default_image(view: View) -> str:
     """Returns the image for a trainer whose template names none; empty if no default is set."""
-    return view.status.trainer_image or view.snapshot.settings.trainer_image
+    return view.status.trainer_image or view.snapshot.defaults.image or view.snapshot.settings.trainer_image
 
 
 def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Action, ...]:
