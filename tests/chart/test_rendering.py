@@ -43,6 +43,7 @@ from tests.support.helm import (
 )
 
 DEPLOYMENT = ("Deployment", RELEASE)
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 
 
 def template(*values: str, chart: Path = CHART) -> Any:
@@ -116,7 +117,9 @@ def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("guards=true", "at '': additional properties 'guards' not allowed"),
+        ("guard=true", "at '': additional properties 'guard' not allowed"),
+        ("guards.pods=true", "at '/guards': additional properties 'pods' not allowed"),
+        ("operators={a b}", "at '/operators/0': 'a b' does not match pattern"),
         ("keep=no", "at '/keep': got string, want boolean"),
         ("commonLabels.app\\.kubernetes\\.io/name=x", "commonLabels: app.kubernetes.io/name is set by the chart"),
     ],
@@ -157,10 +160,16 @@ def test_the_type_is_the_one_that_the_code_describes() -> None:
 @pytest.mark.parametrize(
     ("chart", "values", "told", "untold"),
     [
-        (CHART, (), ("kubectl get ddpjobs --watch", "and\nall DDPJobs, alone"), ("for the namespaces",)),
+        (
+            CHART,
+            (),
+            ("kubectl get ddpjobs --watch", "type and all DDPJobs alone", f"serviceaccount:{NAMESPACE}:{RELEASE}\n"),
+            ("for the namespaces",),
+        ),
         (CHART, ("namespaces={blue,red}",), ("for the namespaces blue, red", "apply --namespace blue --f"), ()),
         (CHART, ("namespaceSelector=team=blue",), ("for namespaces with team=blue",), ("--namespace blue",)),
         (CHART, ("replicas=0",), ("with replicas=0 no job runs",), ("rollout status", "kubectl apply")),
+        (CLUSTER_CHART, ("operators={ours}",), ("these accounts as operators:\n\n  ours\n",), (f":{NAMESPACE}:",)),
         (CLUSTER_CHART, (), ("all DDPJobs and the roles of their users",), ("An uninstall removes",)),
         (CLUSTER_CHART, ("userRoles=false",), ("keeps the DDPJob type and all DDPJobs",), ("roles",)),
         (CLUSTER_CHART, ("keep=false",), ("removes the DDPJob type, and with it every DDPJob",), ("keeps",)),
@@ -215,9 +224,20 @@ def test_the_type_and_the_roles_of_its_users_outlive_the_release_if_they_are_to_
     assert {name for name, policy in policies.items() if policy == "keep"} == kept
 
 
-def test_the_cluster_has_its_type_without_pods_and_the_roles_of_users_can_be_left_out() -> None:
-    assert {*named(render(chart=CLUSTER_CHART))} == {*OF_THE_TYPE}
-    assert {*named(render("userRoles=false", chart=CLUSTER_CHART))} == {*OF_THE_TYPE[:1]}
+def test_the_cluster_has_its_type_without_pods_and_all_else_can_be_left_out() -> None:
+    guards = {
+        (f"ValidatingAdmissionPolicy{binding}", f"ddpjob-{name}")
+        for binding in ("", "Binding")
+        for name in ("pod-labels", "operators")
+    }
+    assert {*named(render(chart=CLUSTER_CHART))} == {*OF_THE_TYPE} | guards
+    off = ("userRoles=false", "guards.podLabels.enabled=false", "guards.operators.enabled=false")
+    assert {*named(render(*off, chart=CLUSTER_CHART))} == {*OF_THE_TYPE[:1]}
+
+
+def test_the_guards_know_the_operator_that_is_installed_as_the_page_says() -> None:
+    assert named(render())["ServiceAccount", RELEASE]["metadata"]["namespace"] == NAMESPACE
+    assert yaml.safe_load((CLUSTER_CHART / "values.yaml").read_text())["operators"] == [ACCOUNT]
 
 
 def test_the_role_to_run_programs_in_pods_is_made_only_on_request_and_added_to_no_other() -> None:
@@ -334,7 +354,7 @@ def test_prometheus_finds_the_supervisors_of_a_jobs_pods_and_knows_the_job() -> 
     spec = named(render("podMonitor.enabled=true"))["PodMonitor", f"{RELEASE}-supervisors"]["spec"]
     selector, (endpoint,) = spec["selector"], spec["podMetricsEndpoints"]
     assert selector["matchLabels"] == {Label.MANAGED_BY: MANAGER}
-    assert [one["key"] for one in selector["matchExpressions"]] == [Label.NODE]
+    assert [one["key"] for one in selector["matchExpressions"]] == [Label.NODE, Label.JOB_UID]
     meta = {"pod_container_init": "false", "pod_container_name": TRAINER_CONTAINER, "pod_ip": "10.0.0.7"}
     meta |= {"pod_label_ddpjob_dev_job_name": "digits"}
     assert relabelled(endpoint, **meta) == {"__address__": f"10.0.0.7:{DEFAULT_STATUS_PORT}", "job_name": "digits"}
