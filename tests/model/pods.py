@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ddpjob_operator.api.contract import Env, Label
+from ddpjob_operator.api.contract import CODE_VOLUME, Env, Label
 from ddpjob_operator.engine import Disruption, Exit, Manifest, Pod, Waiting
 from ddpjob_operator.engine.manifests.init_containers import RESERVE_CONTAINER
 
@@ -34,6 +34,10 @@ class RealPod:
     ruled_out: frozenset[str]
     """The names of nodes on which the pod must not run."""
     created_at: datetime
+    code: int | None = None
+    """The code that the pod was made with; None if that is in its image."""
+    revision: int = 0
+    """The revision of that code."""
     node: str | None = None
     scheduled_at: datetime | None = None
     waiting: Waiting | None = None
@@ -127,7 +131,29 @@ def made_of(manifest: Manifest, uid: str, now: datetime, start: int) -> RealPod:
         selector=manifest["spec"].get("nodeSelector", {}),
         ruled_out=_ruled_out(manifest["spec"].get("affinity", {}).get("nodeAffinity", {})),
         created_at=now,
+        code=_code(manifest["spec"].get("volumes", [])),
+        revision=int(env.get(Env.CODE_REVISION, 0)),
     )
+
+
+def digest_of(code: int) -> str:
+    """The digest of a code. Codes are numbers: 0 is the template's."""
+    return f"{code:064x}"
+
+
+def is_bad(code: int | None) -> bool:
+    """Whether a code always fails before its first step: odd ones do."""
+    return code is not None and code % 2 == 1
+
+
+def config_map(code: int) -> str:
+    """The name of the ConfigMap with a code."""
+    return f"code-{code}"
+
+
+def _code(volumes: list[Manifest]) -> int | None:
+    names = [volume["configMap"]["name"] for volume in volumes if volume["name"] == CODE_VOLUME]
+    return int(names[0].removeprefix("code-")) if names else None
 
 
 def _ruled_out(affinity: Manifest) -> frozenset[str]:

@@ -23,12 +23,14 @@ from ddpjob_operator.engine import (
 from ddpjob_operator.engine.incidents.evidence import OOM_KILLED
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.manifests.names import present_pod_name
+from ddpjob_operator.engine.manifests.volumes import failure_of
+from ddpjob_operator.engine.policies.going_back import NOT_OF_THE_CODE
 from ddpjob_operator.engine.view import LOST_AFTER, View
 
 from tests.unit.engine.prose import deeds, in_other_words
 
 from .kueue import NODE_SELECTOR, Place
-from .pods import RealPod
+from .pods import RealPod, config_map, digest_of
 
 if TYPE_CHECKING:
     from .world import World
@@ -154,11 +156,33 @@ def check_creation(world: "World", pod: RealPod) -> None:
     group = world.status.pod_group if world.books.grouped and not pod.reserve else None
     assert pod.group == group, "who trains names its attempt's PodGroup, and nobody else"
     assert group is None or (POD_GROUP, group) in world.books.beside, "no pod comes before its PodGroup"
+    if pod.code is not None:
+        assert config_map(pod.code) in world.config_maps, "it waits for code that is deleted"
+        failed = world.status.code and world.status.code.failed
+        assert not failed or failed.digest != digest_of(pod.code), "code that has failed is not tried again"
     quota = world.books.quota
     if quota is not None:
         assert len(world.live) < quota, f"a pod comes before it is admitted, or too many: {quota}"
         assert pod.rank < quota, "what has no quota does not look out for a place either"
         assert pod.selector == NODE_SELECTOR, "its queue has admitted it for these nodes"
+
+
+def check_code(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> None:
+    """Checks that new code that fails before its first step gives way to the former code, at no cost.
+
+    What may cost is what supervisors report of code that they do not know to be new, because rank 0's is new itself.
+    """
+    known, spec, first = before.code, world.job.spec.code, after.last_incident
+    failed = after.code.failed if after.code else None
+    if failed and not (known and known.failed == failed) and failed.attempt not in world.supervisors.refused_in:
+        spent = [(status.restarts, status.disruptions, status.incidents) for status in (before, after)]
+        assert spent[0] == spent[1], "what is blamed on new code costs nothing"
+    tries = known and spec and known.untried and known.revision == spec.revision and not failure_of(spec, known)
+    if not known or not tries or first is None or first == before.last_incident:
+        return
+    free = first.action is RestartAction.RESTART_FREE or first.cause in NOT_OF_THE_CODE
+    told = first.attempt in {incident["attempt"] for incident in world.supervisors.incidents}
+    assert free or told or first.attempt < (known.attempt or 0), f"untried code is to give way: {first}"
 
 
 def check_group_creation(world: "World", manifest: Manifest) -> None:

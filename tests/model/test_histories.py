@@ -14,15 +14,16 @@ from ddpjob_operator.api import CleanPodPolicy, SuccessPolicy
 from ddpjob_operator.engine import Ahead, Disruption, Queue, Settings, Waiting
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RULE_MARKER, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.exit_codes import among
 from tests.support.seed import examples
 
+from .codes import CODED
 from .groups import Groups
 from .kueue import Kueue
 from .operator import Operator
-from .pods import RealPod
+from .pods import RealPod, is_bad
 from .promises import check_gang
 from .world import TEMPLATE, World
 
@@ -49,6 +50,11 @@ FINAL_EXITS: dict[str, tuple[int | None, str, str]] = {
     "bad input": (2, "Error", json.dumps({"cause": "ConfigError", "message": "no data"})),
     "no such program": (128, "StartError", "no such file"),
     "an init container": (None, "InitContainerFailed", "no"),
+}
+CODE_FAILS = {
+    "out of memory": EXITS["out of memory"],
+    "an exception": (1, "Error", json.dumps({"cause": "Application", "message": "NameError: modle"})),
+    "bad input": FINAL_EXITS["bad input"],
 }
 # What a kubelet reports of a pod that it has ended: the pod's reason, and the reason of its condition
 # DisruptionTarget, if it has one.
@@ -363,8 +369,9 @@ class Histories(RuleBasedStateMachine):
 
     @happens(resources=st.sampled_from(RESOURCES), when=lambda self: self.world.kueue.places)
     def user_changes_what_pods_need(self, resources: dict[str, Any]) -> None:
-        trainer = TEMPLATE["spec"]["containers"][0] | resources
-        self.world.ask(template={"spec": {"containers": [trainer]}})
+        pod = self.world.spec["template"]["spec"]
+        trainer = {**pod["containers"][0], "resources": {}, **resources}
+        self.world.ask(template={"spec": {**pod, "containers": [trainer]}})
 
     @happens(really=st.integers(0, 3), what=st.sampled_from(["served", "refuses", "knows_flavors"]))
     def cluster_has_kueue_or_not(self, really: int, what: str) -> None:
@@ -533,7 +540,7 @@ class Supervised(Histories):
     def submit(  # type: ignore[override]
         self, spec: dict[str, Any], allowed: Settings, admitted: int, **there: Any
     ) -> None:
-        whole = {**spec, "suspend": False, "template": TEMPLATE}
+        whole = {**spec, "suspend": False, "template": CODED}
         self.world = World(whole, settings=allowed, supervised=True, **there)
         self.operator = Operator(self.world)
         self.be_admitted(admitted)
@@ -569,15 +576,59 @@ class Supervised(Histories):
         cause=st.sampled_from(["Application", "Application", "PeerLost", "Stalled", "ConfigError"]),
         again=st.booleans(),
         hears=st.booleans(),
-        when=lambda self: self.world.supervisors.runs,
+        when=lambda self: self.world.supervisors.restarts,
     )
     def gang_restarts_in_place(self, index: int, cause: str, *, again: bool, hears: bool) -> None:
         world = self.world
-        world.supervisors.fail(index % (world.status.nodes or 1), cause, world.now)
+        world.fail(index, cause)
         if again:
             world.meet()
         if hears:
             world.hear()
+
+    @happens(
+        code=st.integers(0, 4),
+        applies=st.sampled_from([True, True, True, False]),
+        again=st.booleans(),
+        hears=st.booleans(),
+        when=lambda self: self.world.supervisors.runs,
+    )
+    def user_sends_new_code(self, code: int, *, applies: bool, again: bool, hears: bool) -> None:
+        self.world.send_code(code, applies=applies)
+        if again:
+            self.world.meet()
+        if hears:
+            self.world.hear()
+
+    @happens(
+        index=which,
+        hears=st.booleans(),
+        when=lambda self: self.world.supervisors.restarts and is_bad(self.world.supervisors.codes.code),
+    )
+    def new_code_fails_in_place(self, index: int, *, hears: bool) -> None:
+        self.world.fail(index, "Application")
+        self.world.meet()
+        if hears:
+            self.world.hear()
+
+    @happens(hears=st.booleans(), when=lambda self: self.world.supervisors.runs)
+    def gang_finishes_a_step(self, *, hears: bool) -> None:
+        self.world.finish_step()
+        if hears:
+            self.world.hear()
+
+    @happens(
+        index=which,
+        how=st.sampled_from([*CODE_FAILS]),
+        hears=st.booleans(),
+        when=lambda self: self.world.supervisors.runs and is_bad(self.world.supervisors.codes.code),
+    )
+    def new_code_costs_a_pod(self, index: int, how: str, *, hears: bool) -> None:
+        """The supervisors do not know the former code, or the pod is lost with the untried code."""
+        if hears:
+            self.world.hear()
+        if self.running:
+            self.world.end(self.pick(self.running, index), *CODE_FAILS[how])
 
     @happens(index=which, when=lambda self: (self.world.status.nodes or 1) > 1)
     def supervisor_is_cut_off(self, index: int) -> None:
@@ -610,12 +661,63 @@ class Supervised(Histories):
         super().all_goes_well()
 
 
+class Recoded(Supervised):
+    """Those in which new code is sent to a gang that runs; and nothing happens that does not matter to code."""
+
+    @initialize(
+        spec=SPECS,
+        allowed=SETTINGS,
+        steps=st.booleans(),
+        code=st.sampled_from([1, 1, 2]),
+        applies=st.sampled_from([True, True, True, False]),
+        hears=st.booleans(),
+    )
+    def submit(  # type: ignore[override]
+        self,
+        spec: dict[str, Any],
+        allowed: Settings,
+        code: int,
+        *,
+        steps: bool,
+        applies: bool,
+        hears: bool,
+    ) -> None:
+        super().submit(spec, allowed, 0, groups=Groups(), kueue=Kueue())
+        if steps:
+            self.world.finish_step()
+        self.world.send_code(code, applies=applies)
+        self.world.meet()
+        if hears:
+            self.world.hear()
+            self.operate("round")
+
+
+MATTERS = vars(Supervised).keys() | {
+    "pod_fails",
+    "pods_are_deleted_by_hand",
+    "pod_is_taken_away",
+    "node_dies",
+    "cluster_notices_lost_nodes",
+    "node_comes_back",
+    "time_passes",
+    "user_suspends_or_resumes",
+    "user_cancels",
+    "operator_dies",
+}
+for name in [name for name, one in vars(Histories).items() if hasattr(one, RULE_MARKER) and name not in MATTERS]:
+    setattr(Recoded, name, None)
+
+
 class TestHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(examples(0.4), stateful_step_count=55)
 
 
 class TestSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(examples(0.4), stateful_step_count=55)
+
+
+class TestRecoded(Recoded.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(examples(0.4), stateful_step_count=30)
 
 
 @pytest.mark.full("more of the same: TestHistories tries a part")
@@ -625,6 +727,11 @@ class TestMoreHistories(Histories.TestCase):  # type: ignore[misc,valid-type]
 
 @pytest.mark.full("more of the same: TestSupervised tries a part")
 class TestMoreSupervised(Supervised.TestCase):  # type: ignore[misc,valid-type]
+    settings = settings(examples(3), stateful_step_count=60)
+
+
+@pytest.mark.full("more of the same: TestRecoded tries a part")
+class TestMoreRecoded(Recoded.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(examples(3), stateful_step_count=60)
 
 

@@ -48,9 +48,10 @@ from ddpjob_operator.engine import (
 
 from .groups import Groups
 from .kueue import Kueue
-from .pods import RealPod, made_of
+from .pods import RealPod, config_map, digest_of, is_bad, made_of
 from .promises import (
     Books,
+    check_code,
     check_creation,
     check_deletion,
     check_gang,
@@ -67,6 +68,7 @@ from .supervisors import Supervisors
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE_SECONDS = 30
+LACKING = json.dumps({"cause": "PeerLost", "message": "another node's pod has newer code"})
 MOST_QUESTIONS = 4
 """How many times a decision may request more information."""
 TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]}}
@@ -114,6 +116,8 @@ class World:
     """The report that the operator last received from rank 0's supervisor."""
     witness: SupervisorReport | None = None
     """The report of another supervisor about itself."""
+    config_maps: frozenset[str] = frozenset({config_map(0)})
+    """The ConfigMaps with code."""
 
     def copy(self) -> "World":
         """A copy that changes independently from now on."""
@@ -276,8 +280,42 @@ class World:
     # Supervisors.
 
     def meet(self) -> bool:
-        """The supervisors start an attempt, if all are present."""
-        return self.supervised and self.supervisors.meet(list(self.pods.values()), self.now)
+        """The supervisors start an attempt, if all are present. If rank 0's lacks the code, they all leave."""
+        met = self.supervised and self.supervisors.meet(list(self.pods.values()), self.now)
+        if self.supervisors.codes.lacking and self.supervisors.missed is None:
+            for pod in [pod for pod in self.live if pod.running]:
+                self.end(pod, 204, message=LACKING)
+        return met
+
+    def send_code(self, code: int, *, applies: bool) -> None:
+        """The user sends other code, as `ddpjob submit --replace --in-place` does.
+
+        Without `applies`, the command dies after it has changed the job.
+        """
+        supervisors, named, known = self.supervisors, self.spec.get("code"), self.status.code
+        codes = supervisors.codes
+        former = codes.code if codes.former is None else codes.former
+        seen = known.failed.digest if known and known.failed else ""
+        if codes.code in {None, code} or digest_of(code) in {codes.refused, seen} or former is None:
+            return
+        supervisors.codes = codes.prepared(code)
+        wanted = config_map(code)
+        revision = (named or {}).get("revision", 0) + (named is None or named["configMap"] != wanted)
+        self.ask(code={"configMap": wanted, "former": config_map(former), "revision": revision})
+        self.config_maps |= {wanted}
+        if applies:
+            supervisors.take(code, revision, self.now)
+            self.config_maps = frozenset({config_map(0), wanted, config_map(former)})
+
+    def finish_step(self) -> None:
+        """The ranks finish a step, unless their code fails before."""
+        if not is_bad(self.supervisors.codes.code):
+            self.supervisors.step()
+
+    def fail(self, rank: int, cause: str) -> None:
+        """A rank fails, and the gang starts again in place."""
+        leaves = not self.supervisors.members <= {pod.uid for pod in self.live if pod.running and not pod.told}
+        self.supervisors.fail(rank % (self.status.nodes or 1), cause, self.now, leaves=leaves)
 
     def hear(self) -> None:
         """The operator reads the report of rank 0's supervisor, if there is one."""
@@ -313,6 +351,7 @@ class World:
         self.version += 1
         assert self.status == status, "the status reads back as it was written, and is valid"
         check_status(self, before, status)
+        check_code(self, before, status)
 
     def carry_out(self, action: Action, version: int) -> bool:
         """Carries out an action, which has no effect if it was done before. Returns False if it is refused."""
