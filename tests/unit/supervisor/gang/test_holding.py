@@ -11,6 +11,7 @@ from ddpjob_rank.exit_codes import ExitCode
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.coordinator_service import CoordinatorService, NotReadyError
 from ddpjob_supervisor.gang.messages import (
+    Beats,
     Begin,
     End,
     Failed,
@@ -132,6 +133,33 @@ def test_ranks_begin_when_all_nodes_have_the_packages_of_their_program() -> None
     assert ([message for _, message in hold.said], hold.coordinator.installs) == ([Begin(1)] * 2, False)
     assert hold.ends(WELL, WELL) == "1: 0"
     assert not held().runs().coordinator.installs
+
+
+def test_the_limit_of_the_first_step_begins_when_all_nodes_have_the_packages() -> None:
+    """As in a job, where init containers install them before there is a supervisor."""
+    limit = 30
+
+    def stalls_after(service: CoordinatorService, hold: Hold, begin: int, *running: int) -> int | None:
+        for second in range(begin, begin + 10 * limit):
+            for node in range(2):
+                hold.says(node, Beats(1, running=tuple(rank for rank in running if rank == node)))
+            service._look_for_stalls(float(second))
+            if hold.phase is Phase.STALLED:
+                return second - begin
+        return None
+
+    async def told() -> None:
+        hold = held()
+        service = CoordinatorService(Settings(nodes=2, idle_seconds=IDLE, first_step_timeout=limit))
+        service.coordinator, service._now = hold.coordinator, lambda: hold.now  # type: ignore[method-assign]
+        service.run(replace(PROGRAM, packages=("einops",)))
+        assert stalls_after(service, hold, 1) is None, "no rank has begun"
+        hold.says(0, Installed(1)).says(1, Installed(1))
+        assert hold.words == "Begin to 0 1"
+        assert stalls_after(service, hold, 1 + 10 * limit, 0, 1) == limit + 1
+        await service.close()
+
+    asyncio.run(told())
 
 
 def test_a_node_that_cannot_have_the_packages_ends_the_others() -> None:
