@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import cycle, groupby
 
 from ddpjob_supervisor.gang.coordinator import Coordinator
-from ddpjob_supervisor.gang.judging import LONG_SECONDS, Limits
+from ddpjob_supervisor.gang.judging import LONG_SECONDS, NOT_OF_THE_CODE, Limits
 from ddpjob_supervisor.gang.messages import (
     Beats,
     CodeRevision,
@@ -249,8 +249,9 @@ class Gang:
         happens(coordinator)
         if coordinator.past.incidents != known:
             self._check_incident(coordinator, known)
-            ours = coordinator.past.incidents[-1].end.cause in {"DeviceFailed", "PeerLost"}
-            assert ours or not tries or coordinator.current.progressed, "untried code costs no restart"
+            free = self.observed is not None and self.observed.excused
+            excused = free or coordinator.past.incidents[-1].end.cause in NOT_OF_THE_CODE
+            assert excused or not tries or coordinator.current.progressed, "untried code costs no restart"
         if coordinator.past.failed is not None and coordinator.past.failed != failed:
             self._check_failed_code(coordinator, coordinator.past.failed)
         said = [(node, message) for nodes, message in coordinator.drained() for node in nodes]
@@ -307,6 +308,9 @@ class Gang:
         assert failed.digest not in self.stepped, f"{failed} is given up, and has finished a step"
         assert self.observed is not None
         assert (failed.digest, failed.incident.attempt) == (self.observed.code, self.observed.attempt)
+        assert not self.observed.check, "a test of the machines says nothing about the code"
+        assert not self.observed.excused, "nor does what ranks do while a node leaves"
+        assert failed.incident.end.cause not in NOT_OF_THE_CODE
         assert coordinator.past.code.digest != failed.digest
         self.refused.add(failed.digest)
         self.code = CodeRevision(failed.revision, coordinator.past.code.digest)

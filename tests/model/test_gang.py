@@ -26,6 +26,7 @@ FAILURES = {
     "an exception": (1, "Application", "ImportError"),
     "a lost peer": (1, "PeerLost", "PeerLostError"),
     "bad input": (2, "ConfigError", "ConfigError"),
+    "a store that is away": (1, "StorageUnavailable", "StorageUnavailableError"),
     "a code of the operator's": (42, "Application", None),
 }
 PLACES = [(None,), ("a", "b"), ("a", "b", "", "a", "b"), ("a", "b", "a", "b", None)]

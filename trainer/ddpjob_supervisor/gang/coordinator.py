@@ -658,20 +658,22 @@ class Coordinator:
         self.state = Gathering(now, lost=lost)
         if current.progressed:
             self._note_step()
+        failed = incident is not None or bool(lost)
+        passed = self._check_first and all(map(is_well, current.ends.values()))
+        if incident is None and not gone and not passed:
+            incident = self._stopped(now)
         if incident is not None and self._is_of_new_code(incident):
             self._ledger.ran(current.ran, failed=False)
             self._go_back(incident)
             return
         if not self._check_first:
-            self._ledger.ran(current.ran, failed=incident is not None or bool(lost))
+            self._ledger.ran(current.ran, failed=failed)
         if incident is not None:
             self._answer(incident, now)
         elif gone:
             self._go_on_without(gone[0], now)
-        elif self._check_first and all(map(is_well, current.ends.values())):
-            self._check_first, self._lowest = False, self.attempt
         else:
-            self._answer(self._stopped(now), now)
+            self._check_first, self._lowest = False, self.attempt
 
     def _end_program(self, outcome: RunEnd, now: float) -> None:
         self.outcome, self.state = outcome, Gathering(now)

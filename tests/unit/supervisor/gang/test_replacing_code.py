@@ -21,7 +21,7 @@ from ddpjob_supervisor.hold.reception import _Reception
 from ddpjob_supervisor.hold.words import Apply, Begun, Ready, ReplaceCode, to_line
 from msgspec.structs import replace
 
-from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, STOPPED, STUCK, WELL, Gang
+from .gangs import AT_7, BEGIN, CONFIG, KILLED, LOST, RAISED, SAVED, STOPPED, STUCK, WELL, Gang
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -267,6 +267,12 @@ def test_the_rank_the_error_and_the_line_are_told() -> None:
         "failed in attempt 2 before its first step: rank 1: Application: ModuleNotFoundError:"
         " No module named 'httpx' (train.py:3)"
     )
+
+
+def test_new_code_that_only_stops_before_its_first_step_gives_way_too() -> None:
+    job = trying()
+    job.idle(0, SAVED).idle(1, replace(SAVED, rank=1))
+    assert (job.runs, job.incidents, refused(job).incident.end.cause) == ("3: 0", [], "Stopped")
 
 
 def test_new_code_that_hangs_before_its_first_step_gives_way_too() -> None:
