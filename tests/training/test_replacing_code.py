@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import uuid
 import zipfile
+from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -128,6 +129,40 @@ def test_if_the_command_dies_after_it_has_changed_the_job_the_next_new_pod_bring
     gang.await_steps(2)
     for node in range(2):
         says(gang, node, "code 1")
+
+
+def test_if_rank_0_is_killed_while_code_arrives_nothing_has_changed_and_the_same_code_can_be_sent_again(
+    gang: Gang,
+) -> None:
+    with speaking(gang) as conversation:
+        conversation.says(kind="ReplaceCode", digest=hashlib.sha256(changed(1)).hexdigest(), by="alice", version=3)
+        assert conversation.hears() == {"kind": "SendCode"}
+        conversation.says(kind="TheCode", data=b64encode(changed(1)[:100]).decode())
+        gang.kill_node(0)
+    made_with(gang, 0, OLD)
+    start(gang, 0, attempt=2, peers=gang.control(1))
+    gang.await_steps(2)
+    assert replace(gang, changed(1), 1) == 3
+    gang.await_steps(3)
+    for node in range(2):
+        says(gang, node, "code 1")
+    assert gang.status()["incidents"] == []
+
+
+def test_if_a_node_is_lost_between_ready_and_apply_its_new_pod_brings_the_code(gang: Gang) -> None:
+    with speaking(gang) as conversation:
+        assert conversation.prepares(changed(1))["kind"] == "Ready"
+        gang.kill_node(1)
+        answer = conversation.applies(1)
+    # Rank 0's supervisor may have noticed before, or not.
+    assert answer["kind"] == "Begun" or answer["later"], answer
+    made_with(gang, 1, changed(1))
+    start(gang, 1, revision=1, attempt=2)
+    gang.await_steps(2)
+    for node in range(2):
+        says(gang, node, "code 1")
+    page = gang.status()
+    assert (page["incidents"], page["code"].get("failed")) == ([], None), "the code is not blamed for it"
 
 
 def test_a_failure_after_the_code_was_prepared_restarts_the_code_that_runs(gang: Gang) -> None:
