@@ -140,11 +140,12 @@ class Job:
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             return
         try:
-            self.cancel()
+            cancelled = self._cancel()
         except (BadInputError, ClusterError) as problem:  # The user's own error is worth more.
             error.add_note(f"{self.name} could not be cancelled, and goes on: {problem}")
         else:
-            error.add_note(f"{self.name} was cancelled because of this")
+            if cancelled:  # Mostly the error says that the job has failed.
+                error.add_note(f"{self.name} was cancelled because of this")
 
     def status(self) -> DDPJobStatus:
         """What the job is doing now, with the names of the type's status in snake case.
@@ -392,14 +393,24 @@ class Job:
             BadInputError: The DDPJob in the cluster is of an older release, which cannot cancel jobs.
             ClusterError: The cluster cannot be reached, or refuses.
         """
+        self._cancel()
+
+    def _cancel(self) -> bool:
+        """Does the same; returns whether the job had not ended before.
+
+        Raises:
+            BadInputError, ClusterError: As in `cancel`.
+        """
         document = self._jobs.find(self._document)
         if document is None or as_job(document).status.finished:
-            return
+            return False
         try:
             self._jobs.cancel(document)
         except BadInputError:
             if self._jobs.find(document) is not None:
                 raise
+            return False
+        return True
 
     def delete(self) -> None:
         """Ends the job, and deletes it with everything that belongs to it. Does nothing if it no longer exists.

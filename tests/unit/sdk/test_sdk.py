@@ -459,7 +459,10 @@ def test_the_error_of_a_block_is_worth_more_than_that_of_the_cluster() -> None:
 def test_there_is_nothing_to_cancel_of_a_job_that_has_ended(document: Document | None) -> None:
     job, jobs = a_cancellable(document)
     job.cancel()
+    with pytest.raises(ValueError, match="mine") as raised, job:
+        raise ValueError("mine")
     assert not jobs.cancelled
+    assert not hasattr(raised.value, "__notes__"), "nothing was cancelled because of it"
 
 
 def test_an_operator_that_cannot_cancel_is_an_error() -> None:
