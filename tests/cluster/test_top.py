@@ -34,7 +34,7 @@ def test_jobs_are_shown_as_soon_as_they_change_and_go_when_they_are_deleted(api:
         (row,) = feed.rows(datetime.now(UTC))
         detail = feed.detail(row.key, datetime.now(UTC))
         assert detail is not None
-        assert (row.awaits, detail.lines["Message"]) == ("waits in team-a", "waits in team-a")
+        assert (row.why, detail.lines["Message"]) == ("waits in team-a", "waits in team-a")
         once = subprocess.run(
             [DDPJOB, "top", "--once", "--cluster", "--kubeconfig", api.kubeconfig, "-n", team.namespace],
             capture_output=True,

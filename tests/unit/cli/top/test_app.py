@@ -143,7 +143,7 @@ def test_a_long_name_leaves_room_for_the_other_columns() -> None:
     async def story(pilot: Pilot[None], app: TopApp) -> None:
         lines = await until(app, pilot, "Running")
         assert "RESTARTS  AGE" in lines[1]
-        assert "resnet50-w…les-lr-0.3" in lines[2]
+        assert "resnet50-w…es-lr-0.3" in lines[2]
 
     shown(jobs("resnet50-with-the-longest-of-schedules-lr-0.3"), story)
 
