@@ -21,7 +21,7 @@ from ddpjob_operator.cli.dashboard.guard import Guard
 from ddpjob_operator.view_model import collected
 from playwright.sync_api import Browser, Page, expect
 
-from tests.report.browser import barriers, opened, tab_of
+from tests.support.browser import barriers, opened, tab_of
 from tests.support.waiting import patience
 from tests.unit.cli.dashboard.served import served
 from tests.unit.cli.top.made_up import RUNNING, MadeUp

@@ -13,7 +13,7 @@ from ddpjob_operator.api import BadInputError
 from ddpjob_operator.report import find, render
 from markupsafe import escape
 
-from tests.report.browser import barriers, tab
+from tests.support.browser import barriers, tab
 from tests.support.waiting import patience
 from tests.unit.report.lines import ZERO, line, write
 

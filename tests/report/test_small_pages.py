@@ -11,7 +11,7 @@ from ddpjob_supervisor.gang.states import Stall
 from ddpjob_supervisor.page.document import document
 from ddpjob_supervisor.page.first_page import HEADERS, as_html
 
-from tests.report.browser import barriers, tab
+from tests.support.browser import barriers, tab
 from tests.unit.report.lines import ZERO, line, write
 from tests.unit.supervisor.page.gangs import AT, GANG
 

@@ -47,6 +47,7 @@ class Dashboard:
     """A running `ddpjob dashboard`."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._place, self._token = urlsplit(address), address.partition("token=")[2]
 
     def open(self, path: str, body: Any = None) -> Any:
