@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ConfigDict, field_validator
 
-from .contract import API_VERSION, KIND
+from .contract import API_VERSION, CLASS_LABEL, KIND
 from .former import as_read, is_former
 from .git_state import GIT_ANNOTATIONS, GitState
 from .model import Model, without_nulls
@@ -44,11 +44,24 @@ class Metadata(Model):
     generation: int = 1
     annotations: dict[str, str] | None = None
     """Those that describe the job's submission. Pods are built from no other annotations."""
+    labels: dict[str, str] | None = None
+    """Only that of the job's class. Objects of the job are built from other labels."""
 
     @field_validator("annotations", mode="before")
     @classmethod
     def _only_of_the_submission(cls, value: object) -> dict[str, str] | None:
         return of_submission(value) or None if isinstance(value, dict) else None
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _only_of_the_class(cls, value: object) -> dict[str, str] | None:
+        class_name = value.get(CLASS_LABEL) if isinstance(value, dict) else None
+        return {CLASS_LABEL: class_name} if class_name and isinstance(class_name, str) else None
+
+    @property
+    def class_name(self) -> str:
+        """The job's class by its label; empty: the default class."""
+        return (self.labels or {}).get(CLASS_LABEL, "")
 
 
 class DDPJob(Model):

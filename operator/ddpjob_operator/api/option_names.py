@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-FLAGS = {"module": "-m", "program": "--"}
+FLAGS = {"class-name": "--class", "module": "-m", "program": "--"}
 """The flags of options that do not have their option's name."""
 PARAMETERS = {"image-volume": "image_volumes", "program": "args", "volume": "volumes"}
 """The parameters of options that do not have their option's name."""

@@ -393,6 +393,12 @@ def _pods(program: argparse._ActionsContainer) -> None:
     )
     _keeps(program)
     program.add_argument("--queue", metavar="NAME", help="the Kueue queue that admits the job")
+    program.add_argument(
+        "--class",
+        dest="class_name",
+        metavar="CLASS",
+        help="the class of the job, such as canary: only operators of this class run it",
+    )
 
 
 def _status(command: argparse.ArgumentParser) -> None:

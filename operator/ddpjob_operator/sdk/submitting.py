@@ -50,6 +50,7 @@ def submit(
     checkpoint: str | None = None,
     history: str | None = None,
     queue: str | None = None,
+    class_name: str | None = None,
     max_restarts: int | None = None,
     start_method: Literal["warm", "cold"] | None = None,
     namespace: str | None = None,
@@ -101,6 +102,7 @@ def submit(
         history: A directory or URL where logs, incidents and progress are kept for when the pods are gone; by default
             beside the checkpoints, if these outlive the pods. `off`: nowhere.
         queue: The Kueue queue that admits the job.
+        class_name: The class of the job, which the operator of that class runs, such as `canary`.
         max_restarts: Restarts before the job fails; 6 if it is left out.
         start_method: `warm` or `cold`, as for the command.
         namespace: The namespace, if it is not the context's.
@@ -146,6 +148,7 @@ def submit(
         checkpoint=checkpoint,
         history=history,
         queue=queue,
+        class_name=class_name,
         max_restarts=max_restarts,
         start_method=start_method,
         namespace=namespace,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ddpjob_operator.cli.cluster.life import SETTLED_SECONDS, UNNOTICED, UNNOTICED_SECONDS, Life
+from ddpjob_operator.cli.cluster.life import SETTLED_SECONDS, UNNOTICED, UNNOTICED_CLASS, UNNOTICED_SECONDS, Life
 from ddpjob_operator.client import ClusterError, Document, Jobs
 
 from tests.unit.client.api import a_job
@@ -14,6 +14,9 @@ SPEC = {"nodes": 2, "template": {"spec": {"containers": [{"name": "trainer", "im
 ANOTHERS = "example.com/queue manages this job (managedBy); the DDPJob operator leaves it alone"
 WAITS = {"state": "Pending", "message": "no node has room"}
 RUNS = {"state": "Running", "message": "2 nodes running"}
+HELD = {"operator": "system/operator", "startTime": "2026-01-01T00:00:00Z"}
+SUSPENDED = {"operator": "system/operator", "state": "Suspended", "message": "Nothing runs"}
+CANARY = {"ddpjob.dev/class": "canary"}
 
 
 class Nothing(Jobs):
@@ -30,23 +33,41 @@ class Nothing(Jobs):
 
 
 @pytest.mark.parametrize(
-    ("spec", "status", "patience", "told"),
+    ("labels", "spec", "status", "patience", "told"),
     [
-        ({}, {}, UNNOTICED_SECONDS, UNNOTICED),
-        ({"managedBy": "ddpjob.dev/operator"}, {}, UNNOTICED_SECONDS, UNNOTICED),
-        ({"managedBy": "example.com/queue"}, {}, UNNOTICED_SECONDS, ANOTHERS),
-        ({"managedBy": "example.com/queue"}, WAITS, SETTLED_SECONDS, WAITS["message"]),
-        ({}, WAITS, SETTLED_SECONDS, WAITS["message"]),
-        ({}, RUNS, UNNOTICED_SECONDS, None),
+        ({}, {}, {}, UNNOTICED_SECONDS, UNNOTICED),
+        ({}, {"managedBy": "ddpjob.dev/operator"}, {}, UNNOTICED_SECONDS, UNNOTICED),
+        ({}, {"managedBy": "example.com/queue"}, {}, UNNOTICED_SECONDS, ANOTHERS),
+        ({}, {"managedBy": "example.com/queue"}, WAITS, SETTLED_SECONDS, WAITS["message"]),
+        ({}, {}, WAITS, SETTLED_SECONDS, WAITS["message"]),
+        ({}, {}, RUNS, UNNOTICED_SECONDS, None),
+        (CANARY, {}, {}, UNNOTICED_SECONDS, UNNOTICED_CLASS.format("canary")),
+        (CANARY, {}, SUSPENDED, UNNOTICED_SECONDS, UNNOTICED_CLASS.format("canary")),
+        ({}, {}, SUSPENDED | {"className": "canary"}, UNNOTICED_SECONDS, UNNOTICED),
+        (CANARY, {}, SUSPENDED | {"className": "canary"}, UNNOTICED_SECONDS, None),
+        (CANARY, {}, RUNS | HELD, UNNOTICED_SECONDS, None),
     ],
-    ids=["no operator", "none, by name", "another's", "another's that waits", "one that waits", "one that runs"],
+    ids=[
+        *("no operator", "none, by name", "another's", "another's that waits", "one that waits", "one that runs"),
+        *("no operator of its class", "suspended, and no operator of its new class"),
+        *("suspended, and no operator of the default class", "suspended", "a new class while it runs"),
+    ],
 )
 def test_what_a_job_waits_for_is_told_once_when_it_has_waited_long_enough(
-    spec: Document, status: Document, patience: float, told: str | None, monkeypatch: pytest.MonkeyPatch
+    labels: dict[str, str],
+    spec: Document,
+    status: Document,
+    patience: float,
+    told: str | None,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    one = Life(Nothing(), {**a_job(), "spec": SPEC | spec, "status": status})
+    job = a_job()
+    one = Life(
+        Nothing(), {**job, "metadata": job["metadata"] | {"labels": labels}, "spec": SPEC | spec, "status": status}
+    )
     said = []
     for later in (0.0, patience, patience + 0.1, 2 * patience, 20 * patience):
         now[0] = 1000.0 + later

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from ddpjob_operator.api import BadInputError
-from ddpjob_operator.cli.cluster import job_status
 from ddpjob_operator.cli.cluster.job_status import stacks, status
+from ddpjob_operator.cli.cluster.life import UNNOTICED
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError
 from ddpjob_operator.engine import pod_name
 
@@ -51,7 +51,37 @@ def test_who_may_not_see_events_sees_the_job(capsys: pytest.CaptureFixture[str])
 
 def test_of_a_job_that_nobody_has_noticed_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     said = printed(capsys, a_document(message=""), NOTHING)
-    assert f"\n\n{job_status.unnoticed(a_story().snapshot.job)}\n" in said
+    assert f"\n\n{UNNOTICED}\n" in said
+
+
+STARTED = {"operator": "system/operator", "startTime": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("label", "status", "wide", "lines"),
+    [
+        (None, STARTED, False, []),
+        (None, STARTED, True, ["Operator: system/operator"]),
+        ("canary", {}, False, ["Class: canary"]),
+        ("canary", STARTED | {"className": "canary"}, False, ["Class: canary", "Operator: system/operator"]),
+        ("canary", STARTED, False, ["Class: default; canary once it is suspended", "Operator: system/operator"]),
+        (
+            None,
+            STARTED | {"className": "canary"},
+            False,
+            ["Class: canary; default once it is suspended", "Operator: system/operator"],
+        ),
+    ],
+)
+def test_the_class_of_a_job_is_shown_and_who_runs_it(
+    label: str | None, status: dict[str, Any], lines: list[str], capsys: pytest.CaptureFixture[str], *, wide: bool
+) -> None:
+    document = a_document()
+    document["metadata"] |= {"labels": {"ddpjob.dev/class": label} if label else {}}
+    document["status"] |= status
+    said = printed(capsys, document, NOTHING, output="wide" if wide else None)
+    shown = [" ".join(line.split()) for line in said.splitlines()]
+    assert [line for line in shown if line.startswith(("Class:", "Operator:"))] == lines
 
 
 @pytest.mark.parametrize(("supervised", "running"), [(True, True), (False, True), (True, False)])

@@ -28,6 +28,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a Secret without a name": ({"secrets": ["store", ""]}, "--env-from : must be the name of a Secret"),
     "a Secret with a capital letter": ({"secrets": ["Store"]}, "--env-from Store: must be the name of a Secret"),
     "a queue that is no label": ({"queue": "no label!"}, "--queue no label!: must be the name of a queue"),
+    "a class that is no label": (
+        {"class_name": "no label!"},
+        "--class no label!: must be the name of a class, such as canary",
+    ),
 }
 
 
@@ -45,11 +49,12 @@ def test_a_program_has_what_is_asked_for_and_its_code_as_its_working_directory()
         ["registry.example.com:5000/code:2:/lib"],
         "training",
         {"configMap": {"name": "ddpjob-code-1"}},
+        class_name="canary",
     )
     placed = with_pod_options(document("ckpt:/checkpoints"), needs)
     spec = placed["spec"]
     pod = spec["template"]["spec"]
-    assert placed["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training"}
+    assert placed["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "training", "ddpjob.dev/class": "canary"}
     (unpack,) = pod.pop("initContainers")
     assert yaml.safe_load(yaml.safe_dump(spec)) == yaml.safe_load("""
         nodes: 2

@@ -49,6 +49,11 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "image_volumes": ("submit", SCRIPT | {"image_volumes": ["x"]}, r"image_volumes=\['x'\]: must be IMAGE:/path"),
     "checkpoint": ("submit", SCRIPT | {"checkpoint": "/here"}, "checkpoint='/here': must be CLAIM:/path"),
     "history": ("run", {"args": ["true"], "history": "/here"}, "history is for scripts, modules and"),
+    "class_name": (
+        "submit",
+        SCRIPT | {"class_name": "a b"},
+        "class_name='a b': must be the name of a class, such as canary",
+    ),
     "queue": ("submit", SCRIPT | {"queue": "a b"}, "queue='a b': must be the name of a queue"),
     "max_restarts": ("run", SCRIPT | {"max_restarts": -1}, "max_restarts: -1 is too small"),
     "start_method": ("run", SCRIPT | {"start_method": "hot"}, "start_method='hot': must be 'warm' or 'cold'"),

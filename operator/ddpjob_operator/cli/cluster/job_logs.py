@@ -142,7 +142,7 @@ def _print(jobs: Jobs, job: DDPJob, pods: list[JobPod], which: Which, attempt: i
         except ClusterError as error:
             code = 1
             say(f"{called(job)} {pod.node}: {error}")
-    waits_for = job.status.message or unnoticed(job)
+    waits_for = unnoticed(job) or job.status.message
     without = [str(pod.node) for pod in pods if not pod.started]
     if without:
         yet = "" if job.status.finished else " yet"
@@ -194,7 +194,7 @@ def _of(attempt: int, jobs: Jobs, job: DDPJob, pod: JobPod, which: Which) -> Ite
 
 def _nothing(job: DDPJob) -> str:
     """The message for a job that has no log because it never started a program."""
-    return f"nothing has started{'' if job.status.finished else ' yet'}: {job.status.message or unnoticed(job)}"
+    return f"nothing has started{'' if job.status.finished else ' yet'}: {unnoticed(job) or job.status.message}"
 
 
 def followed_lines(

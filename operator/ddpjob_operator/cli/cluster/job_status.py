@@ -22,6 +22,7 @@ from .claim_place import where_history_is
 from .life import unnoticed
 from .pod_view import pod_seen, pods_and_page
 
+DEFAULT = "default"
 EVENTS = 10
 """Only this many of the latest events are shown."""
 
@@ -45,15 +46,24 @@ def status(jobs: Jobs, name: str | None, output: str | None = None, *, everywher
         return 0
     screen = Screen()
     job = as_job(document)
-    where = {"Namespace": f"{job.metadata.namespace} of context {jobs.cluster.context}"}
+    where = {"Namespace": f"{job.metadata.namespace} of context {jobs.cluster.context}", **_run_by(job, wide=wide)}
     describe(screen, job, datetime.now(UTC), Around(_made(document), where, _links(job)), wide=wide)
-    if not job.status.message:
-        screen.print(f"\n{unnoticed(job)}")
+    if why := unnoticed(job):
+        screen.print(f"\n{why}")
     if full:
         describe_spec(screen, job)
         _describe_ranks(screen, jobs, document, job)
     _tell_events(screen, jobs, document, "" if wide else job.status.message)
     return 0
+
+
+def _run_by(job: DDPJob, *, wide: bool) -> dict[str, str]:
+    """The job's class, if it has one, and the operator that runs it, if that is of interest."""
+    status, class_name = job.status, job.metadata.class_name
+    runs_as = (status.class_name or "") if status.operator and status.start_time else class_name
+    later = "" if runs_as == class_name or status.finished else f"; {class_name or DEFAULT} once it is suspended"
+    operator = {"Operator": status.operator} if status.operator and (wide or runs_as or later) else {}
+    return {**({"Class": f"{runs_as or DEFAULT}{later}"} if runs_as or later else {}), **operator}
 
 
 def _describe_ranks(screen: Screen, jobs: Jobs, document: Document, job: DDPJob) -> None:

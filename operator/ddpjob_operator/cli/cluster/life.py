@@ -13,16 +13,24 @@ WAITING = frozenset({State.PENDING, State.QUEUED, State.STARTING, State.RESTARTI
 SETTLED_SECONDS = 3.0
 """A status message is reported only if it stays the same for this long. Other messages change too fast to be read."""
 UNNOTICED = "no operator has seen the job yet; is one installed and running?"
+UNNOTICED_CLASS = "no operator of class {} has taken the job yet; is one installed, and does it serve this namespace?"
 UNNOTICED_SECONDS = 10.0
 """If a job has no status for this long, probably no operator is running: an operator notices a new job within a
 second, even while its leader changes."""
 
 
 def unnoticed(job: DDPJob) -> str:
-    """Why the job has no status yet."""
-    if job.spec.ours:
-        return UNNOTICED
-    return f"{job.spec.managed_by} manages this job (managedBy); the DDPJob operator leaves it alone"
+    """Why no operator has the job; empty if one has it.
+
+    While a job does not run, a change of its class gives it to another operator, which then writes its own name.
+    """
+    status, class_name = job.status, job.metadata.class_name
+    moved = status.operator and status.start_time is None and (status.class_name or "") != class_name
+    if status.message and (status.finished or not moved):
+        return ""
+    if not job.spec.ours:
+        return f"{job.spec.managed_by} manages this job (managedBy); the DDPJob operator leaves it alone"
+    return UNNOTICED_CLASS.format(class_name) if class_name else UNNOTICED
 
 
 class Life:
@@ -69,8 +77,8 @@ class Life:
         """Yields a notice of what the job is waiting for, if it has waited long enough and the notice is new."""
         status, stood = self.job.status, time.monotonic() - self._since
         message = ""
-        if not status.message and stood > UNNOTICED_SECONDS:
-            message = unnoticed(self.job)
+        if stood > UNNOTICED_SECONDS and (why := unnoticed(self.job)):
+            message = why
         elif status.state in WAITING and stood > SETTLED_SECONDS:
             message = status.message
         if message and message != self._told:

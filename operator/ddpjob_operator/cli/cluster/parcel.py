@@ -139,6 +139,7 @@ def _parcel(
         image_volumes=given.image_volume,
         secrets=given.env_from,
         queue=given.queue,
+        class_name=given.class_name,
         code=_volume(code, None if image is None else f"{registry}@{image.digest}"),
         works_in_code=works_in_code,
         packages=packages.arguments(CODE_DIRECTORY),

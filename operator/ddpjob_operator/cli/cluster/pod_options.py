@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from ddpjob_operator.api import BadInputError, Cause
-from ddpjob_operator.api.contract import CODE_KEY, CODE_VOLUME, QUEUE_LABEL
+from ddpjob_operator.api.contract import CLASS_LABEL, CODE_KEY, CODE_VOLUME, QUEUE_LABEL
 from ddpjob_operator.api.entrypoint import check
 from ddpjob_operator.api.expansion import literal
 from ddpjob_operator.api.option_names import option
@@ -75,6 +75,7 @@ class PodOptions:
     """The arguments of `pip install`."""
     secrets: Sequence[str] = ()
     """The names of Secrets whose keys are variables of the trainer."""
+    class_name: str | None = None
 
 
 def checkpoint_on(text: str | None) -> Json:
@@ -125,11 +126,17 @@ def with_pod_options(document: Json, wanted: PodOptions) -> Json:
 
 
 def _labels(wanted: PodOptions) -> Json:
-    if wanted.queue is None:
-        return {}
-    if not LABEL.fullmatch(wanted.queue):
-        raise BadInputError(f"{option('queue', wanted.queue)}: must be the name of a queue")
-    return {"labels": {QUEUE_LABEL: wanted.queue}}
+    labels = {}
+    for name, label, value, what in (
+        ("queue", QUEUE_LABEL, wanted.queue, "the name of a queue"),
+        ("class-name", CLASS_LABEL, wanted.class_name, "the name of a class, such as canary"),
+    ):
+        if value is None:
+            continue
+        if not LABEL.fullmatch(value):
+            raise BadInputError(f"{option(name, value)}: must be {what}")
+        labels[label] = value
+    return {"labels": labels} if labels else {}
 
 
 def _secrets(wanted: PodOptions) -> list[Json]:

@@ -46,6 +46,7 @@ OF_A_PROGRAM = (
         "checkpoint",
         "history",
         "queue",
+        "class_name",
     ),
 )
 """Options that describe a program, and cannot be combined with a YAML file."""
