@@ -98,9 +98,11 @@ def test_one_question_is_asked_in_each_namespace_and_its_answer_counts_for_all_j
 
 
 def test_without_an_answer_the_jobs_of_that_namespace_are_taken_over(scene: Scene) -> None:
+    scene.shows(("team", "numbers"), Holder("c/third"))
     assert scene.left(KEY)
     scene.now += ANSWER_SECONDS - 1
     assert scene.left(KEY)
+    assert scene.marked == [(KEY, ANSWER_SECONDS), (KEY, 1)]
     scene.now += 1
     assert not scene.left(KEY)
     assert {key for key, seconds in scene.marked if seconds == 0} == {KEY, SECOND}
@@ -163,6 +165,11 @@ def test_an_operator_that_asks_is_known_to_run_and_is_reported_once(scene: Scene
     assert scene.asked == []
     scene.contention.leave_namespace("team")
     assert scene.contention.problems == ""
+
+
+def test_the_question_of_its_former_life_is_no_other_operator(scene: Scene) -> None:
+    scene.contention.heard(KEY, scene.shows(KEY, ME, ME.name))
+    assert (scene.contention.problems, scene.events) == ("", [])
 
 
 def test_a_changed_label_is_no_overlap(scene: Scene) -> None:

@@ -64,6 +64,7 @@ SIGNED: dict[str, tuple[Moment, tuple[str, str] | None]] = {
     "nothing is new": (RUNNING.held_by(*DEFAULT), None),
     "a release without classes wrote the status, and nothing is new": (RUNNING, None),
     "a job of an operator that is gone": (RUNNING.held_by(*OTHER_DEFAULT), DEFAULT),
+    "a job of another class, whose label was changed and whose operator is gone": (RUNNING.held_by(*CANARY), DEFAULT),
     "a suspended job that was released": (SUSPENDED.held_by(*CANARY), DEFAULT),
     "a finished job of an operator that is gone": (OVER.held_by(*OTHER_DEFAULT), None),
     "another operator asks": (RUNNING.held_by(*DEFAULT, "b/default"), DEFAULT),
