@@ -1,9 +1,11 @@
 """Generates sections with the operator's rights and metrics, from the code that defines them."""
 
 from ddpjob_operator.cluster.kube.rights import (
+    DEFAULTS_RIGHTS,
     EVENT_RIGHTS,
     FEATURE_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
+    LABELS_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     METRICS_RIGHTS,
@@ -82,6 +84,8 @@ def rights() -> str:
                     for feature, granted in FEATURE_RIGHTS.items()
                 ),
                 ("there too; without it gangs give way even while an autoscaler adds nodes", EVENT_RIGHTS),
+                ("there too; without it no job begins if defaults have a `namespaceSelector`", LABELS_RIGHTS),
+                ("in its own namespace; those to ConfigMaps only to its own one with defaults", DEFAULTS_RIGHTS),
                 ("in its own namespace; all but `create` only on its own Lease", LEASE_RIGHTS),
                 ("in the whole cluster, with `namespaceSelector`", NAMESPACE_RIGHTS),
                 ("in the whole cluster, with `metrics.auth`", METRICS_RIGHTS),

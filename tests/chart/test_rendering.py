@@ -12,10 +12,15 @@ import yaml
 from ddpjob_operator.api import PodSecurity, job_file
 from ddpjob_operator.api.contract import DEFAULT_STATUS_PORT, MANAGER, TRAINER_CONTAINER, Label
 from ddpjob_operator.api.crd import crd
+from ddpjob_operator.api.defaults import read_defaults
+from ddpjob_operator.api.schema import defaults_schema
+from ddpjob_operator.cluster.followed_defaults import DATA_KEY
 from ddpjob_operator.cluster.kube.rights import (
+    DEFAULTS_RIGHTS,
     EVENT_RIGHTS,
     FEATURE_RIGHTS,
     KUEUE_CLUSTER_RIGHTS,
+    LABELS_RIGHTS,
     LEASE_RIGHTS,
     MARK_RIGHTS,
     METRICS_RIGHTS,
@@ -74,6 +79,8 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("jobMetadata.keys={kueue.x-k8s.io/queue-name}", "jobMetadata: kueue.x-k8s.io/queue-name is reserved"),
         ("jobMetadata.labels.argocd\\.argoproj\\.io/instance=x", "jobMetadata: argocd.argoproj.io/instance is"),
         ("jobMetadata.labels.team=a/b", "at '/jobMetadata/labels/team'"),
+        ("defaults[0].name=a,defaults[0].imag=x", "at '/defaults/0': additional properties 'imag' not allowed"),
+        ("defaults[0].name=a,defaults[0].podSecurity=none", "at '/defaults/0/podSecurity': value must be one of"),
         ("global.registry=x", "global.registry: this chart reads imageRegistry and imagePullSecrets alone"),
         ("serviceMonitor.interval=often", "at '/serviceMonitor/interval': 'often' does not match pattern"),
         ("podMonitor.port=0", "at '/podMonitor/port': minimum: got 0, want 1"),
@@ -292,21 +299,25 @@ def test_a_right_in_the_whole_cluster_is_given_where_its_value_says_so_and_else_
 def test_where_a_selector_chooses_namespaces_it_may_also_watch_them_and_everywhere_the_rest() -> None:
     chosen = "namespaceSelector=team in (blue\\,green)"
     role = verbs(named(render(chosen))["ClusterRole", RELEASE])
-    assert role.pop(("", "namespaces")) == set(NAMESPACE_RIGHTS["", "namespaces"])
-    assert role == verbs(named(render())["ClusterRole", RELEASE])
+    without = verbs(named(render())["ClusterRole", RELEASE])
+    more = {*NAMESPACE_RIGHTS["", "namespaces"], *LABELS_RIGHTS["", "namespaces"]}
+    assert (role.pop(("", "namespaces")), without.pop(("", "namespaces"))) == (more, {"get"})
+    assert role == without
     options = parse(template(chosen)["spec"]["containers"][0]["args"])
     assert (options.namespace_selector, options.namespaces) == ("team in (blue,green)", [])
 
 
 def test_it_has_the_rights_that_the_operator_asks_for() -> None:
     objects = named(render("metrics.auth=true"))
-    always = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, EVENT_RIGHTS)
+    always = (RIGHTS, MARK_RIGHTS, OWNER_RIGHTS, EVENT_RIGHTS, LABELS_RIGHTS)
     everywhere = (*always, *FEATURE_RIGHTS.values())
     asked = [(key, verb) for some in everywhere for key, words in some.items() for verb in words]
     granted = [(key, verb) for key, words in verbs(objects["ClusterRole", RELEASE]).items() for verb in words]
     assert sorted(granted) == sorted(asked)
-    assert verbs(objects["Role", f"{RELEASE}-lease"]) == {key: set(words) for key, words in LEASE_RIGHTS.items()}
-    assert objects["Role", f"{RELEASE}-lease"]["metadata"]["namespace"] == NAMESPACE
+    for part, own in (("lease", LEASE_RIGHTS), ("defaults", DEFAULTS_RIGHTS)):
+        role = objects["Role", f"{RELEASE}-{part}"]
+        assert verbs(role) == {key: set(words) for key, words in own.items()}
+        assert role["metadata"]["namespace"] == NAMESPACE
     for part, rights in (("nodes", NODE_RIGHTS), ("kueue", KUEUE_CLUSTER_RIGHTS), ("metrics", METRICS_RIGHTS)):
         assert verbs(objects["ClusterRole", f"{RELEASE}-{part}"]) == {
             key: set(words) for key, words in rights.items()
@@ -319,6 +330,32 @@ def verbs(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
         for resource in rule["resources"]:
             found.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
     return found
+
+
+def test_the_defaults_are_in_the_config_map_that_the_operator_follows(tmp_path: Path) -> None:
+    entries = [{"name": "all", "env": [{"name": "A", "value": "1"}]}, {"name": "blue", "ttlSecondsAfterFinished": 0}]
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"defaults": entries}))
+    objects = named([*yaml.safe_load_all(helm("template", RELEASE, CHART, "--namespace", NAMESPACE, "-f", values))])
+    name = f"{RELEASE}-defaults"
+    assert yaml.safe_load(objects["ConfigMap", name]["data"][DATA_KEY]) == entries
+    assert [entry.name for entry in read_defaults(objects["ConfigMap", name]["data"][DATA_KEY], "")] == [
+        "all",
+        "blue",
+    ]
+    assert read_defaults(named(render())["ConfigMap", name]["data"][DATA_KEY], "") == ()
+    arguments = objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--defaults={name}" in arguments
+    (rule,) = (one for one in objects["Role", name]["rules"] if one["resources"] == ["configmaps"])
+    assert rule["resourceNames"] == [name]
+    assert objects[DEPLOYMENT] == named(render())[DEPLOYMENT], (
+        "a change of defaults replaces no pod of the operator's"
+    )
+
+
+def test_the_values_have_the_fields_of_an_entry() -> None:
+    known = json.loads((CHART / "values.schema.json").read_text())["properties"]["defaults"]["items"]["properties"]
+    assert known.keys() == defaults_schema()["items"]["properties"].keys()
 
 
 def test_only_where_the_api_server_says_who_reads_metrics_may_the_operator_ask_it() -> None:

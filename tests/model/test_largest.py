@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import AvoidedNodeName, Cause, Incident
+from ddpjob_operator.api import NO_DEFAULTS, AvoidedNodeName, Cause, Defaults, Incident
 from ddpjob_operator.api.contract import MAX_CONTAINERS, MAX_ENV, MAX_NODES
 from ddpjob_operator.cluster.kinds import RESOURCES
 from ddpjob_operator.cluster.kube.api_client import DDPJOBS, PODS, ApiClient
@@ -135,6 +135,11 @@ class Loop(asyncio.SelectorEventLoop):
         self.longest = max(self.longest, time.thread_time() - began)
 
 
+async def no_defaults(_: str) -> Defaults:
+    """No namespace has any."""
+    return NO_DEFAULTS
+
+
 def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
     """An operator that has just started, with this API server."""
     nobody: Any = SimpleNamespace(
@@ -161,6 +166,7 @@ def an_operator(server: Server) -> tuple[Reconciler, WorkQueue, Store]:
         settings=Settings(),
         granted=dict.fromkeys(Feature, lambda _: False),
         tally=Tally(api.now),
+        defaults_of=no_defaults,
     )
     return reconciler, keys, store
 

@@ -147,7 +147,7 @@ MOST: dict[int, str] = {
     1 << 16: "cli.attached.LONGEST_LINE cli.dashboard.web_server.LARGEST_REQUEST "
     "cli.dashboard.web_server.LINES_BYTES cli.last_loss.TAIL client.serve_files.MOST_NAMES "
     "sdk.cells.MOST_BYTES sdk.running.LOG_BYTES view_model.rank_rows.MOST_RANKS",
-    100_000: "api.job_file.MOST_VALUES history.places.MOST_NAMES history.pruning.MOST_FILES",
+    100_000: "api.yaml_documents.MOST_VALUES history.places.MOST_NAMES history.pruning.MOST_FILES",
     1 << 17: "cli.display.PIECE",
     1 << 18: "cli.run_logs.LONGEST_LINE engine.foreign.LARGEST_ANSWER history.job_history.LONGEST_LINE",
     1 << 19: "cli.cluster.talk.PIECE_BYTES",

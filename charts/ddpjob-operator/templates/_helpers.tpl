@@ -147,6 +147,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
+# Defaults for jobs may depend on the labels of the jobs' namespace.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 # Where the cluster serves these, Kubernetes' own scheduler places each gang as a whole.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads, podgroups]

@@ -17,7 +17,11 @@ MOUNT_FIELDS = ("mountPath", "readOnly", "subPath")
 """The fields of a volume's mount that stand beside the volume."""
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
-Items = Annotated[tuple[dict[str, Any], ...], Field(max_length=MOST_SETTINGS, json_schema_extra=_ATOMIC)]
+Named = Annotated[dict[str, Any], Field(json_schema_extra={"properties": {"name": {"type": "string"}}})]
+Tolerating = Annotated[dict[str, Any], Field(json_schema_extra={"properties": {"key": {"type": "string"}}})]
+"""Parts of Kubernetes' own types. `schema.defaults_schema` has all of their fields."""
+Items = Annotated[tuple[Named, ...], Field(max_length=MOST_SETTINGS, json_schema_extra=_ATOMIC)]
+Tolerations = Annotated[tuple[Tolerating, ...], Field(max_length=MOST_SETTINGS, json_schema_extra=_ATOMIC)]
 Pairs = dict[str, Annotated[str, Field(max_length=LONGEST_VALUE)]]
 
 
@@ -52,7 +56,7 @@ class DefaultSettings(Model):
     env: Items = ()
     """Environment variables of all containers of the template, as in a container. Identified by `name`. The values
     are shown in the status of jobs, so a password belongs into a Secret, with `valueFrom.secretKeyRef`."""
-    tolerations: Items = ()
+    tolerations: Tolerations = ()
     """Tolerations of the pods. Identified by `key`, `value` and `effect`."""
     node_selector: Annotated[Pairs, Field(max_length=MOST_SETTINGS)] = Field(default_factory=dict)
     """Labels of the Kubernetes nodes on which the pods may run. Identified by key."""

@@ -12,11 +12,10 @@ from typing import Any
 from .contract import CONTRACT_VARIABLES, RESERVED_VOLUME_PREFIX
 from .default_settings import IDENTITIES, MOST_SETTINGS, DefaultsEntry, DefaultSettings
 from .inheritance import KEY, LABEL_VALUE, MOST_INHERITED, is_reserved
-from .job_file import parsed_documents
 from .model import without_nulls
 from .problems import BadInputError, Path, Problem
 from .status import NO_DEFAULTS, Defaults
-from .validation import problems_with_defaults
+from .yaml_documents import parsed_documents
 
 LONGEST_DEFAULTS = 64 << 10
 """The most characters of the organisation's defaults. Each job keeps what applies to it in its status."""
@@ -44,16 +43,16 @@ def read_defaults(text: str, source: str) -> tuple[DefaultsEntry, ...]:
     if len(text) > LONGEST_DEFAULTS:
         raise BadInputError(f"{source} is longer than {LONGEST_DEFAULTS >> 10} KiB")
     documents = parsed_documents(text, source)
-    if not documents:
-        return ()
     if len(documents) > 1:
         raise BadInputError(f"{source} has {len(documents)} YAML documents; write one list of entries")
+    if not documents or (entries := without_nulls(documents[0].value)) == []:
+        return ()
+    # Most operators never need this module, which takes long to import.
+    from .validation import problems_with_defaults  # noqa: PLC0415
+
     document = documents[0]
-    entries = without_nulls(document.value)
-    found = (
-        [*document.repeated, *_wrong_keys(entries, ())] or problems_with_defaults(entries) or [*_problems(entries)]
-    )
-    if found:
+    unreadable = [*document.repeated, *_wrong_keys(entries, ())]
+    if found := unreadable or problems_with_defaults(entries) or [*_problems(entries)]:
         placed = sorted((document.line(problem.path), str(problem)) for problem in found)
         lines = "; ".join(f"line {line}: {problem}" for line, problem in placed)
         raise BadInputError(f"{source}: {lines}")

@@ -13,8 +13,9 @@ from http import HTTPStatus
 from itertools import count, filterfalse
 from typing import Any
 
-from ddpjob_operator.engine import Claim, Feature
+from ddpjob_operator.engine import Claim, Event, Feature
 
+from .followed_defaults import FollowedDefaults
 from .job_watch import watch
 from .kinds import RESOURCES
 from .kube import rights
@@ -29,12 +30,13 @@ from .kube.api_client import (
 from .kube.backoff import backoff
 from .kube.connection import Connection
 from .kube.lease import LeaderElector
+from .kube.objects import ObjectMeta
 from .metrics_access import MetricsAccess
 from .namespaces import Namespaces
 from .optional_api import OptionalApi
 from .options import OperatorOptions
 from .reconciler import Reconciler
-from .recorder import EventRecorder
+from .recorder import CONFIG_MAP, EventRecorder
 from .reflector import OURS, Reflector
 from .serve.log import about
 from .serve.metrics import LEADER, ROUND_SECONDS, ROUNDS
@@ -49,6 +51,8 @@ REST_SECONDS_PER_POD = 0.0001
 large gang whose pods keep changing would use up all CPU time."""
 SPREAD_SECONDS = 30.0
 """A resync spreads its rounds over at most this time, so that a new event need not wait for all of them."""
+AT_ONCE_SECONDS = 1.0
+"""Rounds of all jobs after a change of the organisation's defaults are spread over this time."""
 SPREAD_SHARE = 0.1
 """A resync spreads its rounds over at most this fraction of the time between two resyncs."""
 CRD_RETRY_SECONDS = 2.0
@@ -101,6 +105,9 @@ class Operator:
         self._recorder = EventRecorder(ApiClient(connection, self._is_leader))
         self._supervisors, self._witnesses = (Supervisors(self._queue, unfenced.now) for _ in range(2))
         self._tally = Tally(unfenced.now)
+        self._defaults = FollowedDefaults(
+            unfenced, options.defaults, changed=self._look_at_all, record=self._record_about_defaults
+        )
         self._reconciler = Reconciler(
             self._api,
             self._store,
@@ -111,6 +118,7 @@ class Operator:
             settings=options.settings,
             granted={api.feature: api.granted for api in self._optional},
             tally=self._tally,
+            defaults_of=self._defaults.of,
         )
         self._not_ready = "starting"
         self._stopping = asyncio.Event()
@@ -140,7 +148,9 @@ class Operator:
                     stack,
                     (self._options.port, self._options.probe_port),
                     ready=lambda: self._not_ready or self._namespaces.why_not_ready,
-                    problems=lambda: "\n".join(filter(None, (self._namespaces.problems, self._reconciler.problems))),
+                    problems=lambda: "\n".join(
+                        filter(None, (self._namespaces.problems, self._reconciler.problems, self._defaults.problem))
+                    ),
                     jobs=lambda: self._tally.metrics(self._jobs, leads=self._leading),
                     access=MetricsAccess(self._unfenced) if self._options.metrics_auth else None,
                 )
@@ -199,6 +209,7 @@ class Operator:
             "events": self._recorder.run(),
             "watching": watch(self._store.jobs, self._namespaces.choose),
             "following namespaces": self._namespaces.run(),
+            "following defaults": self._defaults.run(),
             "rounds": self._run_rounds(),
             **{
                 f"following {reflector}": self._run_reflector(reflector)
@@ -278,6 +289,7 @@ class Operator:
         LEADER.set(1)
         self._leading = True
         await self._resync(spread=0.0, anew=False)
+        await self._defaults.first_read()
         self._listed.set()
         self._queue.open()
         self._not_ready = ""
@@ -301,13 +313,21 @@ class Operator:
             else:
                 break
         self._tally.look(self._jobs)
-        jobs = self._store.jobs.keys(namespace=None)
-        for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
-            self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
+        self._look_at_all(spread)
         self._all_due = False
         # The lists leave more garbage behind than anything else. Without this call, Python would search older objects
         # for reference cycles only after a million new objects.
         gc.collect()
+
+    def _look_at_all(self, spread: float = AT_ONCE_SECONDS) -> None:
+        """Requests a round of each job that may need one, at a random time within `spread` seconds."""
+        jobs = self._store.jobs.keys(namespace=None)
+        for key in jobs if self._all_due else filterfalse(self._reconciler.at_rest, jobs):
+            self._queue.mark_in(key, random.uniform(0.0, spread))  # noqa: S311  It only spreads work.
+
+    def _record_about_defaults(self, seen: ObjectMeta, event: Event) -> None:
+        if self._is_leader():  # All replicas follow the defaults, but one event is enough.
+            self._recorder.record(seen, event, CONFIG_MAP)
 
     async def _list(self, *, anew: bool = False) -> None:
         """Lists everything. A named namespace that cannot be read is closed, so that the others are still listed."""

@@ -51,6 +51,8 @@ class OperatorOptions:
     clock_settling_seconds: int
     """For this many seconds after the operator has started, or the API server's clock has jumped, deadlines and
     timeouts cause nothing that cannot be undone."""
+    defaults: tuple[str, str] | None
+    """Namespace and name of the ConfigMap with the organisation's defaults; None: there are none."""
     settings: Settings
 
 
@@ -74,6 +76,7 @@ def parse(arguments: list[str] | None = None) -> OperatorOptions:
         log_level=given.log_level,
         resync_seconds=given.resync_seconds,
         clock_settling_seconds=given.clock_settling_seconds,
+        defaults=(own or given.lease_namespace, given.defaults) if given.defaults else None,
         settings=Settings(
             pod_security=PodSecurity(given.pod_security.capitalize()),
             network_policy=NetworkPolicy(given.network_policy.capitalize()),
@@ -178,6 +181,13 @@ def _parser(own_namespace: str) -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="for how long deadlines and timeouts have no effect after the operator has started, or the API server's "
         "clock has jumped",
+    )
+    parser.add_argument(
+        "--defaults",
+        default="",
+        metavar="NAME",
+        help="name of the ConfigMap in the operator's own namespace with the organisation's defaults for jobs, which "
+        "the operator follows; without it there are none",
     )
     parser.add_argument(
         "--pod-security",

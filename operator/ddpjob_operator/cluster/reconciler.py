@@ -6,7 +6,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ddpjob_operator.api import ConditionType, DDPJob, DDPJobStatus, State
+from ddpjob_operator.api import NO_DEFAULTS, ConditionType, DDPJob, DDPJobStatus, Defaults, State
 from ddpjob_operator.api.contract import Label
 from ddpjob_operator.api.gitops import keeper
 from ddpjob_operator.api.reasons import Reason
@@ -34,6 +34,7 @@ from ddpjob_operator.engine import (
     OwnedKind,
     Pod,
     PodGroup,
+    Queue,
     Refusal,
     Settings,
     Snapshot,
@@ -43,11 +44,13 @@ from ddpjob_operator.engine import (
     domain_key,
     kind_of_kubernetes_nodes,
     standing,
+    with_defaults,
 )
 
 from .autoscalers import adds_a_node
 from .contention import Contention
 from .conversion import queue_of, ref_of
+from .followed_defaults import DefaultsUnknownError
 from .kube.api_client import DDPJOBS, PODS, ApiClient, ApiError
 from .kube.objects import JobObject
 from .kubernetes_nodes import KubernetesNodes
@@ -206,7 +209,9 @@ class Reconciler:
         settings: Settings,
         granted: Granted,
         tally: Tally,
+        defaults_of: Callable[[str], Awaitable[Defaults]],
     ) -> None:
+        """`defaults_of` returns the organisation's defaults for a namespace, as `FollowedDefaults.of` does."""
         self._api = api
         self._store = store
         self._queue = queue
@@ -216,6 +221,7 @@ class Reconciler:
         self._settings = settings
         self._granted = granted
         self._tally = tally
+        self._defaults_of = defaults_of
         self._thread = ThreadPoolExecutor(1, "apart")
         """A single thread, because under Python's GIL each thread would get as much CPU time as the event loop."""
         self._writer = Writer(api, store, queue.alone, self._thread)
@@ -304,7 +310,7 @@ class Reconciler:
 
         The decision is None if the job has changed in the meantime, so that another round has to decide.
         """
-        snapshot = self._snapshot(key, stored, memory)
+        snapshot = self._snapshot(key, stored, memory, *await self._defaults(self._store.job(stored)))
         while (decision := await self._decide(snapshot)).needs:
             if decision.needs.pods:
                 await self._read_again(key, stored)
@@ -488,9 +494,29 @@ class Reconciler:
         memory = self._memory(key, stored)
         memory.saw_pods = memory.current = True
 
-    def _snapshot(self, key: Key, stored: StoredJob, memory: _Memory) -> Snapshot:
+    async def _defaults(self, job: DDPJob) -> tuple[Defaults, str]:
+        """Returns the organisation's defaults for a job, and why they are not known; empty if they are.
+
+        Raises:
+            ApiError: the namespace's labels cannot be read now.
+        """
+        if job.status.begun:
+            return job.status.defaults or NO_DEFAULTS, ""
+        try:
+            return await self._defaults_of(job.metadata.namespace), ""
+        except DefaultsUnknownError as error:
+            return NO_DEFAULTS, str(error)
+
+    def _snapshot(
+        self,
+        key: Key,
+        stored: StoredJob,
+        memory: _Memory,
+        defaults: Defaults = NO_DEFAULTS,
+        defaults_unknown: str = "",
+    ) -> Snapshot:
         pods, asked = self._store.pods.owned_by(stored.ref), self._supervisors.asked(key, stored.uid)
-        job = self._store.job(stored)
+        job = with_defaults(self._store.job(stored), defaults)
         # A supervisor that is already being read counts as looked up. Otherwise the engine would request its report
         # in each round of a running job, and would have to decide twice.
         still_there = asked is not None and any((pod.name, pod.address) == (asked.pod, asked.address) for pod in pods)
@@ -511,7 +537,9 @@ class Reconciler:
             annotations=stored.metadata.annotations.others,
             checkpoint_request=stored.metadata.annotations.checkpoint_request,
             keeper=stored.metadata.annotations.keeper or keeper(stored.metadata.labels),
-            queue=queue_of(stored.metadata.labels),
+            queue=queue_of(stored.metadata.labels) or (Queue(defaults.queue) if defaults.queue else None),
+            defaults=defaults,
+            defaults_unknown=defaults_unknown,
         )
 
     async def _with_answers(self, key: Key, stored: StoredJob, snapshot: Snapshot, needs: Needs) -> Snapshot:

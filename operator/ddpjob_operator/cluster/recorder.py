@@ -26,6 +26,12 @@ read from the API server, which takes up to two more requests."""
 TRIES = 4
 MESSAGE_LENGTH = 1024
 
+Kind = tuple[str, str]
+"""The version of an API and a kind of object in it."""
+DDPJOB: Kind = (API_VERSION, KIND)
+CONFIG_MAP: Kind = ("v1", "ConfigMap")
+_Waiting = tuple[ObjectMeta, Kind, Event, datetime]
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,13 +43,13 @@ class EventRecorder:
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
-        self._waiting = [asyncio.Queue[tuple[ObjectMeta, Event, datetime]](WAITING_EVENTS) for _ in range(WRITERS)]
+        self._waiting = [asyncio.Queue[_Waiting](WAITING_EVENTS) for _ in range(WRITERS)]
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def record(self, job: ObjectMeta, event: Event) -> None:
-        """Queues an event to be written soon."""
+    def record(self, seen: ObjectMeta, event: Event, kind: Kind = DDPJOB) -> None:
+        """Queues an event about an object, usually a job, to be written soon."""
         try:
-            self._waiting[hash(job.uid) % WRITERS].put_nowait((job, event, self._api.now()))
+            self._waiting[hash(seen.uid) % WRITERS].put_nowait((seen, kind, event, self._api.now()))
         except asyncio.QueueFull:
             EVENTS_LOST.inc()
 
@@ -56,22 +62,23 @@ class EventRecorder:
         for waiting in self._waiting:
             await waiting.join()
 
-    async def _write_all(self, waiting: asyncio.Queue[tuple[ObjectMeta, Event, datetime]]) -> None:
+    async def _write_all(self, waiting: asyncio.Queue[_Waiting]) -> None:
         while True:
-            job, event, time = await waiting.get()
+            seen, kind, event, time = await waiting.get()
+            body = _body(seen, kind, event, time)
             try:
-                await self._write(job, event, time)
+                await self._write(body)
             except (ApiError, FencedError) as error:
                 EVENTS_LOST.inc()
-                about_job = about((job.namespace, job.name), job.uid)
-                logger.warning("the event %s could not be written: %s", event.reason, error, extra=about_job)
+                about_seen = about((seen.namespace, seen.name), seen.uid)
+                logger.warning("the event %s could not be written: %s", event.reason, error, extra=about_seen)
             finally:
                 waiting.task_done()
 
-    async def _write(self, job: ObjectMeta, event: Event, time: datetime) -> None:
+    async def _write(self, body: Manifest) -> None:
         for again in range(TRIES):
             try:
-                await self._write_once(job, event, time, perhaps_done=again > 0)
+                await self._write_once(body, perhaps_done=again > 0)
             except ApiError as error:
                 if not error.passing or again == TRIES - 1:
                     raise
@@ -79,8 +86,7 @@ class EventRecorder:
             else:
                 return
 
-    async def _write_once(self, job: ObjectMeta, event: Event, time: datetime, *, perhaps_done: bool) -> None:
-        body = _body(job, event, time)
+    async def _write_once(self, body: Manifest, *, perhaps_done: bool) -> None:
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         count = self._counts.get(name, 0)
         if count == 0:
@@ -111,22 +117,22 @@ class EventRecorder:
             self._counts.popitem(last=False)
 
 
-def _body(job: ObjectMeta, event: Event, time: datetime) -> Manifest:
+def _body(seen: ObjectMeta, kind: Kind, event: Event, time: datetime) -> Manifest:
     """Returns the event's manifest. The name contains a hash of the content, so a second creation is a conflict."""
     message = event.message[:MESSAGE_LENGTH]
-    content_hash = hashlib.sha256(f"{job.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
+    content_hash = hashlib.sha256(f"{seen.uid}/{event.reason}/{message}".encode()).hexdigest()[:16]
     seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.name}.{content_hash}", "namespace": job.namespace},
+        "metadata": {"name": f"{seen.name}.{content_hash}", "namespace": seen.namespace},
         "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-            "resourceVersion": job.resource_version,
+            "apiVersion": kind[0],
+            "kind": kind[1],
+            "name": seen.name,
+            "namespace": seen.namespace,
+            "uid": seen.uid,
+            "resourceVersion": seen.resource_version,
         },
         "type": "Warning" if event.warning else "Normal",
         "reason": event.reason,

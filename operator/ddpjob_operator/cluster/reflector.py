@@ -46,20 +46,24 @@ class Reflector(Generic[O, T]):
         cache: Cache[O, T],
         *,
         labels: str = OURS,
+        fields: str = "",
         wanted: Callable[[], bool] = lambda: True,
         refused: Callable[[], None] = lambda: None,
+        listed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`labels` is a label selector. While `wanted` returns False, the reflector makes no requests.
+        """`labels` and `fields` are selectors. While `wanted` returns False, the reflector makes no requests.
 
-        `refused` is called when the API server forbids the watch.
+        `refused` is called when the API server forbids the watch, and `listed` after each list.
         """
         self._api = api
         self._resource = resource
         self._namespace = namespace
         self._cache = cache
         self._labels = labels
+        self._fields = fields
         self._wanted = wanted
         self._refused = refused
+        self._listed = listed
         self._version: int | None = None
         """The resource version up to which the cache contains all changes; None if a list is needed."""
 
@@ -77,9 +81,10 @@ class Reflector(Generic[O, T]):
         Raises:
             ApiError: the objects cannot be listed now.
         """
-        objects, version = await self._api.list(self._resource, self._namespace, self._labels)
+        objects, version = await self._api.list(self._resource, self._namespace, self._labels, fields=self._fields)
         await self._cache.update_all(objects, version, in_namespace(self._namespace))
         self._version = version
+        self._listed()
 
     async def run(self) -> None:
         """Lists and watches, forever."""
@@ -110,7 +115,7 @@ class Reflector(Generic[O, T]):
         if self._version is None:
             await self.list()
         assert self._version is not None, "a list has one"
-        changes = self._api.watch(self._resource, self._namespace, self._labels, self._version)
+        changes = self._api.watch(self._resource, self._namespace, self._labels, self._version, fields=self._fields)
         async with aclosing(changes):
             async for kind, seen in changes:
                 self._take(kind, seen)

@@ -144,7 +144,7 @@ class Step:
 AFTERWARDS: tuple[Step, ...] = (
     Step(reported, "What supervisors report is in the status before anything is derived from it.", _silence_due),
     Step(requested, "The last checkpoint that is reported may answer a request for a checkpoint.", requested_due),
-    Step(defaulted, "Whether a job begins depends only on what was decided."),
+    Step(defaulted, "Whether a job begins was decided, and the status is complete once its defaults are in it."),
     Step(derived, "The status is complete before anything is added to the actions that it authorises.", _quiet_due),
     Step(queue_told, "The report to a queue depends only on the status, which is complete by now.", queue_told_due),
     Step(protected, "Whether pods may be evicted depends only on the status, too.", protected_due),

@@ -226,7 +226,8 @@ REFUSED = {
     "aliases of aliases": (
         "x: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + "".join(
-            f"y{n}: &{after} [{', '.join([f'*{b}'] * 10)}]\n" for n, (b, after) in enumerate(["ab", "bc", "cd"])
+            f"y{n}: &{after} [{', '.join([f'*{b}'] * 10)}]\n"
+            for n, (b, after) in enumerate([("a", "b"), ("b", "c"), ("c", "d")])
         )
         + "z: [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\n",
         "values after its aliases are expanded",

@@ -49,10 +49,10 @@ class Scene(ApiClient):
     async def get(self, *path: Any) -> Any:
         return {} if path[-1] in self.there else None
 
-    async def list(self, *_: Any) -> Any:
+    async def list(self, *_: Any, **__: Any) -> Any:
         return [], 1
 
-    async def watch(self, *_: Any) -> Any:
+    async def watch(self, *_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
         yield
 

@@ -44,7 +44,7 @@ class Closed(ApiClient):
         self.status = status
         self.kinds = frozenset[str]()
 
-    async def list(self, resource: Resource[Any], namespace: str | None, *_: Any) -> Any:
+    async def list(self, resource: Resource[Any], namespace: str | None, *_: Any, **_kwargs: Any) -> Any:
         if namespace in self.closed:
             raise ApiError(self.status, "Forbidden", f"nobody may list in {namespace}")
         job = {"metadata": {"name": "digits", "namespace": namespace, "uid": f"{namespace}", "resourceVersion": "1"}}

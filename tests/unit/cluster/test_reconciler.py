@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock, Mock, call
 
 import msgspec
 import pytest
-from ddpjob_operator.api import Bookkeeping, ConditionType, DDPJobStatus, Incarnations
+from ddpjob_operator.api import NO_DEFAULTS, Bookkeeping, ConditionType, DDPJobStatus, Defaults, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.status import UNSEEN
@@ -94,6 +94,11 @@ class Listening:
         self.whom = None
 
 
+async def no_defaults(_: str) -> Defaults:
+    """No namespace has any."""
+    return NO_DEFAULTS
+
+
 NOTHING: Granted = dict.fromkeys(Feature, lambda _: False)
 
 
@@ -123,6 +128,7 @@ def a_reconciler(
         settings=Settings(),
         granted=granted,
         tally=Tally(lambda: START),
+        defaults_of=no_defaults,
     )
 
 

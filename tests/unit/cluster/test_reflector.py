@@ -51,14 +51,14 @@ class Scripted(ApiClient):
         self.asked.append(what)
         self.at.append(asyncio.get_running_loop().time())
 
-    async def list(self, *_: Any) -> Any:
+    async def list(self, *_: Any, **__: Any) -> Any:
         self._note("list")
         answer = self.lists.pop(0)
         if isinstance(answer, ApiError):
             raise answer
         return answer
 
-    async def watch(self, *what: Any) -> AsyncGenerator[tuple[str, Any]]:
+    async def watch(self, *what: Any, **_: Any) -> AsyncGenerator[tuple[str, Any]]:
         self._note(f"watch {what[-1]}")
         for line in self.watches.pop(0) if self.watches else ():
             if isinstance(line, ApiError):

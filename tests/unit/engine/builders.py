@@ -14,8 +14,19 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from ddpjob_operator.api import Condition, ConditionType, DDPJob, DDPJobStatus, Incarnations, NetworkPolicy
+from ddpjob_operator.api import (
+    NO_DEFAULTS,
+    Condition,
+    ConditionType,
+    DDPJob,
+    DDPJobStatus,
+    Defaults,
+    Incarnations,
+    NetworkPolicy,
+)
 from ddpjob_operator.api.contract import API_VERSION, KIND
+from ddpjob_operator.api.default_settings import DefaultsEntry
+from ddpjob_operator.api.defaults import merged
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.engine import (
     DISRUPTION_BUDGET,
@@ -59,6 +70,7 @@ from ddpjob_operator.engine import (
     fingerprint,
     group_kind,
     parse_report,
+    with_defaults,
     with_read_error,
 )
 from ddpjob_operator.engine.changes import changed
@@ -78,6 +90,11 @@ def a_document(**spec: Any) -> dict[str, Any]:
     """The smallest valid DDPJob document, with these fields of `spec`."""
     metadata = {"name": "digits", "namespace": "team", "uid": "uid-1", "generation": 1}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"template": TEMPLATE, **spec}}
+
+
+def defaults(**settings: Any) -> Defaults:
+    """The defaults of an organisation with one entry for all teams."""
+    return merged([DefaultsEntry.model_validate({"name": "all-teams", **settings})], {})
 
 
 def with_nobody_steady(snapshot: Snapshot) -> Snapshot:
@@ -370,6 +387,13 @@ class Moment:
     def allows(self, **settings: Any) -> "Moment":
         """The operator's administrator has decided so."""
         return Moment(replace(self.snapshot, settings=replace(self.snapshot.settings, **settings)))
+
+    def under(self, found: Defaults) -> "Moment":
+        """The organisation has these defaults, of which a job that has begun keeps what it began with."""
+        snapshot = self.snapshot
+        fixed = snapshot.job.status.defaults or NO_DEFAULTS if snapshot.job.status.begun else found
+        queue = snapshot.queue or (Queue(fixed.queue) if fixed.queue else None)
+        return Moment(replace(snapshot, defaults=fixed, job=with_defaults(snapshot.job, fixed), queue=queue))
 
     def node_dies(self, *ranks: int) -> "Moment":
         """The nodes of these ranks are lost, and Kubernetes deletes their pods, which nobody is there to end."""

@@ -9,7 +9,7 @@ from ddpjob_operator.engine import Holder
 from ddpjob_operator.engine.afterwards import AFTERWARDS, Step
 from ddpjob_operator.engine.decide import decide
 
-from .builders import START, Moment, a_job
+from .builders import START, Moment, a_job, defaults
 
 SECOND = timedelta(seconds=1)
 
@@ -35,9 +35,13 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         *("reported", "requested"),
         requested.after(5).hears(checkpoint={"step": 1, "time": (START + SECOND).isoformat()}).succeeds(0, 1),
     ),
-    "a request changes nothing that is derived": (
-        *("requested", "derived"),
-        requested.after(5).succeeds(0, 1),
+    "a request for a checkpoint changes no defaults": (
+        *("requested", "defaulted"),
+        a_job(cancel=True, **SUPERVISED).under(defaults(image="a")).requests("a"),
+    ),
+    "nothing is derived from the defaults of a job that begins": (
+        *("defaulted", "derived"),
+        a_job().under(defaults(image="a")),
     ),
     "the queue is told of the end that was decided on": (
         *("derived", "queue_told"),
@@ -64,7 +68,7 @@ BOTH_ACT: dict[str, tuple[str, str, Moment]] = {
         over.decided().held_by("team/other").marked("").allows(holder=Holder("team/own")),
     ),
 }
-INDIFFERENT = {("requested", "derived")}
+INDIFFERENT = {("requested", "defaulted"), ("defaulted", "derived")}
 """Neighbours that could stand the other way round."""
 
 

@@ -1,29 +1,14 @@
 """What a job gets from the organisation's defaults, and what it sets itself."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from ddpjob_operator.api import NO_DEFAULTS, ConditionType, Defaults, NetworkPolicy, PodSecurity
-from ddpjob_operator.api.default_settings import DefaultsEntry
-from ddpjob_operator.api.defaults import merged
+from ddpjob_operator.api import ConditionType, NetworkPolicy, PodSecurity
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine import SERVICE, Create, CreatePod, DeleteJob, Manifest, Queue, with_defaults
+from ddpjob_operator.engine import SERVICE, Create, CreatePod, DeleteJob, Manifest, with_defaults
 
-from .builders import Moment, a_job, told
-
-
-def defaults(**settings: Any) -> Defaults:
-    return merged([DefaultsEntry.model_validate({"name": "all-teams", **settings})], {})
-
-
-@told
-def under(moment: Moment, found: Defaults) -> Moment:
-    """The organisation has these defaults, of which the job has been given what its status does not fix."""
-    snapshot = moment.snapshot
-    fixed = snapshot.job.status.defaults or NO_DEFAULTS if snapshot.job.status.begun else found
-    queue = snapshot.queue or (Queue(fixed.queue) if fixed.queue else None)
-    return Moment(replace(snapshot, defaults=fixed, job=with_defaults(snapshot.job, fixed), queue=queue))
+from .builders import Moment, a_job, defaults
+from .tables import Table, rows, verdict
 
 
 def a_template(trainer: dict[str, Any] | None = None, **pod: Any) -> dict[str, Any]:
@@ -63,13 +48,13 @@ PODS: dict[str, tuple[dict[str, Any], dict[str, Any], str, Any]] = {
 
 @pytest.mark.parametrize(("settings", "pod", "field", "expected"), PODS.values(), ids=PODS.keys())
 def test_a_pod_gets(settings: dict[str, Any], pod: dict[str, Any], field: str, expected: object) -> None:
-    moment = under(a_job(template=a_template(**pod)), defaults(**settings))
+    moment = a_job(template=a_template(**pod)).under(defaults(**settings))
     assert pod_of(moment)["spec"][field] == expected
 
 
 def test_a_toleration_of_the_job_replaces_the_default_for_the_same_taint() -> None:
     own = {**GPU, "tolerationSeconds": 7}
-    moment = under(a_job(template=a_template(tolerations=[own])), defaults(tolerations=[GPU, {"key": "spot"}]))
+    moment = a_job(template=a_template(tolerations=[own])).under(defaults(tolerations=[GPU, {"key": "spot"}]))
     assert pod_of(moment)["spec"]["tolerations"][:2] == [{"key": "spot"}, own]
 
 
@@ -77,7 +62,7 @@ def test_variables_reach_all_containers_and_each_container_s_own_win() -> None:
     sidecar = {"name": "sidecar", "image": "s", "env": [{"name": "HTTPS_PROXY", "value": "own"}]}
     template = a_template(initContainers=[{"name": "data", "image": "d"}])
     template["spec"]["containers"].append(sidecar)
-    pod = pod_of(under(a_job(template=template), defaults(env=[PROXY])))["spec"]
+    pod = pod_of(a_job(template=template).under(defaults(env=[PROXY])))["spec"]
     found = {
         one["name"]: [variable["value"] for variable in one["env"] if variable["name"] == "HTTPS_PROXY"]
         for one in (*pod["initContainers"], *pod["containers"])
@@ -86,13 +71,13 @@ def test_variables_reach_all_containers_and_each_container_s_own_win() -> None:
 
 
 def test_a_volume_is_mounted_in_all_containers() -> None:
-    pod = pod_of(under(a_job(), defaults(volumes=[CA])))["spec"]
+    pod = pod_of(a_job().under(defaults(volumes=[CA])))["spec"]
     assert {"name": "ca", "configMap": {"name": "ca"}} in pod["volumes"]
     assert {"name": "ca", "mountPath": "/etc/ca", "readOnly": True} in pod["containers"][0]["volumeMounts"]
 
 
 def test_a_volume_of_the_job_with_the_same_name_is_not_mounted_in_place_of_the_default() -> None:
-    pod = pod_of(under(a_job(template=a_template(volumes=[{"name": "ca", "emptyDir": {}}])), defaults(volumes=[CA])))
+    pod = pod_of(a_job(template=a_template(volumes=[{"name": "ca", "emptyDir": {}}])).under(defaults(volumes=[CA])))
     assert [one for one in pod["spec"]["volumes"] if one["name"] == "ca"] == [{"name": "ca", "emptyDir": {}}]
     assert "ca" not in [mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
 
@@ -100,7 +85,7 @@ def test_a_volume_of_the_job_with_the_same_name_is_not_mounted_in_place_of_the_d
 def test_where_the_job_mounts_something_itself_the_default_is_not_mounted() -> None:
     own = {"name": "mine", "mountPath": "/etc/ca/"}
     template = a_template({"volumeMounts": [own]}, volumes=[{"name": "mine", "emptyDir": {}}])
-    mounts = trainer_of(under(a_job(template=template), defaults(volumes=[CA])))["volumeMounts"]
+    mounts = trainer_of(a_job(template=template).under(defaults(volumes=[CA])))["volumeMounts"]
     assert [mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == "/etc/ca"] == ["mine"]
 
 
@@ -110,14 +95,14 @@ def test_where_the_job_mounts_something_itself_the_default_is_not_mounted() -> N
     ids=["none of its own", "its own"],
 )
 def test_the_image(template: dict[str, Any], expected: str) -> None:
-    moment = under(a_job(template=template).allows(trainer_image="operator:1"), defaults(image="registry/t:2"))
+    moment = a_job(template=template).allows(trainer_image="operator:1").under(defaults(image="registry/t:2"))
     assert trainer_of(moment)["image"] == expected
 
 
 def test_labels_and_annotations_are_on_everything_and_those_of_the_template_win_on_pods() -> None:
     template = {**a_template(), "metadata": {"labels": {"team": "own"}}}
     found = defaults(labels={"team": "default", "cost": "1"}, annotations={"a": "b"})
-    moment = under(a_job(template=template).allows(labels=(("cost", "flag"), ("site", "x"))), found)
+    moment = a_job(template=template).allows(labels=(("cost", "flag"), ("site", "x"))).under(found)
     service = next(
         action.manifest for action in moment.decision.actions if isinstance(action, Create) and action.kind is SERVICE
     )
@@ -133,73 +118,95 @@ def test_labels_and_annotations_are_on_everything_and_those_of_the_template_win_
     ids=["none of its own", "its own"],
 )
 def test_the_network_policy(own: dict[str, Any], expected: NetworkPolicy) -> None:
-    moment = under(a_job(**own).allows(network_policy=NetworkPolicy.ENABLED), defaults(networkPolicy="Disabled"))
+    moment = a_job(**own).allows(network_policy=NetworkPolicy.ENABLED).under(defaults(networkPolicy="Disabled"))
     assert moment.decided().status.network.policy == expected
 
 
 def test_the_pod_security() -> None:
-    assert under(a_job(), defaults(podSecurity="None")).decided().status.pod_security is PodSecurity.NONE
-    assert under(a_job(), defaults(image="x")).decided().status.pod_security is PodSecurity.RESTRICTED
+    assert a_job().under(defaults(podSecurity="None")).decided().status.pod_security is PodSecurity.NONE
+    assert a_job().under(defaults(image="x")).decided().status.pod_security is PodSecurity.RESTRICTED
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, 5), ({"ttlSecondsAfterFinished": 9}, 9)])
 def test_a_finished_job_is_deleted_after_the_time_of_its_default(own: dict[str, Any], expected: int) -> None:
-    done = under(a_job(**own), defaults(ttlSecondsAfterFinished=5)).running().succeeds(0).settled()
+    done = a_job(**own).under(defaults(ttlSecondsAfterFinished=5)).running().succeeds(0).settled()
     assert DeleteJob() not in done.after(expected - 1).decision.actions
     assert DeleteJob() in done.after(expected + 1).decision.actions
 
 
 def test_a_deadline_ends_the_job() -> None:
-    moment = under(a_job(), defaults(activeDeadlineSeconds=100)).running().after(101).settled().gone().settled()
+    moment = a_job().under(defaults(activeDeadlineSeconds=100)).running().after(101).settled().gone().settled()
     failed = moment.condition(ConditionType.FAILED)
     assert (failed.status, failed.reason) == ("True", Reason.DEADLINE_EXCEEDED)
 
 
 def test_a_job_without_a_queue_waits_in_the_default_one() -> None:
-    moment = under(a_job(), defaults(queue="training")).queues("training")
+    moment = a_job().under(defaults(queue="training")).queues("training")
     assert moment.decided().status.condition(ConditionType.QUEUED) is not None
 
 
 def test_the_history_has_a_place_of_the_default() -> None:
     assert (
-        under(a_job(), defaults(historyPath="s3://runs/history")).decided().status.history_path == "s3://runs/history"
+        a_job().under(defaults(historyPath="s3://runs/history")).decided().status.history_path == "s3://runs/history"
     )
 
 
 def test_what_a_job_begins_with_stays_for_its_life() -> None:
     first, later = defaults(image="a", env=[PROXY], ttlSecondsAfterFinished=5), defaults(env=[{"name": "OTHER"}])
-    begun = under(a_job(nodes=2), first).running()
+    begun = a_job(nodes=2).under(first).running()
     assert begun.status.defaults == first
-    assert under(begun, later).decision.empty
-    resumed = under(begun.suspended().asks(suspend=False), later)
+    assert begun.under(later).decision.empty
+    resumed = begun.suspended().asks(suspend=False).under(later)
     assert resumed.settled().status.defaults == first
 
 
 def test_a_job_that_waits_follows_its_defaults_until_it_begins() -> None:
-    waiting = under(a_job(suspend=True), defaults(image="a")).settled()
+    waiting = a_job(suspend=True).under(defaults(image="a")).settled()
     assert waiting.status.defaults is None
     later = defaults(image="b")
-    assert under(waiting.asks(suspend=False), later).decided().status.defaults == later
+    assert waiting.asks(suspend=False).under(later).decided().status.defaults == later
 
 
 def test_a_job_that_ends_before_it_begins_keeps_its_defaults_too() -> None:
     found = defaults(ttlSecondsAfterFinished=5)
-    ended = under(a_job(cancel=True), found).settled()
+    ended = a_job(cancel=True).under(found).settled()
     assert (ended.status.attempt, ended.status.defaults) == (0, found)
 
 
 def test_a_job_that_began_when_there_were_no_defaults_gets_none() -> None:
     begun = a_job().running()
     assert begun.status.defaults is None
-    assert under(begun, defaults(image="a", ttlSecondsAfterFinished=5)).decision.empty
+    assert begun.under(defaults(image="a", ttlSecondsAfterFinished=5)).decision.empty
 
 
-def test_a_job_whose_defaults_are_not_known_waits_until_they_are() -> None:
-    waiting = a_job().but(defaults_unknown="The defaults cannot be read").settled()
-    assert not waiting.pods
-    blocked = waiting.condition(ConditionType.BLOCKED)
+UNKNOWN = "The defaults (ConfigMap system/ddpjob-defaults) have no key defaults.yaml"
+unknown = a_job().but(defaults_unknown=UNKNOWN)
+TABLE: Table = {
+    "a job whose defaults are not known does not begin": (unknown, "", "Pending", UNKNOWN),
+    "it begins once they are": (
+        unknown.settled().but(defaults_unknown=""),
+        "service +1.0",
+        "Pending",
+        "Creating 1 pod",
+    ),
+    "without an image it waits for the defaults first, which may name one": (
+        a_job(template={"spec": {"containers": [{"name": "trainer"}]}}).but(defaults_unknown=UNKNOWN),
+        "",
+        "Pending",
+        UNKNOWN,
+    ),
+}
+
+
+@rows(TABLE)
+def test_a_job_does_not_begin_without_knowing_its_defaults(moment: Moment, expected: tuple[str, str, str]) -> None:
+    assert verdict(moment) == expected
+
+
+def test_such_a_job_says_that_it_is_blocked_and_can_be_cancelled() -> None:
+    blocked = unknown.settled().condition(ConditionType.BLOCKED)
     assert (blocked.status, blocked.reason) == ("True", Reason.DEFAULTS_UNKNOWN)
-    assert waiting.but(defaults_unknown="").decided().pods
+    assert unknown.settled().asks(cancel=True).settled().status.finished
 
 
 def test_with_the_same_defaults_twice_a_job_is_the_same() -> None:

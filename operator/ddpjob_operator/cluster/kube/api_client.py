@@ -23,6 +23,7 @@ from .clock import Reading
 from .connection import Connection, Fence
 from .objects import (
     Change,
+    ConfigMapObject,
     EventObject,
     FlavorObject,
     JobObject,
@@ -96,6 +97,7 @@ FLAVORS = Resource(f"/apis/{KUEUE_API}", "resourceflavors", FlavorObject)
 KUEUE_PRIORITIES = Resource(f"/apis/{KUEUE_API}", "workloadpriorityclasses", PriorityClassObject)
 POD_PRIORITIES = Resource("/apis/scheduling.k8s.io/v1", "priorityclasses", PriorityClassObject)
 LEASES = Resource("/apis/coordination.k8s.io/v1", "leases", dict[str, Any])
+CONFIG_MAPS = Resource("/api/v1", "configmaps", ConfigMapObject)
 NAMESPACES = Resource("/api/v1", "namespaces", Object)
 RULES_REVIEWS = Resource("/apis/authorization.k8s.io/v1", "selfsubjectrulesreviews", dict[str, Any])
 TOKEN_REVIEWS = Resource("/apis/authentication.k8s.io/v1", "tokenreviews", dict[str, Any])
@@ -188,9 +190,11 @@ class ApiClient:
             query |= {"continue": page.metadata.rest, "limit": str(_limit(len(content), len(page.items)))}
 
     async def watch(
-        self, resource: Resource[T], namespace: str | None, labels: str, version: int
+        self, resource: Resource[T], namespace: str | None, labels: str, version: int, *, fields: str = ""
     ) -> AsyncGenerator[tuple[str, T | Unreadable]]:
         """Yields each change after a resource version, with its type, until the server ends the watch.
+
+        `labels` and `fields` are selectors.
 
         Raises:
             StuckError: the server sent an error, or a line that is not a change of an object.
@@ -201,7 +205,7 @@ class ApiClient:
             "resourceVersion": str(version),
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_SECONDS),
-            **_selecting(labels),
+            **_selecting(labels, fields),
         }
         try:
             async with self._connection.stream(_path(resource, namespace), SILENCE_SECONDS, query) as response:

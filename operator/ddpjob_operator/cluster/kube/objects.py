@@ -366,6 +366,12 @@ class NodeObject(Object, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class ConfigMapObject(Object, frozen=True):
+    """A ConfigMap."""
+
+    data: Mapping[str, str] = {}
+
+
 class EventObject(Object, frozen=True):
     """A Kubernetes event."""
 

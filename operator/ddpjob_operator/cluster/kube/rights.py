@@ -54,6 +54,13 @@ others even while an autoscaler is adding nodes for it."""
 LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """Rights to the operator's own Lease, for leader election. (RBAC cannot restrict the verb `create` to a name.)"""
 
+DEFAULTS_RIGHTS = {("", "configmaps"): ("list", "watch"), ("", "events"): ("create", "patch")}
+"""Rights in the operator's own namespace: to follow the ConfigMap with the organisation's defaults, and no other, and to
+write events about it."""
+
+LABELS_RIGHTS = {("", "namespaces"): ("get",)}
+"""Rights in the namespaces of jobs, for defaults that are chosen by the labels of a namespace."""
+
 NODE_RIGHTS = {("", "nodes"): ("get",)}
 """Optional cluster-wide rights, granted by the chart's `rbac.nodes`."""
 

@@ -56,6 +56,11 @@ OVERLAPS = Gauge(
     "name them",
     registry=REGISTRY,
 )
+DEFAULTS_VALID = Gauge(
+    "ddpjob_defaults_valid",
+    "1 while the operator uses the present version of the organisation's defaults, 0 while it does not understand it",
+    registry=REGISTRY,
+)
 LEADER = Gauge("ddpjob_leader", "1 while this replica leads", registry=REGISTRY)
 UNREADABLE = Counter(
     "ddpjob_unreadable_objects",
@@ -66,6 +71,7 @@ UNREADABLE = Counter(
 EVENTS_LOST = Counter("ddpjob_events_lost", "Kubernetes events that could not be written", registry=REGISTRY)
 ProcessCollector(registry=REGISTRY)
 
+DEFAULTS_VALID.set(1)
 BUILD.labels(version("ddpjob"), VERSION).set(1)
 # Each series must begin with 0, because Prometheus sees no increase in a series whose first value is 1.
 for _result in ("ok", "error", "fenced", "bug"):
