@@ -11,7 +11,7 @@ from ddpjob_operator.cluster.followed_defaults import DATA_KEY, REFUSED
 
 from tests.plant import Plant
 from tests.support.jobs import Team, a_job, created
-from tests.support.operators import Operator
+from tests.support.operators import Operator, an_operator
 
 NAME = "ddpjob-operator-defaults"
 FLAGS = ("--no-leader-elect", f"--defaults={NAME}")
@@ -37,8 +37,13 @@ class Organisation:
 
     @contextmanager
     def operator(self) -> Iterator[Operator]:
-        with self.own.operator(*FLAGS, f"--lease-namespace={self.own.namespace}") as operator:
+        with an_operator(self.plant, *FLAGS, f"--lease-namespace={self.own.namespace}", forked=True) as operator:
             yield operator
+
+    def told(self) -> bool:
+        """Whether there is an event about the ConfigMap."""
+        events = self.own.all("events")
+        return any((one["involvedObject"]["name"], one["reason"]) == (NAME, REFUSED) for one in events)
 
     def trainer(self, team: Team, name: str) -> dict[str, Any]:
         """A job of that name begins: the spec of its first pod, of which nobody shows more than a test asks for."""
@@ -99,7 +104,7 @@ def test_each_team_gets_its_defaults_and_a_change_counts_for_jobs_that_begin_lat
         organisation.says(text="- {name: all-teams, imag: x}")
         organisation.plant.wait("the metric", lambda: operator.metric("ddpjob_defaults_valid") == 0)
         operator.wait_for("imag: unknown field; did you mean image?")
-        organisation.plant.wait("the event", lambda: organisation.own.events(NAME)[REFUSED])
+        organisation.plant.wait("the event", organisation.told)
         assert "imag: unknown field" in operator.get("/readyz")[1]
         assert variables(organisation.trainer(red, "second"))["HTTPS_PROXY"] == "http://proxy:3128", (
             "the last good one"

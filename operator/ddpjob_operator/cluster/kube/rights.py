@@ -55,8 +55,8 @@ LEASE_RIGHTS = {("coordination.k8s.io", "leases"): ("get", "create", "update")}
 """Rights to the operator's own Lease, for leader election. (RBAC cannot restrict the verb `create` to a name.)"""
 
 DEFAULTS_RIGHTS = {("", "configmaps"): ("list", "watch"), ("", "events"): ("create", "patch")}
-"""Rights in the operator's own namespace: to follow the ConfigMap with the organisation's defaults, and no other, and to
-write events about it."""
+"""Rights in the operator's own namespace: to follow the ConfigMap with the organisation's defaults, and no other, and
+to write events about it."""
 
 LABELS_RIGHTS = {("", "namespaces"): ("get",)}
 """Rights in the namespaces of jobs, for defaults that are chosen by the labels of a namespace."""
