@@ -307,12 +307,14 @@ def test_the_operator_may_do_what_its_rules_say_and_no_more(
     rules = rights(named(render())["ClusterRole", RELEASE]["rules"])
     roles = (named(render())["ClusterRole", f"{RELEASE}-{part}"]["rules"] for part in ("nodes", "kueue"))
     of_the_cluster = set[Right]() if values else set[Right]().union(*map(rights, roles))
-    lease = rights(named(render())["Role", f"{RELEASE}-lease"]["rules"])
+    own = set().union(
+        *(rights(named(render())["Role", f"{RELEASE}-{part}"]["rules"]) for part in ("lease", "defaults"))
+    )
     with installed(bare, *values):
         operator = bare.kubeconfig_for_service_account(NAMESPACE, RELEASE)
         anyone = bare.kubeconfig_for_service_account("kube-public", "default")
         for namespace in ("default", "kube-public", NAMESPACE):
-            expected = (rules if namespace in namespaces else set()) | (lease if namespace == NAMESPACE else set())
+            expected = (rules if namespace in namespaces else set()) | (own if namespace == NAMESPACE else set())
             expected |= of_the_cluster
             assert allowed(bare, operator, namespace) - allowed(bare, anyone, namespace) == expected, namespace
 
