@@ -17,7 +17,20 @@ from .test_release import bind, install_type, installed
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 RESTORER = "restorer"
-GUARDS = (f"guards.podLabels.alsoAllowed={{{RESTORER}}}",)
+GUARDS = (
+    f"guards.podLabels.alsoAllowed={{{RESTORER}}}",
+    "guards.creators.enabled=true",
+    "guards.limits[0].name=tenants",
+    "guards.limits[0].namespaceSelector.matchLabels.tenant=blue",
+    "guards.limits[0].maxNodes=4",
+    "guards.limits[0].maxDeadlineSeconds=3600",
+    "guards.limits[0].serviceAccounts={default,training}",
+    "guards.limits[0].priorityClasses={low}",
+    "guards.limits[0].runtimeClasses={gvisor}",
+    "guards.limits[0].registries={registry.example.com/}",
+    "guards.limits[0].nodeSelectors.pool={train,shared}",
+    "guards.limits[0].hostAccess=false",
+)
 UID = "11111111-2222-3333-4444-555555555555"
 LABELS = {Label.JOB_UID: UID, Label.NODE: "0"}
 ONLY_OPERATORS = (
@@ -182,9 +195,12 @@ def test_an_operator_with_all_rights_touches_nothing_but_jobs_and_what_they_own(
         assert f"{OPERATOR} is an operator of DDPJob" in told, (words, told)
         assert sentence in told, (words, told)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "x"}}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "one", "namespace": "default"}}
+    event |= {"involvedObject": {"namespace": "default"}}
     for words in (
         (a_pod("mine", name="digits"),),
         (LEASE,),
+        (event,),
         (review,),
         ("annotate", "ddp", "digits", "ddpjob.dev/mark=x", dry),
         ("delete", "ddp", "digits", dry),
@@ -194,3 +210,153 @@ def test_an_operator_with_all_rights_touches_nothing_but_jobs_and_what_they_own(
         assert "exited with" not in told, (words, told)
     guarded.kubectl("delete", "clusterrolebinding", "all")
     guarded.kubectl("delete", "configmap/others", "pod/others", "ddpjob/digits", "--namespace=default")
+
+
+SUSPENDER = """
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: suspender}
+rules:
+  - {apiGroups: [ddpjob.dev], resources: [ddpjobs, ddpjobs/scale], verbs: [get, create, patch]}
+"""
+
+
+def test_who_may_create_no_pods_says_what_no_job_runs_but_may_suspend_resume_and_cancel(
+    guarded: Plant, team: Team
+) -> None:
+    guarded.kubectl("apply", "--filename=-", input=SUSPENDER)
+    guarded.kubectl("create", "clusterrolebinding", "suspender", "--clusterrole=suspender", "--user=suspender")
+    team.apply(a_job(suspend=True, procsPerNode=2))
+    suspender, editor = guarded.kubeconfig_for("suspender"), guarded.kubeconfig_for("editor")
+    guarded.wait("its rights", lambda: said(guarded, suspender, "auth", "can-i", "patch", "ddpjobs") == "yes\n")
+    change = ("patch", "ddp", "digits", "--type=merge", "--dry-run=server")
+    place = '--patch={"spec": {"checkpoint": {"path": "/elsewhere"}}}'
+    image = '--patch={"spec": {"template": {"spec": {"activeDeadlineSeconds": 7}}}}'
+    left_out = '--patch={"spec": {"procsPerNode": null}}'
+    scale = ("scale", "ddp", "digits", "--replicas=3")
+    for words in (
+        (a_job("another"),),
+        (*change, image),
+        (*change, LARGER),
+        (*change, place),
+        (*change, left_out),
+        scale,
+    ):
+        told = said(guarded, suspender, *words)
+        sentence = (
+            "suspender may not create pods in the namespace default, and so may not say what a DDPJob runs there"
+        )
+        assert f"{sentence}: ask for that right, or change nothing but spec.suspend and spec.cancel" in told, told
+    for field in ("suspend", "cancel"):
+        told = said(
+            guarded, suspender, *change, f'--patch={{"spec": {{"{field}": {str(field == "cancel").lower()}}}}}'
+        )
+        assert "patched" in told, told
+    for words in ((a_job("another"),), (*change, LARGER), scale):
+        assert "exited with" not in said(guarded, editor, *words), words
+    guarded.kubectl("delete", "clusterrolebinding/suspender", "clusterrole/suspender")
+    team.delete("ddpjobs", "digits", wait=True)
+
+
+ALLOWED = {
+    "serviceAccountName": "training",
+    "runtimeClassName": "gvisor",
+    "nodeSelector": {"pool": "shared"},
+    "containers": [{"name": "trainer", "image": "registry.example.com/trainer:1"}],
+}
+INIT = {"name": "first", "image": "registry.example.com/init:1"}
+
+
+def allowed(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A job that the limits admit, but for what is said."""
+    job = a_job(**{"nodes": 4, "activeDeadlineSeconds": 3600} | spec)
+    job["metadata"]["namespace"] = "tenant"
+    job["spec"]["template"] = {"spec": ALLOWED | (template or {})}
+    return job
+
+
+NONE_OF = "is none of those that this namespace allows"
+
+
+@pytest.mark.parametrize(
+    ("job", "sentence"),
+    [
+        (allowed(nodes=5), "spec.nodes: 5 is more than a DDPJob of this namespace may have, 4"),
+        (allowed(elastic={"maxNodes": 8}), "spec.nodes: 8 is more than a DDPJob"),
+        (
+            allowed(activeDeadlineSeconds=3601),
+            "spec.activeDeadlineSeconds: a DDPJob of this namespace has to set it, to",
+        ),
+        (allowed(activeDeadlineSeconds=None), "has to set it, to at most 3600"),
+        (
+            allowed({"serviceAccountName": "builder"}),
+            f"spec.template.spec.serviceAccountName: builder {NONE_OF}: def",
+        ),
+        (
+            allowed({"priorityClassName": "high"}),
+            f"spec.template.spec.priorityClassName: high {NONE_OF}: low",
+        ),
+        (allowed({"runtimeClassName": "runc"}), f"spec.template.spec.runtimeClassName: runc {NONE_OF}: gvisor"),
+        (
+            allowed({"nodeSelector": {"pool": "red"}}),
+            "nodeSelector: a DDPJob of this namespace has to select pool: train or",
+        ),
+        (allowed({"nodeSelector": None}), "has to select pool: train or shared"),
+        (allowed({"initContainers": [INIT | {"image": "busybox"}]}), "the image busybox begins with none of those"),
+        (
+            allowed({"volumes": [{"name": "a", "image": {"reference": "b.io/c"}}]}),
+            "the image b.io/c begins with none",
+        ),
+        (allowed({"hostNetwork": True}), "has no access to its Kubernetes node: leave out hostNetwork"),
+        (allowed({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}), "has no access to its Kubernetes node"),
+        (
+            allowed(checkpoint={"path": "/ckpt", "volume": {"hostPath": {"path": "/"}}}),
+            "has no access to its Kubernetes node",
+        ),
+        (
+            allowed({"initContainers": [INIT | {"securityContext": {"privileged": True}}]}),
+            "has no access to its Kubernetes node",
+        ),
+        (
+            allowed({"initContainers": [INIT | {"ports": [{"containerPort": 1, "hostPort": 1}]}]}),
+            "has no access to its Kubernetes node",
+        ),
+    ],
+)
+def test_a_limit_names_the_field_and_what_would_be_right(tenant: Plant, job: dict[str, Any], sentence: str) -> None:
+    told = said(tenant, tenant.kubeconfig, job)
+    assert "ValidatingAdmissionPolicy 'ddpjob-limits-tenants'" in told
+    assert sentence in told
+    elsewhere = job | {"metadata": {"name": "limited"}}
+    assert "created" in said(tenant, tenant.kubeconfig, elsewhere), "in a namespace that no limit selects"
+
+
+def test_what_is_within_the_limits_is_admitted_and_what_was_there_can_be_suspended(tenant: Plant) -> None:
+    team = Team(tenant, "tenant")
+    for job in (allowed(), allowed({"serviceAccountName": None, "runtimeClassName": None}, nodes=1)):
+        assert "created" in said(tenant, tenant.kubeconfig, job)
+    label = "/api/v1/namespaces/tenant"
+    tenant.api.patch(label, {"metadata": {"labels": {"tenant": None}}})
+    former = json.dumps(allowed(nodes=8, suspend=True))
+    tenant.wait("no limit", lambda: "created" in said(tenant, tenant.kubeconfig, json.loads(former)))
+    team.create(json.loads(former))
+    tenant.api.patch(label, {"metadata": {"labels": {"tenant": "blue"}}})
+    change = ("patch", "ddp", "digits", "--namespace=tenant", "--type=merge", "--dry-run=server")
+    tenant.wait("the limit", lambda: "may have, 4" in said(tenant, tenant.kubeconfig, *change, LARGEST))
+    assert "patched" in said(tenant, tenant.kubeconfig, *change, '--patch={"spec": {"suspend": false}}')
+    scale = ("scale", "ddp", "digits", "--namespace=tenant")
+    assert "spec.nodes: 9 is more than" in said(tenant, tenant.kubeconfig, *scale, "--replicas=9")
+    assert "scaled" in said(tenant, tenant.kubeconfig, *scale, "--replicas=4")
+    team.delete("ddpjobs", "digits", wait=True)
+
+
+LARGEST = '--patch={"spec": {"nodes": 9}}'
+
+
+@pytest.fixture(scope="module")
+def tenant(guarded: Plant) -> Plant:
+    """The cluster, with a namespace that the limits select."""
+    labels = {"metadata": {"name": "tenant", "labels": {"tenant": "blue"}}}
+    guarded.api.create("/api/v1/namespaces", labels)
+    guarded.wait("the limits", lambda: "may have, 4" in said(guarded, guarded.kubeconfig, allowed(nodes=5)))
+    return guarded

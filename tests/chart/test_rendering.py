@@ -121,12 +121,18 @@ def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
     assert said in str(refused.value)
 
 
+LIMIT = "guards.limits[0].name=a,guards.limits[0].namespaceSelector.matchLabels.a=b"
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
         ("guard=true", "at '': additional properties 'guard' not allowed"),
         ("guards.pods=true", "at '/guards': additional properties 'pods' not allowed"),
         ("operators={a b}", "at '/operators/0': 'a b' does not match pattern"),
+        ("guards.limits[0].maxNodes=2", "at '/guards/limits/0': missing properties 'name', 'namespaceSelector'"),
+        (f"{LIMIT},guards.limits[0].maxNode=2", "at '/guards/limits/0': additional properties 'maxNode' not allowed"),
+        (f"{LIMIT},guards.limits[0].registries={{a.example.com}}", "'a.example.com' does not match pattern"),
         ("keep=no", "at '/keep': got string, want boolean"),
         ("commonLabels.app\\.kubernetes\\.io/name=x", "commonLabels: app.kubernetes.io/name is set by the chart"),
     ],
@@ -240,6 +246,11 @@ def test_the_cluster_has_its_type_without_pods_and_all_else_can_be_left_out() ->
     assert {*named(render(chart=CLUSTER_CHART))} == {*OF_THE_TYPE} | guards
     off = ("userRoles=false", "guards.podLabels.enabled=false", "guards.operators.enabled=false")
     assert {*named(render(*off, chart=CLUSTER_CHART))} == {*OF_THE_TYPE[:1]}
+
+
+def test_a_limit_that_allows_none_of_a_kind_says_to_leave_it_out() -> None:
+    none = ("--set", LIMIT, "--set-json", "guards.limits[0].runtimeClasses=[]")
+    assert "allows: leave it out'" in helm("template", CLUSTER_CHART, *none)
 
 
 def test_the_guards_know_the_operator_that_is_installed_as_the_page_says() -> None:

@@ -30,3 +30,20 @@ who have no other role. */}}
   resources: [pods/log]
   verbs: [get]
 {{- end -}}
+
+{{/* Whether what a job runs is new or has changed: anything in its spec, or that of its scale, but what only stops or
+resumes it. */}}
+{{- define "ddpjob-cluster.whatRunsHasChanged" -}}
+oldObject == null
+|| dyn(object.spec).exists(key, !(key in ['suspend', 'cancel']) && dyn(object.spec)[?key] != dyn(oldObject.spec)[?key])
+|| dyn(oldObject.spec).exists(key, !(key in ['suspend', 'cancel']) && !(key in dyn(object.spec)))
+{{- end -}}
+
+{{/* Requests that say what a job runs. */}}
+{{- define "ddpjob-cluster.jobRules" -}}
+resourceRules:
+  - apiGroups: [ddpjob.dev]
+    apiVersions: ["*"]
+    operations: [CREATE, UPDATE]
+    resources: [ddpjobs, ddpjobs/scale]
+{{- end -}}
