@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.cli.cluster.job_status import stacks, status
-from ddpjob_operator.cli.cluster.life import UNNOTICED
+from ddpjob_operator.cli.cluster.life import UNNOTICED, UNNOTICED_CLASS
 from ddpjob_operator.client import ClusterError, Document, Jobs, RefusedError
 from ddpjob_operator.engine import pod_name
 
@@ -82,6 +82,20 @@ def test_the_class_of_a_job_is_shown_and_who_runs_it(
     said = printed(capsys, document, NOTHING, output="wide" if wide else None)
     shown = [" ".join(line.split()) for line in said.splitlines()]
     assert [line for line in shown if line.startswith(("Class:", "Operator:"))] == lines
+
+
+def test_a_list_has_classes_if_any_job_has_one_and_says_which_job_nobody_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    waits = a_document("waits", message="")
+    waits["metadata"] |= {"labels": {"ddpjob.dev/class": "canary"}}
+    jobs, _ = jobs_of(a_list(a_document(), waits))
+    assert status(jobs, None, everywhere=False) == 0
+    heading, *rows = (" ".join(line.split()) for line in capsys.readouterr().out.splitlines())
+    assert heading.endswith(" CLASS MESSAGE")
+    assert [row.split(" ", 1)[0] for row in rows] == ["digits", "waits"]
+    assert rows[0].endswith(" no room")
+    assert rows[1].endswith(f" canary {UNNOTICED_CLASS.format('canary')}")
 
 
 @pytest.mark.parametrize(("supervised", "running"), [(True, True), (False, True), (True, False)])

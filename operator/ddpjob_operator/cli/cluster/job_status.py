@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from ddpjob_operator.api import BadInputError, ConditionType, DDPJob
@@ -19,7 +20,7 @@ from ddpjob_operator.text import one_line
 from ddpjob_operator.view_model import Around, JobKey, JobRow, Origin, job_row, rank_rows, without_secrets
 
 from .claim_place import where_history_is
-from .life import unnoticed
+from .life import UNNOTICED_SECONDS, unnoticed
 from .pod_view import pod_seen, pods_and_page
 
 DEFAULT = "default"
@@ -132,7 +133,12 @@ def _list(jobs: Jobs, *, as_json: bool, everywhere: bool) -> int:
         where = "any namespace" if everywhere else f"namespace {jobs.cluster.namespace}"
         print(f"no DDPJobs in {where} of {jobs.cluster}; start one with: ddpjob submit FILE")
         return 0
-    tabulate(_columns(everywhere=everywhere), [_row(document, everywhere=everywhere) for document in documents])
+    columns, rows = _columns(everywhere=everywhere), [_row(document, everywhere=everywhere) for document in documents]
+    classes = [as_job(document).metadata.class_name for document in documents]
+    if any(classes):  # It stands before the message, which is last.
+        columns = (*columns[:-1], "CLASS", columns[-1])
+        rows = [(*cells[:-1], name, cells[-1]) for cells, name in zip(rows, classes, strict=True)]
+    tabulate(columns, rows)
     return 0
 
 
@@ -149,8 +155,10 @@ def _row(document: Document, *, everywhere: bool) -> Row:
 
 def row_there(document: Document, job: DDPJob, now: datetime) -> JobRow:
     """What a table shows of the job in a document at the time `now`."""
-    metadata = job.metadata
-    return job_row(job, JobKey(Origin.CLUSTER, metadata.namespace, metadata.name, metadata.uid), now, _made(document))
+    metadata, made = job.metadata, _made(document)
+    shown = job_row(job, JobKey(Origin.CLUSTER, metadata.namespace, metadata.name, metadata.uid), now, made)
+    why = unnoticed(job) if (now - made).total_seconds() > UNNOTICED_SECONDS else ""
+    return replace(shown, message=why, awaits=why) if why else shown
 
 
 def _links(job: DDPJob) -> dict[str, str | None]:
