@@ -65,6 +65,7 @@ class Supervisor:
 
     def lines(self) -> Iterator[bytes]:
         yield b"words of an image"
+        yield b'{"kind": []}'
         yield b"[" * 100_000  # Whoever replaces the program in the pod may say anything.
         yield from iter(self._says.get, None)
 
@@ -290,6 +291,14 @@ def test_a_connection_that_ends_is_told_with_the_reason(
     with pytest.raises(ClusterError) as lost:
         run([Supervisor([BEGUN] * begun + [None], problem=problem)])
     assert str(lost.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "answers", [[{"kind": "Begun"}], [{"kind": "Begun", "attempt": "3"}], [BEGUN, {"kind": "Over", "exit_code": 0}]]
+)
+def test_an_answer_of_another_form_is_told(run: Callable[..., int], answers: list[dict[str, Any]]) -> None:
+    with pytest.raises(ClusterError, match="answers in words of its own: use the ddpjob of the image's release"):
+        run([Supervisor(answers)])
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])

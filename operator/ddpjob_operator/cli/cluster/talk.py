@@ -36,6 +36,9 @@ AGAIN_SECONDS = 1.0
 
 Line = dict[str, Any]
 
+FIELDS: dict[str, dict[str, type]] = {"Begun": {"attempt": int}, "Over": {"exit_code": int, "message": str}}
+"""What an answer of a kind must have. What others may have is not relied on."""
+
 Check = Callable[[DDPJob | None], None]
 """Raises BadInputError if a job, which may no longer exist, is not of the kind that is spoken to."""
 
@@ -113,7 +116,12 @@ class Talk:
 
     def _checked(self, answer: Line | None) -> Line:
         if answer is not None:
-            return answer
+            needed = FIELDS.get(answer["kind"], {})
+            if all(isinstance(answer.get(name), kind) for name, kind in needed.items()):
+                return answer
+            raise ClusterError(
+                "rank 0's supervisor answers in words of its own: use the ddpjob of the image's release"
+            )
         problem = visible(self.conversation.problem) or "the connection was closed"
         if NO_MODULE in problem or self.conversation.is_missing:
             raise ClusterError(f"the image lacks what this needs: ddpjob {version('ddpjob')} or later ({problem})")
@@ -122,7 +130,7 @@ class Talk:
     def _listen(self) -> None:
         try:
             for line in self.conversation.lines():
-                if (answer := parsed_object(line)) is not None and "kind" in answer:
+                if (answer := parsed_object(line)) is not None and isinstance(answer.get("kind"), str):
                     self._heard.put(answer)
         finally:
             self._heard.put(None)
