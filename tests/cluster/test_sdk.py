@@ -109,6 +109,31 @@ def test_a_job_whose_block_is_left_by_an_exception_ends_and_keeps_its_pods(mine:
     assert mine.wait("Failed", "runs")["reason"] == "Cancelled"
 
 
+def test_a_running_job_gets_new_code_from_python_with_new_pods_and_without_them_only_with_the_right_to_exec(
+    mine: Team,
+) -> None:
+    """No program runs in these pods, so that what follows an exec is left to tests/e2e/test_in_place.py."""
+    ddpjob.submit("train.py", nodes=2, name="first", image="nothing", quiet=True)
+    template = (mine.job("first") or {})["spec"]["template"]
+    mine.apply(a_job("runs", template=template | {"metadata": {"annotations": FOR_LONG}}))
+    mine.wait("Running", "runs")
+    before, pods = mine.job("runs") or {}, {pod["metadata"]["uid"] for pod in mine.pods("runs")}
+    Path("train.py").write_text("print(2)\n", encoding="utf-8")
+    with pytest.raises(ddpjob.ClusterError, match=r'"pods/exec".*Ask for the ClusterRole ddpjob-debug'):
+        ddpjob.submit("train.py", name="runs", quiet=True, replace=True, in_place=True)
+    assert (mine.job("runs") or {})["spec"] == before["spec"], "nothing has changed"
+    assert {pod["metadata"]["uid"] for pod in mine.pods("runs")} == pods
+
+    job = ddpjob.submit("train.py", nodes=2, name="runs", image="nothing", quiet=True, replace=True)
+    status = job.wait("60s", quiet=True)
+    assert (status.state, status.restarts, status.incidents) == ("Succeeded", 0, ())
+    after = mine.job("runs") or {}
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    old, new = (one["spec"]["template"]["spec"]["volumes"][1]["configMap"]["name"] for one in (before, after))
+    assert old != new
+    assert not pods & {pod["metadata"]["uid"] for pod in mine.pods("runs")}
+
+
 @pytest.mark.full("tests/unit/client/test_connections.py waits as often for one job of a cluster that is made up")
 def test_a_thousand_jobs_are_submitted_and_waited_for_by_one_process(api: Plant, tmp_path: Path) -> None:
     namespace, script = api.new_namespace(), tmp_path / "train.py"

@@ -142,6 +142,8 @@ def test_new_code_in_place_is_the_next_revision_and_an_edited_job_gets_none(engi
         changed = jobs.replace_code(jobs.get("train"), name, None, {"example.com/note": name})
         assert changed["spec"]["code"] == {"configMap": name, "revision": revision}
         assert changed["metadata"]["annotations"]["example.com/note"] == name
+    changed = jobs.replace_code(changed, "code-b", "code-a", {})
+    assert changed["spec"]["code"] == {"configMap": "code-b", "former": "code-a", "revision": 2}
     assert changed["spec"]["template"] == first["spec"]["template"]
     with pytest.raises(BadInputError, match="somebody else has replaced the code of train"):
         jobs.replace_code(first, "code-c", None, {})
