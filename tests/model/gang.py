@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, groupby
+from operator import attrgetter
 
 from ddpjob_supervisor.gang.coordinator import Coordinator
 from ddpjob_supervisor.gang.judging import LONG_SECONDS, NOT_OF_THE_CODE, Limits
@@ -87,6 +88,8 @@ class Supervisor:
     process: int = 0
     """The supervisor's rank in the present attempt."""
     past: Past = field(default_factory=Past)
+    made_with: CodeRevision = field(default_factory=CodeRevision)
+    """The code with which its pod was made."""
     ranks: Ranks | None = None
     link: Link | None = None
     leaving: bool = False
@@ -213,10 +216,10 @@ class Gang:
         """Nodes to which the present coordinator has sent Farewell."""
         self.zombies: list[Supervisor] = []
         """Supervisors that still run somewhere out of reach, although the operator has replaced their pods."""
-        for node in range(nodes):
-            self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains))
         self.code = CodeRevision(0, digest_of(0))
         """The code that new pods have."""
+        for node in range(nodes):
+            self.supervisors[node] = Supervisor(node, 1, 1, next(self._domains), made_with=self.code)
         self.stepped: set[str] = set()
         """The digests of the codes that have finished a step."""
         self.refused: set[str] = set()
@@ -313,7 +316,8 @@ class Gang:
         assert failed.incident.end.cause not in NOT_OF_THE_CODE
         assert coordinator.past.code.digest != failed.digest
         self.refused.add(failed.digest)
-        self.code = CodeRevision(failed.revision, coordinator.past.code.digest)
+        if self.code.revision == failed.revision:
+            self.code = CodeRevision(failed.revision, coordinator.past.code.digest)
 
     @property
     def takes_code(self) -> bool:
@@ -322,16 +326,20 @@ class Gang:
         runs = coordinator is not None and coordinator.phase in {Phase.RUNNING, Phase.STALLED}
         return runs and coordinator is not None and not coordinator.someone_is_done
 
-    def send_code(self) -> None:
-        """Sends new code, as `ddpjob submit --replace --in-place` does."""
+    def send_code(self, *, applies: bool) -> None:
+        """Sends new code, as `ddpjob submit --replace --in-place` does.
+
+        Without `applies`, the command dies after it has changed the job.
+        """
         revision = self.code.revision + 1
         self.code = CodeRevision(revision, digest_of(revision), "alice")
         assert self.observed is not None
-        self.observed.replaced = True
+        self.observed.replaced |= applies
 
         def replace(coordinator: Coordinator) -> None:
-            coordinator.prepare(self.code)
-            coordinator.replace_code(self.code, self.now)
+            coordinator.prepare(CodeRevision(digest=self.code.digest, by="alice"))
+            if applies:
+                coordinator.replace_code(self.code, self.now)
 
         self.tell_coordinator(replace)
 
@@ -359,9 +367,12 @@ class Gang:
             assert start.attempt > self.begun, f"attempt {start.attempt} was begun before"
             assert start.check == self.check, "the machines are tried until they are well"
         self.check &= start.check
-        digest = start.past.code.digest
+        digest, revision = start.past.code.digest, start.past.code.revision
         assert digest not in self.refused, f"attempt {start.attempt} runs code that has failed"
-        assert digest == self.code.digest, f"attempt {start.attempt} does not run {self.code}"
+        newest = max(one.made_with.revision for one in self.supervisors.values())
+        assert revision >= newest, f"attempt {start.attempt} runs older code than that of a pod: {newest}"
+        known = digest == digest_of(revision) or digest_of(revision) in self.refused
+        assert known, f"attempt {start.attempt} runs {digest} as revision {revision}"
         self._check_order(coordinator, start)
         order = start.order or tuple(range(self.nodes))
         self.begun, self.observed = start.attempt, ObservedAttempt(start.attempt, start.check, self.now, order)
@@ -403,7 +414,9 @@ class Gang:
     def connect(self, one: Supervisor) -> None:
         """Connects a supervisor to the coordinator."""
         one.link = Link(one.node)
-        hello = Hello("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0", domain=one.domain)
+        code = max(one.made_with, one.past.code, key=attrgetter("revision"))
+        identity = ("uid", one.node, one.incarnation, one.attempt, 29502, "0.1.0")
+        hello = Hello(*identity, domain=one.domain, revision=code.revision, code=code.digest)
         one.link.to_coordinator.append(hello)
 
     def to_coordinator(self, link: Link) -> None:
@@ -516,7 +529,9 @@ class Gang:
             self.zombies.append(former)
         living = [one for one in self.supervisors.values() if one.lives and one.node != node]
         attempt = max(self.begun, 1) if living else self.begun + 1
-        self.supervisors[node] = Supervisor(node, former.incarnation + 1, attempt, next(self._domains))
+        self.supervisors[node] = Supervisor(
+            node, former.incarnation + 1, attempt, next(self._domains), made_with=self.code
+        )
         if node == 0:
             self.check = self.asked_to_check
             self._new_coordinator()

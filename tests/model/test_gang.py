@@ -213,9 +213,9 @@ class Histories(RuleBasedStateMachine):
             self.gang.ends(one, code)
 
     @precondition(lambda self: self.gang.takes_code)
-    @rule()
-    def new_code_is_sent(self) -> None:
-        self.gang.send_code()
+    @rule(applies=st.sampled_from([True, True, False]))
+    def new_code_is_sent(self, applies: bool) -> None:  # noqa: FBT001
+        self.gang.send_code(applies=applies)
 
     # Faults.
 
