@@ -48,13 +48,14 @@ class Act:
 
 UNFINISHED = frozenset(State) - {State.SUCCEEDED, State.FAILED}
 SUSPENDED = frozenset({State.SUSPENDING, State.SUSPENDED})
+WITH_RANKS = UNFINISHED - {State.SUSPENDED, State.PENDING, State.QUEUED}
 LOGS = ("logs", "{name}", "--follow", "--tail", "200")
 STACKS = ("status", "{name}", "--stacks")
 ACTS = (
     Act("l", "Logs", LOGS, LOGS, watched=True),
-    Act("t", "Stack", STACKS, STACKS, watched=True),
+    Act("t", "Stack", STACKS, STACKS, watched=True, states=WITH_RANKS),
     Act("x", "Shell", ("debug", "{name}", "--rank", "{given}"), watched=True, asks="In the container of which rank?",
-        usual="0", of_rank=True),
+        usual="0", of_rank=True, states=WITH_RANKS),
     Act("s", "Suspend", ("suspend", "{name}"), ("stop", "{name}"), states=UNFINISHED - SUSPENDED),
     Act("r", "Resume", ("resume", "{name}"), ("run", "--resume", "{name}", "--detach"), states=SUSPENDED,
         states_here=frozenset({State.SUSPENDED, State.FAILED})),
@@ -87,10 +88,10 @@ def command_of(act: Act, key: JobKey, arguments: argparse.Namespace, given: str 
     return [*filled, "-n", key.namespace, *(word for flag, one in flags.items() if one for word in (flag, str(one)))]
 
 
-def refusal(key: JobKey) -> str:
-    """Why there is no command for a job, in words that follow what was asked for."""
+def refusal(key: JobKey, state: str = "") -> str:
+    """Why there is no command for a job, or none for one in this state, in words that follow what was asked for."""
     reasons = {Origin.HISTORY: "only its history is left", Origin.HERE: "it is on this machine, not on a cluster"}
-    return f"not possible for {key.name}: {reasons[key.origin]}"
+    return f"not possible for {key.name}: {f'it is {state}' if state else reasons[key.origin]}"
 
 
 def told_act(act: Act) -> str:

@@ -29,7 +29,7 @@ from ddpjob_operator.client import ClusterError
 from ddpjob_operator.text import one_line, visible
 from ddpjob_operator.view_model import JobDetail, JobKey, JobRow, newest_first
 
-from .actions import ACTS, Act, carried_out, command_of, refusal, told_act, watched
+from .actions import ACTS, Act, carried_out, command_of, makes_sense, refusal, told_act, watched
 from .drawing import (
     LARGEST_FIRST,
     OF_RANKS,
@@ -56,6 +56,7 @@ SOON_SECONDS = 0.2
 DETAIL_SECONDS = 3.0
 """How often the status page is asked for the steps of single ranks, which nobody tells by itself."""
 MARGIN = 4
+BY_KEY = {act.key: act for act in ACTS}
 SHORTEST_NAME = 12
 """So many characters of a name are shown on the smallest screen."""
 
@@ -207,14 +208,34 @@ class ActingScreen(Screen[None]):
         """The job that keys act on; None if there is none."""
         raise NotImplementedError
 
+    def chosen_row(self) -> JobRow | None:
+        """What is known of this job; None if nothing is."""
+        raise NotImplementedError
+
+    def why_not(self, act: Act) -> str:
+        """Why an action is not possible for the chosen job; empty if it is, as far as it is known."""
+        job, row = self.chosen(), self.chosen_row()
+        if job is None:
+            return "there is no job"
+        if not command_of(act, job, self.top.arguments):
+            return refusal(job)
+        return refusal(job, row.state) if row and not makes_sense(act, row) else ""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that cannot work for the chosen job are not offered."""
+        return action != "act" or not any(self.why_not(act) for act in ACTS if act.key in parameters)
+
+    def on_key(self, event: Key) -> None:
+        """Says why a key does nothing that is not offered for the chosen job."""
+        act = BY_KEY.get(event.key)
+        if act is not None and (why := self.why_not(act)) and self.chosen() is not None:
+            self.tell(f"{act.label}: {why}", failed=True)
+
     @work
     async def action_act(self, key: str) -> None:
         """Does to the chosen job what a key stands for, after the questions that belong to it."""
-        act, job = next(act for act in ACTS if act.key == key), self.chosen()
+        act, job = BY_KEY[key], self.chosen()
         if job is None:
-            return
-        if not command_of(act, job, self.top.arguments):
-            self.tell(f"{act.label}: {refusal(job)}", failed=True)
             return
         usual = (act.of_rank and self.pointed_rank()) or act.usual
         given = await self.app.push_screen_wait(Question(act.asks, usual)) if act.asks else ""
@@ -331,6 +352,7 @@ class JobsScreen(ActingScreen):
         ]
         self._say_how_many([*everything.values()], len(known))
         self._say()
+        self.refresh_bindings()
 
     def _wanted(self, rows: list[JobRow], now: datetime) -> list[JobRow]:
         """The rows that the filter lets through, in the order that was chosen."""
@@ -379,25 +401,27 @@ class JobsScreen(ActingScreen):
         self._headings, self._shown = headings, shown
 
     def on_data_table_row_highlighted(self) -> None:
-        """Shows what the chosen job says."""
+        """Shows what the chosen job says, and the keys that can work for it."""
         self._say()
+        self.refresh_bindings()
 
     def _say(self) -> None:
-        row = self._row()
+        row = self.chosen_row()
         nothing = (
             "No job matches. Esc: all jobs" if self.query_one(Input).value else "No jobs. Start one: ddpjob run FILE"
         )
         self.query_one("#message", Static).update(row.message if row else nothing)
 
-    def _row(self) -> JobRow | None:
-        table = self.query_one(Lines)
-        if not table.row_count:
+    def chosen_row(self) -> JobRow | None:
+        """The job under the cursor, as it was seen last."""
+        table = self.query(Lines).first() if self.query(Lines) else None
+        if table is None or not table.row_count:
             return None
         return self._rows.get(str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value))
 
     def chosen(self) -> JobKey | None:
         """The job under the cursor."""
-        row = self._row()
+        row = self.chosen_row()
         return row.key if row else None
 
     def action_next_to_look_at(self) -> None:
@@ -473,6 +497,7 @@ class JobScreen(ActingScreen):
     def __init__(self, key: JobKey) -> None:
         super().__init__()
         self._key = key
+        self._row: JobRow | None = None
         self._ranks: list[tuple[str, ...]] = []
         self._left = threading.Event()
 
@@ -501,6 +526,10 @@ class JobScreen(ActingScreen):
     def chosen(self) -> JobKey:
         """The job of this screen."""
         return self._key
+
+    def chosen_row(self) -> JobRow | None:
+        """The job as it was read last."""
+        return self._row
 
     def pointed_rank(self) -> str:
         """The rank under the cursor, or the first one of its node; empty if the ranks are not in sight."""
@@ -534,6 +563,8 @@ class JobScreen(ActingScreen):
         if detail is None:
             words.update(visible(problem))
             return
+        self._row = detail.row
+        self.refresh_bindings()
         width, now = max(20, self.size.width - MARGIN), datetime.now(UTC)
         self.query_one("#title", Static).update(visible(f"{self._key.name}  {detail.row.state}"))
         words.update(joined(_in_words(detail)))

@@ -349,7 +349,6 @@ def test_jobs_of_one_uid_and_two_names_are_two_jobs(monkeypatch: pytest.MonkeyPa
 
 KEYS: dict[str, tuple[str, ...]] = {
     "s": ("suspend", "digits"),
-    "r": ("resume", "digits"),
     "d y y n": (),
     "d Y n": (),
     "d y escape": (),
@@ -384,6 +383,30 @@ def test_keys_run_the_command_and_what_destroys_is_asked_twice(monkeypatch: pyte
             assert called[before:] == wanted, keys
 
     shown(jobs("digits"), story)
+
+
+def test_only_keys_that_can_work_for_the_job_under_the_cursor_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = list[Sequence[str]]()
+    monkeypatch.setattr(module, "carried_out", lambda words: (not called.append(words), "done"))
+    feed = jobs("a", "b")
+    feed.put("b", state="Suspended")
+
+    async def story(pilot: Pilot[None], app: TopApp) -> None:
+        await until(app, pilot, "s Suspend")
+        assert "r Resume" not in text_of(app)[-1]
+        await pilot.press("r")
+        await until(app, pilot, "Resume: not possible for a")
+        await pilot.press("down")
+        assert "s Suspend" not in (await until(app, pilot, "r Resume"))[-1]
+        assert called == []
+        await pilot.press("r")
+        await until(app, pilot, "done")
+        assert called[0][:2] == ["resume", "b"]
+        await pilot.press("enter")
+        await until(app, pilot, "State:")
+        assert "s Suspend" not in (await until(app, pilot, "r Resume"))[-1]
+
+    shown(feed, story)
 
 
 def test_a_shell_gets_the_terminal_in_the_rank_that_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
