@@ -74,7 +74,7 @@ def test_a_comparison_is_readable_on_a_telephone_and_asks_for_nothing(looked: Lo
 
 def test_a_supervisors_page_has_its_style_and_runs_nothing(looked: Looked) -> None:
     address = "http://supervisor.test/"
-    text = as_html(document(dataclasses.replace(GANG, stall=Stall(AT, 1, 1, HOSTILE))), HOSTILE)
+    text = as_html(document(dataclasses.replace(GANG, stall=Stall(AT, 1, 1, HOSTILE))), f"{HOSTILE} on {'node' * 80}")
     looked.page.route(address, lambda route: route.fulfill(body=text, headers=HEADERS, content_type="text/html"))
     looked.page.set_viewport_size(NARROW)
     looked.page.goto(address)

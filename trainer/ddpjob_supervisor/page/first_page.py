@@ -20,15 +20,14 @@ STYLE = """
   :root { --ink: #e6e9ee; --page: #0f1318; --soft: #9aa4b2; --rule: #303945; }
 }
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--page); color: var(--ink);
-  font: 1rem/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; }
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; }
 .soft, dt, th { color: var(--soft); font-weight: 400; } a { color: inherit; }
 dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .25rem 1rem; }
-dd { margin: 0; overflow-wrap: anywhere; }
+dd { margin: 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .25rem .75rem .25rem 0;
-  border-bottom: 1px solid var(--rule); }
-td { overflow-wrap: break-word; }
+  border-bottom: 1px solid var(--rule); overflow-wrap: break-word; }
 """
 HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 HEADERS = {
