@@ -67,6 +67,7 @@ export function useStream(path) {
 export function Long({ items, height, line, wrap, label, stick, name }) {
   const box = useRef(), [at, setAt] = useKept(`scrolled ${name ?? ""}`, 0), [view, setView] = useState({ first: 0, count: 40 });
   const look = () => {
+    if (!box.current) return;  // The page has changed, and only now the browser tells that the list was scrolled.
     const { scrollTop, clientHeight } = box.current;
     const first = Math.max(0, Math.floor(scrollTop / height / STRIDE) - 1) * STRIDE;
     const count = Math.ceil(clientHeight / height) + 3 * STRIDE;
@@ -85,7 +86,7 @@ export function Long({ items, height, line, wrap, label, stick, name }) {
   const first = Math.max(0, Math.min(view.first, items.length - view.count));
   const seen = items.slice(first, first + view.count);
   const before = first * height, after = Math.max(0, items.length - first - seen.length) * height;
-  return html`<div class="long" ref=${box} onScroll=${look} onScrollEnd=${() => name && setAt(box.current.scrollTop)} tabindex="0" role="region" aria-label=${label}>
+  return html`<div class="long" ref=${box} onScroll=${look} onScrollEnd=${() => name && box.current && setAt(box.current.scrollTop)} tabindex="0" role="region" aria-label=${label}>
     ${wrap(before, seen.map((item, at) => line(item, first + at)), after)}
   </div>`;
 }
