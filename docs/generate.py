@@ -24,6 +24,7 @@ SECTION = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of generate
 SECTIONS: dict[str, Callable[[], str]] = {
     "name": api.name,
     "spec": api.spec,
+    "defaults": api.defaults,
     "rules": api.rules,
     "fixed": api.fixed,
     "status": api.status,

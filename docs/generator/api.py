@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddpjob_operator.api import DDPJobSpec, DDPJobStatus
+from ddpjob_operator.api.default_settings import DefaultsEntry
 from ddpjob_operator.api.rules import FIXED, RULES, TOGETHER
 from ddpjob_operator.api.schema import job_schema
 
@@ -41,6 +42,14 @@ def status() -> str:
     schema = DDPJobStatus.model_json_schema(mode="serialization")
     rows = _fields(schema, schema["$defs"], "status")
     return table(("Field", "Type", "Meaning"), ((path, kind, meaning) for path, kind, _, meaning in rows))
+
+
+def defaults() -> str:
+    """Every field of an entry of the organisation's defaults."""
+    schema = DefaultsEntry.model_json_schema()
+    fields = _fields(schema, schema["$defs"], "")
+    rows = ((path.replace("`.", "`"), kind, meaning) for path, kind, _, meaning in fields if "[]." not in path)
+    return table(("Field", "Type", "Meaning"), rows)
 
 
 def rules() -> str:

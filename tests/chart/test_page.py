@@ -1,6 +1,8 @@
 """The pages on installs are true: their commands run, and print what is shown."""
 
 import os
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,16 +10,22 @@ import pytest
 from tests.docs.pages import WITH_HELM, pages_that_run
 from tests.docs.reader import OF_THE_CLONE, Reader, read
 from tests.plant import Plant, build
+from tests.support.operators import an_operator
 
 from .test_release import INSTALL, forget_the_type
+
+WITH_AN_OPERATOR = {"docs/how-to/set-defaults.md"}
+"""Pages with jobs that begin. The pods of the install do not run, so its operator is a process beside them."""
+FLAGS = ("--no-leader-elect", "--lease-namespace=ddpjob-system", "--defaults=ddpjob-operator-defaults")
 
 
 @pytest.mark.parametrize("name", pages_that_run(WITH_HELM))
 def test_the_commands_of_a_page_do_with_helm_what_it_shows(name: str, bare: Plant, tmp_path: Path) -> None:
-    programs = (build.path(program).parent for program in ("helm", "kubectl"))
+    programs = (Path(sys.executable).parent, *(build.path(program).parent for program in ("helm", "kubectl")))
     environment = bare.environment() | {"PATH": ":".join([*map(str, programs), os.environ["PATH"]])}
     try:
-        read(name, Reader(tmp_path / "ddpjob", WITH_HELM, environment, (*OF_THE_CLONE, "charts")))
+        with an_operator(bare, *FLAGS, until_ready=False, forked=True) if name in WITH_AN_OPERATOR else nullcontext():
+            read(name, Reader(tmp_path / "ddpjob", WITH_HELM, environment, (*OF_THE_CLONE, "charts")))
     finally:
         bare.kubectl("delete", "--ignore-not-found", "--filename", INSTALL)
         forget_the_type(bare)

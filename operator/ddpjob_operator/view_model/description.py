@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from ddpjob_operator.api import (
+    NO_DEFAULTS,
     AvoidedNodeName,
     Cause,
     ConditionType,
@@ -20,7 +21,15 @@ from ddpjob_operator.api import (
 from ddpjob_operator.api.git_state import GitState
 from ddpjob_operator.api.reasons import ADVICE, Reason
 from ddpjob_operator.api.words import age, counted, duration, restarts, world
-from ddpjob_operator.engine import called, deadline, expiry, history_of, present_budget, start_deadline
+from ddpjob_operator.engine import (
+    called,
+    deadline,
+    expiry,
+    history_of,
+    present_budget,
+    start_deadline,
+    with_defaults,
+)
 
 from .logged_progress import LoggedProgress
 from .losses import last_loss, loss_in
@@ -285,12 +294,13 @@ def _avoided(node: AvoidedNodeName, now: datetime) -> str:
 
 
 def _deadlines(job: DDPJob, now: datetime) -> Iterator[str]:
+    spec = with_defaults(job, job.status.defaults or NO_DEFAULTS).spec
     if job.status.finished:
-        times = {"deleted ": ("ttlSecondsAfterFinished", expiry(job.spec, job.status))}
+        times = {"deleted ": ("ttlSecondsAfterFinished", expiry(spec, job.status))}
     else:
         times = {
-            "": ("activeDeadlineSeconds", deadline(job.spec, job.status)),
-            "to run ": ("startDeadlineSeconds", start_deadline(job.spec, job.status)),
+            "": ("activeDeadlineSeconds", deadline(spec, job.status)),
+            "to run ": ("startDeadlineSeconds", start_deadline(spec, job.status)),
         }
     for prefix, (name, time) in times.items():
         if time is not None:

@@ -237,6 +237,12 @@ SUCCEEDED = {"conditions": [condition("Complete", "AllRanksSucceeded")]}
         ("a wait", {}, {"backoffUntil": moment(11.2)}, "Backoff: 12s left"),
         ("a deadline", {"activeDeadlineSeconds": 250}, ACTIVE, "Deadline: in 3m10s (activeDeadlineSeconds)"),
         (
+            "a deadline that its organisation has set",
+            {},
+            {**ACTIVE, "defaults": {"activeDeadlineSeconds": 250, "sources": {"activeDeadlineSeconds": "all-teams"}}},
+            "Deadline: in 3m10s (activeDeadlineSeconds)",
+        ),
+        (
             "both deadlines until it has run",
             {"activeDeadlineSeconds": 240, "startDeadlineSeconds": 90},
             ACTIVE,
