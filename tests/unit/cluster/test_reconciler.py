@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,10 +13,11 @@ from unittest.mock import AsyncMock, Mock, call
 
 import msgspec
 import pytest
-from ddpjob_operator.api import NO_DEFAULTS, Bookkeeping, ConditionType, DDPJobStatus, Defaults, Incarnations
+from ddpjob_operator.api import NO_DEFAULTS, Bookkeeping, ConditionType, DDPJob, DDPJobStatus, Defaults, Incarnations
 from ddpjob_operator.api.contract import MANAGER, Label
 from ddpjob_operator.api.ownership import name_beside
 from ddpjob_operator.api.status import UNSEEN
+from ddpjob_operator.cluster.followed_defaults import DefaultsUnknownError
 from ddpjob_operator.cluster.kube.api_client import ApiClient, ApiError
 from ddpjob_operator.cluster.kube.clock import Reading
 from ddpjob_operator.cluster.kube.objects import (
@@ -55,6 +56,7 @@ from ddpjob_operator.engine import (
     Placement,
     Pod,
     PodGroup,
+    Queue,
     Settings,
     SupervisorReport,
     TimeKind,
@@ -115,6 +117,7 @@ def a_reconciler(
     supervisors: Any = None,
     witnesses: Any = None,
     granted: Granted = NOTHING,
+    defaults_of: Callable[[str], Awaitable[Defaults]] = no_defaults,
 ) -> Reconciler:
     """One with as much around it as a test needs."""
     recorder: Any = None
@@ -128,7 +131,7 @@ def a_reconciler(
         settings=Settings(),
         granted=granted,
         tally=Tally(lambda: START),
-        defaults_of=no_defaults,
+        defaults_of=defaults_of,
     )
 
 
@@ -1264,3 +1267,47 @@ def test_a_status_that_cannot_be_read_is_not_overwritten(*, readable: bool) -> N
     (event,) = jobs.reconciler._record_events.call_args.args[2]
     assert event.message.startswith("This version of the operator cannot read the job: attempt: ")
     assert jobs.reconciler._block.called is readable
+
+
+FOUND = Defaults(image="registry.example.com/t:1", queue="training", sources={"image": "a", "queue": "a"})
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "expected", "asks"),
+    [
+        pytest.param({}, FOUND, (FOUND, ""), True, id="of a job that has not begun"),
+        pytest.param({}, DefaultsUnknownError("nobody knows"), (NO_DEFAULTS, "nobody knows"), True, id="not known"),
+        pytest.param({"attempt": 1}, FOUND, (NO_DEFAULTS, ""), False, id="of one that began without"),
+        pytest.param(
+            {"attempt": 1, "defaults": {"image": "b", "sources": {"image": "z"}}},
+            FOUND,
+            (Defaults(image="b", sources={"image": "z"}), ""),
+            False,
+            id="of one that began with others",
+        ),
+    ],
+)
+def test_a_job_that_has_begun_keeps_its_defaults_and_another_gets_those_of_its_namespace(
+    status: dict[str, Any], answer: Any, expected: tuple[Defaults, str], *, asks: bool
+) -> None:
+    asked = []
+
+    async def defaults_of(namespace: str) -> Defaults:
+        asked.append(namespace)
+        if isinstance(answer, Exception):
+            raise answer
+        found: Defaults = answer
+        return found
+
+    document = {"metadata": {"name": "digits", "namespace": "team"}, "spec": {"template": {"spec": {}}}}
+    job = DDPJob.from_dict({**document, "status": status})
+    reconciler = a_reconciler(defaults_of=defaults_of)
+    assert asyncio.run(reconciler._defaults(job)) == expected
+    assert asked == ["team"] * asks
+
+
+def test_a_snapshot_has_the_defaults_the_job_with_them_and_the_default_queue_unless_the_job_names_one() -> None:
+    jobs = Contending()
+    key, stored = jobs.younger, jobs.stored(jobs.younger)
+    snapshot = jobs.reconciler._snapshot(key, stored, jobs.reconciler._memory(key, stored), FOUND, "")
+    assert (snapshot.defaults, snapshot.queue) == (FOUND, Queue("training"))
