@@ -158,7 +158,7 @@ def row_there(document: Document, job: DDPJob, now: datetime) -> JobRow:
     metadata, made = job.metadata, _made(document)
     shown = job_row(job, JobKey(Origin.CLUSTER, metadata.namespace, metadata.name, metadata.uid), now, made)
     why = unnoticed(job) if (now - made).total_seconds() > UNNOTICED_SECONDS else ""
-    return replace(shown, message=why, awaits=why) if why else shown
+    return replace(shown, message=why, why=why) if why else shown
 
 
 def _links(job: DDPJob) -> dict[str, str | None]:
