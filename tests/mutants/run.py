@@ -91,9 +91,11 @@ def _measured(source: Path, copy: Copy) -> Path:
         (copy.root / MEASURED).mkdir()
         data = f"--data-file={MEASURED / REACH}"
         run = ("run", "--parallel-mode", data, "--source=operator,trainer", *PYTEST, FEW_FAILURES, UNIT)
-        alone = {ONLY: str(copy.root / MEASURED / FAILURES)}
-        if copy.run(3600, "-m", "coverage", *run, env={}) != os.EX_OK and copy.run(3600, *PYTEST, UNIT, env=alone):
-            raise SystemExit(copy.said)
+        failures = copy.root / MEASURED / FAILURES
+        if copy.run(3600, "-m", "coverage", *run, env={}) != os.EX_OK:
+            said = copy.said
+            if not failures.exists() or copy.run(3600, *PYTEST, UNIT, env={ONLY: str(failures)}) != os.EX_OK:
+                raise SystemExit(said)
         if copy.run(3600, "-m", "coverage", "combine", data, str(MEASURED), env={}) != os.EX_OK:
             raise SystemExit(copy.said)
         shutil.rmtree(found.parent, ignore_errors=True)
