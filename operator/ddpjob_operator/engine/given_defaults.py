@@ -31,24 +31,40 @@ def with_defaults(job: DDPJob, defaults: Defaults) -> DDPJob:
 
 def _pod(spec: DDPJobSpec, defaults: Defaults) -> Manifest:
     pod = spec.template["spec"]
-    own = {volume["name"] for volume in pod.get("volumes", ())}
-    # A volume of the job with the same name has other content, so it must not be mounted in place of the default.
-    volumes = [volume for volume in defaults.volumes if volume["name"] not in own]
-    sources = [{key: value for key, value in volume.items() if key not in MOUNT_FIELDS} for volume in volumes]
+    volumes = _mountable(spec, defaults)
     mounts = [{key: volume[key] for key in ("name", *MOUNT_FIELDS) if key in volume} for volume in volumes]
+    containers = {
+        kind: [_container(container, defaults.env, mounts) for container in pod[kind]]
+        for kind in CONTAINERS
+        if kind in pod
+    }
+    # A pod waits for all of its volumes, so it gets none that no container mounts: it may not exist in the namespace.
+    every = (container for kind in containers.values() for container in kind)
+    mounted = {mount["name"] for container in every for mount in container.get("volumeMounts", ())}
+    sources = [
+        {key: value for key, value in volume.items() if key not in MOUNT_FIELDS}
+        for volume in volumes
+        if volume["name"] in mounted
+    ]
     by_name = IDENTITIES["image_pull_secrets"]
     given = {
         "imagePullSecrets": _added(pod, "imagePullSecrets", defaults.image_pull_secrets, by_name),
         "tolerations": _added(pod, "tolerations", defaults.tolerations, IDENTITIES["tolerations"]),
         "nodeSelector": {**defaults.node_selector, **pod.get("nodeSelector", {})},
         "volumes": [*sources, *pod.get("volumes", ())],
-        **{
-            kind: [_container(container, defaults.env, mounts) for container in pod[kind]]
-            for kind in CONTAINERS
-            if kind in pod
-        },
+        **containers,
     }
     return {**pod, **{field: value for field, value in given.items() if value}}
+
+
+def _mountable(spec: DDPJobSpec, defaults: Defaults) -> list[Manifest]:
+    """Returns the default volumes that the job has no other content for, one for each path: the last one."""
+    # A volume of the job with the same name has other content, so it must not be mounted in place of the default.
+    own = {volume["name"] for volume in spec.template["spec"].get("volumes", ())}
+    at = {_mount_path(volume): volume for volume in defaults.volumes if volume["name"] not in own}
+    if spec.checkpoint is not None and spec.checkpoint.volume is not None:
+        at.pop(spec.checkpoint.path.rstrip("/"), None)
+    return [*at.values()]
 
 
 def _container(container: Manifest, env: Iterable[Manifest], mounts: Iterable[Manifest]) -> Manifest:

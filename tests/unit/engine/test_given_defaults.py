@@ -82,11 +82,30 @@ def test_a_volume_of_the_job_with_the_same_name_is_not_mounted_in_place_of_the_d
     assert "ca" not in [mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
 
 
-def test_where_the_job_mounts_something_itself_the_default_is_not_mounted() -> None:
+def test_where_the_job_mounts_something_itself_the_default_is_not_mounted_and_need_not_exist() -> None:
     own = {"name": "mine", "mountPath": "/etc/ca/"}
     template = a_template({"volumeMounts": [own]}, volumes=[{"name": "mine", "emptyDir": {}}])
-    mounts = trainer_of(a_job(template=template).under(defaults(volumes=[CA])))["volumeMounts"]
-    assert [mount["name"] for mount in mounts if mount["mountPath"].rstrip("/") == "/etc/ca"] == ["mine"]
+    pod = pod_of(a_job(template=template).under(defaults(volumes=[CA])))["spec"]
+    assert mounted_at("/etc/ca", pod) == ["mine"]
+    assert "ca" not in [volume["name"] for volume in pod["volumes"]]
+
+
+def test_of_two_default_volumes_at_one_path_the_later_one_is_mounted() -> None:
+    other = {"name": "other", "mountPath": "/etc/ca/", "emptyDir": {}}
+    pod = pod_of(a_job().under(defaults(volumes=[CA, other])))["spec"]
+    assert mounted_at("/etc/ca", pod) == ["other"]
+    assert "ca" not in [volume["name"] for volume in pod["volumes"]]
+
+
+def test_the_volume_of_the_checkpoint_is_mounted_rather_than_a_default_at_its_path() -> None:
+    checkpoint = {"path": "/etc/ca", "volume": {"emptyDir": {}}}
+    pod = pod_of(a_job(checkpoint=checkpoint).under(defaults(volumes=[CA])))["spec"]
+    assert mounted_at("/etc/ca", pod) == ["ddpjob-checkpoint"]
+
+
+def mounted_at(path: str, pod: Manifest) -> list[str]:
+    """The volumes that the first container mounts at a path. The API server refuses a pod with more than one."""
+    return [mount["name"] for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"].rstrip("/") == path]
 
 
 @pytest.mark.parametrize(
