@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .contract import CONTRACT_VARIABLES, RESERVED_VOLUME_PREFIX
-from .default_settings import IDENTITIES, MOST_SETTINGS, DefaultsEntry, DefaultSettings
+from .contract import ANNOTATIONS_DIRECTORY, CONTRACT_VARIABLES, RESERVED_VOLUME_PREFIX, SECRET_DIRECTORY
+from .default_settings import IDENTITIES, MOST_SETTINGS, MOUNT_FIELDS, DefaultsEntry, DefaultSettings
 from .inheritance import KEY, LABEL_VALUE, MOST_INHERITED, is_reserved
 from .model import without_nulls
 from .problems import BadInputError, Path, Problem
@@ -19,6 +19,9 @@ from .yaml_documents import parsed_documents
 
 LONGEST_DEFAULTS = 64 << 10
 """The most characters of the organisation's defaults. Each job keeps what applies to it in its status."""
+
+MOST_SHOWN, LONGEST_SHOWN = 20, 400
+"""How many problems an error lists, and how much of each, in characters."""
 
 Setting = tuple[str, str]
 """The field of a setting, as in Python, and its key, which is empty unless the field is a list or a mapping."""
@@ -34,7 +37,7 @@ def read_defaults(text: str, source: str) -> tuple[DefaultsEntry, ...]:
     """Reads the organisation's defaults from YAML: a list of entries. `source` is the text's name in messages.
 
     Raises:
-        BadInputError: the text is not a list of valid entries. The error lists every problem with its line.
+        BadInputError: the text is not a list of valid entries. The error lists the problems, each with its line.
 
     Example:
         >>> [entry.name for entry in read_defaults("- {name: gpus, tolerations: [{key: nvidia.com/gpu}]}", "here")]
@@ -53,9 +56,10 @@ def read_defaults(text: str, source: str) -> tuple[DefaultsEntry, ...]:
     document = documents[0]
     unreadable = [*document.repeated, *_wrong_keys(entries, ())]
     if found := unreadable or problems_with_defaults(entries) or [*_problems(entries)]:
-        placed = sorted((document.line(problem.path), str(problem)) for problem in found)
-        lines = "; ".join(f"line {line}: {problem}" for line, problem in placed)
-        raise BadInputError(f"{source}: {lines}")
+        placed = sorted((document.line(problem.path), str(problem)[:LONGEST_SHOWN]) for problem in found)
+        lines = [f"line {line}: {problem}" for line, problem in placed[:MOST_SHOWN]]
+        more = len(placed) - len(lines)
+        raise BadInputError(f"{source}: {'; '.join([*lines, *[f'and {more} more'] * bool(more)])}")
     return tuple(DefaultsEntry.model_validate(entry) for entry in entries)
 
 
@@ -157,31 +161,93 @@ def _problems(entries: list[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _problems_of(entry: dict[str, Any]) -> Iterator[Problem]:
-    for field in ("labels", "annotations"):
+    """Yields what the API server would refuse in each pod. Jobs keep their defaults, so it would be too late then."""
+    for field in ("labels", "annotations", "nodeSelector"):
         for key, value in entry.get(field, {}).items():
             yield from (Problem((field, key), why) for why in _wrong_mark(field, key, value))
-    for index, variable in enumerate(entry.get("env", ())):
-        if variable["name"] in CONTRACT_VARIABLES:
-            yield Problem(("env", index, "name"), f"{variable['name']} is set by DDPJob itself; remove it")
-    for index, volume in enumerate(entry.get("volumes", ())):
-        if volume["name"].startswith(RESERVED_VOLUME_PREFIX):
-            message = f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name"
-            yield Problem(("volumes", index, "name"), message)
-        if not re.match(r"/[^:]*\Z", volume["mountPath"]):
-            yield Problem(("volumes", index, "mountPath"), "must be an absolute path without a colon")
-    for index, secret in enumerate(entry.get("imagePullSecrets", ())):
-        if not secret.get("name"):
-            yield Problem(("imagePullSecrets", index, "name"), "is missing")
-    for index, demand in enumerate(entry.get("namespaceSelector", {}).get("matchExpressions", ())):
-        if demand["operator"] not in OPERATORS:
-            message = f"{demand['operator']!r} is not one of {', '.join(OPERATORS)}"
-            yield Problem(("namespaceSelector", "matchExpressions", index, "operator"), message)
+    checks = {
+        "env": _wrong_variable,
+        "volumes": _wrong_volume,
+        "tolerations": _wrong_toleration,
+        "imagePullSecrets": _wrong_secret,
+    }
+    for field, check in checks.items():
+        for index, item in enumerate(entry.get(field, ())):
+            yield from (Problem((field, index, *path), why) for path, why in check(item))
+    demands = ("namespaceSelector", "matchExpressions")
+    for index, demand in enumerate(entry.get(demands[0], {}).get(demands[1], ())):
+        yield from (Problem((*demands, index, *path), why) for path, why in _wrong_demand(demand))
+
+
+Wrong = Iterator[tuple[Path, str]]
+"""What is wrong with an item, each with the path inside it."""
+
+
+def _wrong_variable(variable: dict[str, Any]) -> Wrong:
+    name, sources = variable["name"], variable.get("valueFrom")
+    if name in CONTRACT_VARIABLES:
+        yield ("name",), f"{name} is set by DDPJob itself; remove it"
+    elif not re.fullmatch(r"[ -<>-~]+", name):
+        yield ("name",), f"{name!r} is not the name of a variable"
+    if sources is not None and len(sources) != 1:
+        yield ("valueFrom",), "must have exactly one source, such as secretKeyRef"
+    if sources is not None and variable.get("value"):
+        yield ("value",), "cannot stand beside valueFrom; remove one of them"
+
+
+def _wrong_volume(volume: dict[str, Any]) -> Wrong:
+    name, path = volume["name"], volume["mountPath"]
+    sources = sorted(volume.keys() - {"name", *MOUNT_FIELDS})
+    if name.startswith(RESERVED_VOLUME_PREFIX):
+        yield ("name",), f"{RESERVED_VOLUME_PREFIX} is reserved for DDPJob; choose another name"
+    elif not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        yield ("name",), f"{name!r} is not the name of a volume: lower-case letters, digits and dashes, at most 63"
+    if not re.match(r"/[^:]*\Z", path):
+        yield ("mountPath",), "must be an absolute path without a colon"
+    elif path.rstrip("/") in {SECRET_DIRECTORY, ANNOTATIONS_DIRECTORY}:
+        yield ("mountPath",), "is where DDPJob mounts a volume of its own; choose another path"
+    if len(sources) > 1:
+        yield (), f"has {' and '.join(sources)}; a volume has only one of them"
+
+
+def _wrong_toleration(toleration: dict[str, Any]) -> Wrong:
+    key, value = toleration.get("key", ""), toleration.get("value", "")
+    operator, effect = toleration.get("operator") or "Equal", toleration.get("effect", "")
+    if key and not KEY.fullmatch(key):
+        yield ("key",), f"{key!r} is not the key of a taint, such as example.com/gpu"
+    if operator not in {"Equal", "Exists", "Lt", "Gt"}:
+        yield ("operator",), f"{operator!r} is not one of Equal, Exists, Lt, Gt"
+    elif operator == "Exists" and value:
+        yield ("value",), "must be left out: the operator Exists tolerates every value"
+    elif operator != "Exists" and not key:
+        yield ("key",), "is missing; to tolerate every taint, set operator: Exists"
+    if not LABEL_VALUE.fullmatch(value):
+        yield ("value",), f"{value!r} is not the value of a taint"
+    if effect not in {"", "NoSchedule", "PreferNoSchedule", "NoExecute"}:
+        yield ("effect",), f"{effect!r} is not one of NoSchedule, PreferNoSchedule, NoExecute"
+    if "tolerationSeconds" in toleration and effect != "NoExecute":
+        yield ("tolerationSeconds",), "needs effect: NoExecute"
+
+
+def _wrong_secret(secret: dict[str, Any]) -> Wrong:
+    if not secret.get("name"):
+        yield ("name",), "is missing"
+
+
+def _wrong_demand(demand: dict[str, Any]) -> Wrong:
+    operator, values = demand["operator"], demand.get("values")
+    if operator not in OPERATORS:
+        yield ("operator",), f"{operator!r} is not one of {', '.join(OPERATORS)}"
+    elif operator in {"In", "NotIn"} and not values:
+        yield ("values",), f"is missing: {operator} needs some"
+    elif operator not in {"In", "NotIn"} and values:
+        yield ("values",), "must be left out"
 
 
 def _wrong_mark(field: str, key: str, value: str) -> Iterator[str]:
     if not KEY.fullmatch(key):
         yield "is not the key of a label or annotation, such as example.com/team"
-    elif is_reserved(key):
+    elif field != "nodeSelector" and is_reserved(key):
         yield "is reserved: tools recognise a single object by it, not several"
-    elif field == "labels" and not LABEL_VALUE.fullmatch(value):
+    elif field != "annotations" and not LABEL_VALUE.fullmatch(value):
         yield f"{value!r} is not the value of a label"

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -22,6 +23,8 @@ from .problems import Path, Problem, dotted
 from .rules import RULES
 from .schema import defaults_schema, job_schema
 
+MOST_PROBLEMS = 100
+"""How many problems of an organisation's defaults are looked for: aliases can repeat one a hundred thousand times."""
 COMMANDS = frozenset({"command", "args"})
 SWITCHES = {"false": "Disabled", "off": "Disabled", "true": "Enabled", "on": "Enabled"}
 """The enum value that is probably meant if somebody writes a boolean. (YAML reads `off` and `no` as false, and `on`
@@ -53,8 +56,8 @@ def problems(document: Any) -> list[Problem]:
 
 
 def problems_with_defaults(document: Any) -> list[Problem]:
-    """Returns the problems of the organisation's defaults, a list of `DefaultsEntry`, as far as the schema knows."""
-    found = {*_schema_problems(_defaults_validator(), document, told=())}
+    """Returns problems of the organisation's defaults, a list of `DefaultsEntry`, as far as the schema knows."""
+    found = {*islice(_schema_problems(_defaults_validator(), document, told=()), MOST_PROBLEMS)}
     return sorted(found, key=lambda problem: (dotted(problem.path), problem.message))
 
 

@@ -51,11 +51,11 @@ MERGED = {
     "tolerations by what they tolerate": (
         [
             {"tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "spot", "effect": "NoSchedule"}]},
-            {"tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}]},
+            {"tolerations": [{"key": "gpu", "operator": "Equal"}]},
         ],
         {
             "tolerations": [
-                {"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},
+                {"key": "gpu", "operator": "Equal"},
                 {"key": "spot", "effect": "NoSchedule"},
             ]
         },
@@ -212,6 +212,54 @@ REFUSED = {
         "- {name: a, volumes: [{name: ddpjob-x, mountPath: /x}]}",
         "ddpjob- is reserved for DDPJob",
     ),
+    "a volume's name": (
+        "- {name: a, volumes: [{name: X, mountPath: /x}]}",
+        "[0].volumes[0].name: 'X' is not the name of a volume",
+    ),
+    "a volume with two sources": (
+        "- {name: a, volumes: [{name: x, mountPath: /x, emptyDir: {}, hostPath: {path: /}}]}",
+        "[0].volumes[0]: has emptyDir and hostPath; a volume has only one of them",
+    ),
+    "a volume at a place of ours": (
+        "- {name: a, volumes: [{name: x, mountPath: /var/run/secrets/ddpjob.dev/}]}",
+        "mountPath: is where DDPJob mounts a volume of its own",
+    ),
+    "a variable's name": ("- {name: a, env: [{name: A=B}]}", "'A=B' is not the name of a variable"),
+    "a variable without a name": ("- {name: a, env: [{name: ''}]}", "'' is not the name of a variable"),
+    "a variable with two values": (
+        "- {name: a, env: [{name: A, value: x, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}",
+        "[0].env[0].value: cannot stand beside valueFrom",
+    ),
+    "a variable from nowhere": ("- {name: a, env: [{name: A, valueFrom: {}}]}", "must have exactly one source"),
+    "a toleration's operator": (
+        "- {name: a, tolerations: [{key: x, operator: Is}]}",
+        "'Is' is not one of Equal, Exists",
+    ),
+    "a toleration's effect": (
+        "- {name: a, tolerations: [{key: x, effect: Never}]}",
+        "'Never' is not one of NoSchedule",
+    ),
+    "a toleration's key": ("- {name: a, tolerations: [{key: x y}]}", "'x y' is not the key of a taint"),
+    "a toleration without a key": ("- {name: a, tolerations: [{value: x}]}", "[0].key: is missing; to tolerate"),
+    "a toleration's value": ("- {name: a, tolerations: [{key: x, value: a b}]}", "'a b' is not the value of a taint"),
+    "a value of whatever exists": (
+        "- {name: a, tolerations: [{key: x, operator: Exists, value: y}]}",
+        "value: must be left out",
+    ),
+    "seconds without NoExecute": (
+        "- {name: a, tolerations: [{key: x, tolerationSeconds: 5}]}",
+        "tolerationSeconds: needs effect: NoExecute",
+    ),
+    "a node selector's key": ("- {name: a, nodeSelector: {a b: c}}", "is not the key of a label"),
+    "a node selector's value": ("- {name: a, nodeSelector: {a: b c}}", "'b c' is not the value of a label"),
+    "a selector without values": (
+        "- {name: a, namespaceSelector: {matchExpressions: [{key: x, operator: In}]}}",
+        "[0].values: is missing: In needs some",
+    ),
+    "a selector with needless values": (
+        "- {name: a, namespaceSelector: {matchExpressions: [{key: x, operator: Exists, values: [y]}]}}",
+        "[0].values: must be left out",
+    ),
     "a secret without a name": ("- {name: a, imagePullSecrets: [{}]}", "imagePullSecrets[0].name: is missing"),
     "an unknown operator": (
         "- {name: a, namespaceSelector: {matchExpressions: [{key: x, operator: Is}]}}",
@@ -241,6 +289,13 @@ def test_what_is_wrong_is_refused_by_name_and_line(text: str, expected: str) -> 
         read_defaults(text, "here")
     assert expected in str(error.value)
     assert str(error.value).startswith("here")
+
+
+def test_however_much_is_wrong_little_is_told() -> None:
+    many = "- &x {name: a, env: [" + ", ".join(["{nam: 1}"] * 64) + "]}\n" + "- *x\n" * 480
+    with pytest.raises(BadInputError, match=r"; and [0-9]+ more$") as error:
+        read_defaults(many, "here")
+    assert len(str(error.value)) < 10_000
 
 
 @given(
