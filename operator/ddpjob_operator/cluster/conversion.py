@@ -161,9 +161,9 @@ def volcano_group_of(seen: PodGroupObject) -> PodGroup:
     )
 
 
-def queue_of(labels: Mapping[str, str]) -> Queue | None:
-    """Returns the Kueue queue that a job's labels name; None if they name none."""
-    name = labels.get(QUEUE_LABEL)
+def queue_of(labels: Mapping[str, str], usual: str | None = None) -> Queue | None:
+    """Returns the Kueue queue that has to admit a job: the one that its labels name, else `usual`; None: no queue."""
+    name = labels.get(QUEUE_LABEL) or usual
     return Queue(name, labels.get(PRIORITY_LABEL, "")) if name else None
 
 

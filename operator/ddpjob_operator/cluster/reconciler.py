@@ -34,7 +34,6 @@ from ddpjob_operator.engine import (
     OwnedKind,
     Pod,
     PodGroup,
-    Queue,
     Refusal,
     Settings,
     Snapshot,
@@ -537,7 +536,7 @@ class Reconciler:
             annotations=stored.metadata.annotations.others,
             checkpoint_request=stored.metadata.annotations.checkpoint_request,
             keeper=stored.metadata.annotations.keeper or keeper(stored.metadata.labels),
-            queue=queue_of(stored.metadata.labels) or (Queue(defaults.queue) if defaults.queue else None),
+            queue=queue_of(stored.metadata.labels, defaults.queue),
             defaults=defaults,
             defaults_unknown=defaults_unknown,
         )

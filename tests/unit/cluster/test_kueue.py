@@ -147,6 +147,8 @@ def test_a_queue_is_named_by_a_label() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "training", "kueue.x-k8s.io/priority-class": "high"}
     assert queue_of(labels) == Queue("training", "high")
     assert queue_of({"kueue.x-k8s.io/priority-class": "high"}) is None
+    assert queue_of(labels, "usual") == Queue("training", "high")
+    assert queue_of({"kueue.x-k8s.io/priority-class": "high"}, "usual") == Queue("usual", "high")
 
 
 def test_of_a_status_only_what_is_told_changes() -> None:
