@@ -167,8 +167,8 @@ class Team:
         self.tell(pod, runs_for="0s", **({"exit_code": "1"} | how))
         return pod
 
-    def limit(self, resource: str, most: int) -> None:
-        """Creates a quota of at most `most` objects of a resource.
+    def limit(self, resource: str, most: int | str) -> None:
+        """Creates a quota of at most `most` of a resource.
 
         Waits until the quota counts the existing objects.
         """
