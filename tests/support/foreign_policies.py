@@ -77,7 +77,9 @@ POLICIES = {
     "require-run-as-nonroot": Policy(
         "containers must not run as root",
         """variables.containers.all(c, has(c.securityContext) && has(c.securityContext.runAsNonRoot)
-           && c.securityContext.runAsNonRoot)""",
+           ? c.securityContext.runAsNonRoot
+           : has(object.spec.securityContext) && has(object.spec.securityContext.runAsNonRoot)
+             && object.spec.securityContext.runAsNonRoot)""",
     ),
     "require-drop-all": Policy(
         "containers must drop all capabilities",
