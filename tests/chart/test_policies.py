@@ -34,5 +34,7 @@ def test_the_operator_gets_its_pods_where_policies_hold_and_is_refused_where_it_
 
 def _refused(plant: Plant, namespace: str, policy: str) -> bool:
     """Whether the Deployment says that a policy refuses its pods."""
-    conditions = plant.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}")["status"].get("conditions", ())
+    conditions = plant.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{RELEASE}")["status"].get(
+        "conditions", ()
+    )
     return any(POLICIES[policy].message in one["message"] for one in conditions)

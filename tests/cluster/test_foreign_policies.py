@@ -22,8 +22,8 @@ Change = Callable[[dict[str, Any]], Any]
 """Changes the spec of a pod template."""
 
 
-@pytest.fixture(scope="module")
-def policies(fake: Plant) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _policies(fake: Plant) -> Iterator[None]:
     """The policies, which hold in the namespaces that have their labels."""
     foreign_policies.hold(fake)
     yield
@@ -31,9 +31,14 @@ def policies(fake: Plant) -> Iterator[None]:
 
 
 @pytest.fixture
-def strict(team: Team, policies: None) -> Team:
+def strict(team: Team) -> Team:
     """A namespace in which all policies hold, and the restricted standard."""
-    return Team(team.plant, team.plant.new_namespace(**RESTRICTED, **{label(policy): "" for policy in POLICIES}))
+    return with_policies(team, *POLICIES)
+
+
+def with_policies(team: Team, *policies: str) -> Team:
+    """Another namespace of the same cluster, in which these policies hold, and the restricted standard."""
+    return Team(team.plant, team.plant.new_namespace(**RESTRICTED, **{label(policy): "" for policy in policies}))
 
 
 def a_fitting_job(**spec: Any) -> dict[str, Any]:
@@ -92,8 +97,8 @@ def test_a_job_with_what_the_page_says_gets_its_pods_where_all_policies_hold(str
     assert (status["attempt"], strict.events()["Blocked"]) == (1, 0)
 
 
-def test_a_job_without_any_setting_meets_every_policy_that_the_page_lists_so(team: Team, policies: None) -> None:
-    here = Team(team.plant, team.plant.new_namespace(**RESTRICTED, **{label(policy): "" for policy in BY_ITSELF}))
+def test_a_job_without_any_setting_meets_every_policy_that_the_page_lists_so(team: Team) -> None:
+    here = with_policies(team, *BY_ITSELF)
     here.apply(a_job())
     assert (here.wait("Succeeded")["attempt"], here.events()["Blocked"]) == (1, 0)
 

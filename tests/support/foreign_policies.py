@@ -49,7 +49,8 @@ POLICIES = {
     ),
     "disallow-latest-tag": Policy(
         "an image needs a tag other than latest, or a digest",
-        "variables.containers.all(c, c.image.matches('(:[^:/@]+|@sha256:[0-9a-f]+)$') && !c.image.endsWith(':latest'))",
+        """variables.containers.all(c, c.image.matches('(:[^:/@]+|@sha256:[0-9a-f]+)$')
+           && !c.image.endsWith(':latest'))""",
     ),
     "restrict-image-registries": Policy(
         f"images come from {REGISTRY}", f"variables.containers.all(c, c.image.startsWith('{REGISTRY}'))"
@@ -118,7 +119,7 @@ POLICIES = {
 """By the names that they have in Kyverno's or Gatekeeper's set."""
 
 UNIVERSAL = "in-force"
-"""A policy that is created last and refuses everything in namespaces with its label: it shows that all are in force."""
+"""A policy that is created last, and refuses all pods in namespaces with its label: it shows that all are in force."""
 
 
 def label(policy: str) -> str:
