@@ -175,7 +175,11 @@ def test_code_and_job_are_printed_as_kubectl_takes_them(output: str, capsys: pyt
     [
         ("job.yaml -o json", (), "-o json works only with --dry-run; add it"),
         ("job.yaml --image any", (), "--image is for programs; job.yaml says what to run: edit it instead"),
-        ("notes.txt --image any", (), "--image is for programs; notes.txt is not a script: its name does not end with .py"),
+        (
+            "notes.txt --image any",
+            (),
+            "--image is for programs; notes.txt is not a script, whose name ends with .py",
+        ),
         ("-f job.yaml train.py", (), "--filename is for programs; job.yaml says what to run"),
         ("job.yaml", (TAKEN,), "Change it: kubectl apply -n team -f job.yaml. To run it again, first: "),
         ("train.py --image any", (TAKEN,), "To run the new job beside it, use --name; to replace it, use --replace"),

@@ -188,7 +188,7 @@ def _refuse_options(given: argparse.Namespace, file: Path) -> None:
         BadInputError: one of these options is given.
     """
     is_yaml = file.suffix in program.YAML or not file.is_file()
-    kind = "says what to run: edit it instead" if is_yaml else "is not a script: its name does not end with .py"
+    kind = "says what to run: edit it instead" if is_yaml else "is not a script, whose name ends with .py"
     why = f"is for programs; {file} {kind}"
     if given.file_too and given.target is not None:
         raise BadInputError(f"--filename {why}")
