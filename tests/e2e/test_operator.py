@@ -116,6 +116,7 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
         f"clusterroles/{RELEASE}",
         f"clusterroles/{RELEASE}-nodes",
         f"namespaces/{NAMESPACE}/roles/{RELEASE}-lease",
+        f"namespaces/{NAMESPACE}/roles/{RELEASE}-defaults",
     )
     roles = [host.get(f"/apis/rbac.authorization.k8s.io/v1/{name}") for name in names]
     granted = {
@@ -132,6 +133,8 @@ def test_the_operator_uses_all_rights_that_the_chart_grants_and_needs_no_other(h
     granted = {right for right in granted if right[0] not in ELSEWHERE}
     # Only a gang that is about to give way to another one asks what autoscalers do.
     granted.remove(("", "events", "list"))
+    # Only defaults for chosen namespaces ask for a namespace's labels: tests/cluster/test_defaults.py has some.
+    granted.remove(("", "namespaces", "get"))
     assert _used(host) == granted
 
 
