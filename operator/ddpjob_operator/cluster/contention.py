@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from ddpjob_operator.api.reasons import Reason
-from ddpjob_operator.engine import Event, Holder
+from ddpjob_operator.engine import Claim, Event, Holder
 
 from .kube.api_client import DDPJOBS, ApiClient, ApiError
 from .recorder import EventRecorder
@@ -97,7 +97,7 @@ class Contention:
         if now < other.known_until:
             return other.runs
         if other.question != (key, stored.uid):
-            if other.question is None or not self._is_held(other.question, place):
+            if other.question is None or not self._is_open(other.question, place):
                 await self._ask(key, stored, other)
             return True
         if not summary.bookkeeping.contender:
@@ -133,9 +133,15 @@ class Contention:
         other.question, other.asked_at = (key, stored.uid), self._clock()
         self._queue.mark_in(key, ANSWER_SECONDS)
 
-    def _is_held(self, question: tuple[Key, str], place: _Place) -> bool:
+    def _is_open(self, question: tuple[Key, str], place: _Place) -> bool:
+        """Whether the job of a question will still have rounds that look for an answer."""
         stored = self._store.jobs.get(question[0])
-        return stored is not None and (stored.uid, stored.summary.operator) == (question[1], place.operator)
+        return (
+            stored is not None
+            and (stored.uid, stored.summary.operator) == (question[1], place.operator)
+            and not stored.deleting
+            and stored.claimed_by(self._me) is Claim.CONTESTED
+        )
 
     def _conclude(self, place: _Place, key: Key, stored: StoredJob, *, runs: bool, same: bool) -> None:
         """Notes whether an operator runs, and reports it when it is first known to run the `same` class of jobs."""

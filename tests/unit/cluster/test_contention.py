@@ -31,10 +31,18 @@ class Scene:
         scene: Any = self
         self.contention = Contention(scene, self.store, scene, scene, me=ME, clock=lambda: self.now)
 
-    def shows(self, key: Key, holder: Holder = OTHER, contender: str = "", *, label: str = "") -> StoredJob:
+    def shows(
+        self, key: Key, holder: Holder = OTHER, contender: str = "", *, label: str = "", deleting: str | None = None
+    ) -> StoredJob:
         """A watch shows a job in a new version."""
         self.version += 1
-        metadata = {"name": key[1], "namespace": key[0], "uid": f"{key}", "resourceVersion": str(self.version)}
+        metadata = {
+            "deletionTimestamp": deleting,
+            "name": key[1],
+            "namespace": key[0],
+            "uid": f"{key}",
+            "resourceVersion": str(self.version),
+        }
         status = {"operator": holder.name, "className": holder.class_name, "bookkeeping": {"contender": contender}}
         labels = {"ddpjob.dev/class": label} if label else {}
         seen = read({"metadata": {**metadata, "labels": labels}, "spec": {}, "status": status}, JobObject)
@@ -134,6 +142,20 @@ def test_a_question_whose_job_is_gone_or_was_taken_is_asked_anew(scene: Scene) -
     scene.shows(KEY)
     assert scene.left(KEY)
     assert scene.asked == [KEY, SECOND, KEY]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"deleting": "2026-01-01T00:00:00Z"}, {"label": "canary"}],
+    ids=["is being deleted", "changes its class"],
+)
+def test_a_question_whose_job_is_looked_at_no_more_is_asked_in_another(scene: Scene, change: dict[str, str]) -> None:
+    scene.left(KEY)
+    scene.shows(KEY, contender=ME.name, **change)
+    assert scene.left(SECOND)
+    assert scene.asked == [KEY, SECOND]
+    scene.now += ANSWER_SECONDS
+    assert not scene.left(SECOND)
 
 
 @pytest.mark.parametrize("contender", [ME.name, "c/third"], ids=["in a former life", "by a third operator"])
