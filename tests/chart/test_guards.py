@@ -70,6 +70,8 @@ def said(plant: Plant, user: Path, *words: str | dict[str, Any]) -> str:
     match words:
         case ({**document},):
             command, given = ["create", "--filename=-", "--dry-run=server"], json.dumps(document)
+        case (*first, {**document}):
+            command, given = [*map(str, first), "--filename=-"], json.dumps(document)
         case _:
             command, given = [str(word) for word in words], None
     try:
@@ -114,6 +116,38 @@ def test_a_jobs_pods_can_be_debugged_copied_and_marked_but_keep_their_labels(gua
         assert ONLY_OPERATORS.format("editor") in said(guarded, editor, *words), words
     guarded.kubectl("delete", "pod", "copied", "--namespace=default", "--grace-period=0", "--force")
     team.delete("ddpjobs", "long", wait=True)
+
+
+def test_no_subresource_of_a_pod_leads_around_its_labels(guarded: Plant) -> None:
+    pods, labels = "/api/v1/namespaces/default/pods", {"metadata": {"labels": {Label.JOB_UID: UID}}}
+    pod = a_pod("plain")
+    pod["spec"]["schedulerName"] = "nobody"
+    guarded.api.create(pods, pod)
+    target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "plain", **labels["metadata"]}} | target
+    for path in (f"{pods}/plain/binding", "/api/v1/namespaces/default/bindings"):
+        told = said(guarded, guarded.kubeconfig, "create", "--raw", path, binding)
+        assert "is none of them" in told, (path, told)
+    for subresource in ("status", "resize", "ephemeralcontainers"):
+        said(
+            guarded,
+            guarded.kubeconfig,
+            "patch",
+            "pod",
+            "plain",
+            f"--subresource={subresource}",
+            f"--patch={json.dumps(labels)}",
+        )
+    assert not guarded.get(f"{pods}/plain")["metadata"].get("labels")
+    assert "exited with" not in said(
+        guarded,
+        guarded.kubeconfig,
+        "create",
+        "--raw",
+        f"{pods}/plain/binding",
+        binding | {"metadata": {"name": "plain"}},
+    )
+    guarded.kubectl("delete", "pod", "plain", "--namespace=default", "--grace-period=0", "--force")
 
 
 def test_a_controller_makes_no_such_pods_for_a_user_either(guarded: Plant, team: Team) -> None:
@@ -180,6 +214,10 @@ def test_an_operator_with_all_rights_touches_nothing_but_jobs_and_what_they_own(
         ((a_pod("own", controller=False),), NOT_OF_A_JOB.format("pods own")),
         ((a_job("another"),), NOT_OF_A_JOB.format("ddpjobs.ddpjob.dev another")),
         (("delete", "pod", "others", dry), NOT_OF_A_JOB.format("pods others")),
+        (
+            ("patch", "configmap", "others", "--type=merge", f"--patch={owned}", dry),
+            NOT_OF_A_JOB.format("configmaps others"),
+        ),
         (("label", "configmap", "others", "a=b", dry), NOT_OF_A_JOB.format("configmaps others")),
         (("delete", "configmaps", "--all", dry), NOT_OF_A_JOB.format("configmaps others")),
         (("exec", "others", "--", "id"), NOT_OF_A_JOB.format("pods/exec others")),
@@ -204,7 +242,6 @@ def test_an_operator_with_all_rights_touches_nothing_but_jobs_and_what_they_own(
         (review,),
         ("annotate", "ddp", "digits", "ddpjob.dev/mark=x", dry),
         ("delete", "ddp", "digits", dry),
-        ("patch", "configmap", "others", "--type=merge", f"--patch={owned}", dry),
     ):
         told = said(guarded, account, *words)
         assert "exited with" not in told, (words, told)
@@ -318,6 +355,14 @@ NONE_OF = "is none of those that this namespace allows"
             "has no access to its Kubernetes node",
         ),
         (
+            allowed({"initContainers": [INIT | {"securityContext": {"capabilities": {"add": ["CAP_SYS_ADMIN"]}}}]}),
+            "capabilities such as SYS_ADMIN",
+        ),
+        (
+            allowed({"initContainers": [INIT | {"securityContext": {"procMount": "Unmasked"}}]}),
+            "has no access to its Kubernetes node",
+        ),
+        (
             allowed({"initContainers": [INIT | {"ports": [{"containerPort": 1, "hostPort": 1}]}]}),
             "has no access to its Kubernetes node",
         ),
@@ -333,7 +378,8 @@ def test_a_limit_names_the_field_and_what_would_be_right(tenant: Plant, job: dic
 
 def test_what_is_within_the_limits_is_admitted_and_what_was_there_can_be_suspended(tenant: Plant) -> None:
     team = Team(tenant, "tenant")
-    for job in (allowed(), allowed({"serviceAccountName": None, "runtimeClassName": None}, nodes=1)):
+    rdma = {"initContainers": [INIT | {"securityContext": {"capabilities": {"add": ["IPC_LOCK"], "drop": ["ALL"]}}}]}
+    for job in (allowed(), allowed({"serviceAccountName": None, "runtimeClassName": None}, nodes=1), allowed(rdma)):
         assert "created" in said(tenant, tenant.kubeconfig, job)
     label = "/api/v1/namespaces/tenant"
     tenant.api.patch(label, {"metadata": {"labels": {"tenant": None}}})

@@ -47,3 +47,10 @@ resourceRules:
     operations: [CREATE, UPDATE]
     resources: [ddpjobs, ddpjobs/scale]
 {{- end -}}
+
+{{/* Capabilities that give no access to the Kubernetes node: those of the Pod Security Standard Baseline, and what
+training and its tools ask for: memory for RDMA, priorities of threads, stacks of other processes. */}}
+{{- define "ddpjob-cluster.harmlessCapabilities" -}}
+[AUDIT_WRITE, CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, MKNOD, NET_BIND_SERVICE, SETFCAP, SETGID, SETPCAP, SETUID,
+SYS_CHROOT, IPC_LOCK, SYS_NICE, SYS_PTRACE]
+{{- end -}}
