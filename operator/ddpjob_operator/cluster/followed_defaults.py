@@ -79,7 +79,14 @@ class FollowedDefaults:
         namespace, name = self._where
         fields = f"metadata.name={name}"
         reflector = Reflector(
-            self._api, CONFIG_MAPS, namespace, self._cache, labels="", fields=fields, listed=self._note_listed
+            self._api,
+            CONFIG_MAPS,
+            namespace,
+            self._cache,
+            labels="",
+            fields=fields,
+            refused=self._note_refused,
+            listed=self._note_listed,
         )
         await reflector.run()
 
@@ -120,21 +127,29 @@ class FollowedDefaults:
         return labels
 
     def _note_listed(self) -> None:
-        """Handles a list of the ConfigMap. A ConfigMap that is missing causes no other call."""
-        if self._where and self._cache.get(self._where) is None:
-            self._take()
+        """Handles a list of the ConfigMap. If it is missing, or was forbidden, nothing else tells of it."""
+        self._take()
+        self._read.set()
+
+    def _note_refused(self) -> None:
+        self._set_problem(None, f"{self} cannot be read: the operator may not list and watch this ConfigMap")
         self._read.set()
 
     def _take(self) -> None:
         """Takes over the present version if it can be understood, and otherwise says why it cannot."""
         assert self._where, "nothing else is followed"
-        seen, before = self._cache.get(self._where), (self._entries, self.problem)
+        seen, before = self._cache.get(self._where), self._entries
         try:
-            self._entries, self.problem = self._understood(seen), ""
+            self._entries, problem = self._understood(seen), ""
         except BadInputError as error:
-            self.problem = str(error)
-        DEFAULTS_VALID.set(not self.problem)
-        if (self._entries, self.problem) != before:
+            problem = str(error)
+        self._set_problem(seen, problem, changed=self._entries != before)
+
+    def _set_problem(self, seen: ConfigMapObject | None, problem: str, *, changed: bool = False) -> None:
+        """Notes what is wrong with the present version, and reports it, and new entries, once."""
+        changed, self.problem = changed or problem != self.problem, problem
+        DEFAULTS_VALID.set(not problem)
+        if changed:
             self._report(seen)
             self._changed()
 

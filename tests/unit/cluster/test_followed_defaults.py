@@ -33,6 +33,7 @@ class Scene(ApiClient):
         self.namespaces: dict[str, dict[str, str] | ApiError] = {}
         self.asked: list[str] = []
         """What was read, with its selectors."""
+        self.forbidden = False
         self.looks = 0
         self.events: list[tuple[str, Event]] = []
         self.defaults = FollowedDefaults(self, WHERE, changed=self.look, record=self.record)
@@ -50,6 +51,8 @@ class Scene(ApiClient):
 
     async def list(self, resource: Any, namespace: Any, labels: str = "", *, fields: str = "") -> Any:
         self.asked.append(f"list {resource} {namespace} {labels}{fields}")
+        if self.forbidden:
+            raise ApiError(403, "Forbidden", "configmaps is forbidden")
         return [self.there] if self.there else [], self.version
 
     async def watch(
@@ -74,11 +77,12 @@ class Scene(ApiClient):
         return (await self.defaults.of(namespace)).image
 
 
-def played(play: Callable[[Scene], Awaitable[None]], text: str | None = GOOD) -> Scene:
+def played(play: Callable[[Scene], Awaitable[None]], text: str | None = GOOD, *, forbidden: bool = False) -> Scene:
     """Lets the operator follow the ConfigMap for as long as the play lasts."""
 
     async def whole() -> Scene:
         scene = Scene(text)
+        scene.forbidden = forbidden
         following = asyncio.create_task(scene.defaults.run())
         await scene.defaults.first_read()
         await play(scene)
@@ -104,6 +108,19 @@ def test_a_change_counts_at_once_and_all_jobs_are_looked_at() -> None:
     scene = played(play)
     name = f"metadata.name={WHERE[1]}"
     assert scene.asked == [f"list configmaps system {name}", f"watch configmaps system {name}"], "no other is read"
+
+
+def test_an_operator_that_may_not_read_the_defaults_says_so_until_it_may() -> None:
+    async def play(scene: Scene) -> None:
+        with pytest.raises(DefaultsUnknownError, match="cannot be read: the operator may not list and watch"):
+            await scene.image()
+        assert valid() == 0
+        assert "may not list and watch" in scene.defaults.problem
+        scene.forbidden = False
+        await asyncio.sleep(120)
+        assert (await scene.image(), valid(), scene.defaults.problem) == ("a", 1, "")
+
+    played(play, forbidden=True)
 
 
 def test_of_a_version_that_is_not_understood_everybody_is_told_and_the_last_good_one_stays(
