@@ -313,6 +313,11 @@ def allowed(template: dict[str, Any] | None = None, **spec: Any) -> dict[str, An
 
 
 NONE_OF = "is none of those that this namespace allows"
+EVERY_MISTAKE = (
+    "spec.nodes: 5 is more than a DDPJob of this namespace may have, 4; spec.template.spec.nodeSelector: a DDPJob of "
+    "this namespace has to select pool: train or shared; spec.template.spec: images of a DDPJob of this namespace "
+    "have to begin with registry.example.com/: a, b.io/c"
+)
 
 
 @pytest.mark.parametrize(
@@ -339,10 +344,20 @@ NONE_OF = "is none of those that this namespace allows"
             "nodeSelector: a DDPJob of this namespace has to select pool: train or",
         ),
         (allowed({"nodeSelector": None}), "has to select pool: train or shared"),
-        (allowed({"initContainers": [INIT | {"image": "busybox"}]}), "the image busybox begins with none of those"),
         (
-            allowed({"volumes": [{"name": "a", "image": {"reference": "b.io/c"}}]}),
-            "the image b.io/c begins with none",
+            allowed({"initContainers": [INIT | {"image": "busybox"}]}),
+            "images of a DDPJob of this namespace have to begin with registry.example.com/: busybox",
+        ),
+        (
+            allowed(
+                {
+                    "volumes": [{"name": "a", "image": {"reference": "b.io/c"}}],
+                    "initContainers": [INIT | {"image": "a"}],
+                    "nodeSelector": None,
+                },
+                nodes=5,
+            ),
+            EVERY_MISTAKE,
         ),
         (allowed({"hostNetwork": True}), "has no access to its Kubernetes node: leave out hostNetwork"),
         (allowed({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}), "has no access to its Kubernetes node"),
