@@ -217,7 +217,9 @@ ADVICE: dict[Reason | Cause, str] = {
     Reason.FORBIDDEN: "Show the message to the cluster's administrator.",
     Reason.WEBHOOK_FAILED: "Ask whoever runs the webhook that the message names to fix it. `kubectl get "
     "validatingwebhookconfigurations,mutatingwebhookconfigurations` lists all webhooks.",
-    Reason.INVALID: "Suspend the job, fix the part of its template that the message names, and resume the job.",
+    Reason.INVALID: "Suspend the job, fix the part of its template that the message names, and resume the job. If "
+    "that part is not in the template but in the organisation's defaults (`status.defaults`), show the message to "
+    "the cluster's administrator; once they are right, delete the job and create it again.",
     Reason.QUEUE_UNAVAILABLE: "Have Kueue installed, or remove the label `kueue.x-k8s.io/queue-name` from the job. "
     "The operator checks again every five minutes.",
     Reason.FLAVOR_UNKNOWN: "Give the operator the right that the message names (`rbac.kueue` in the chart).",

@@ -261,6 +261,16 @@ REFUSED = {
         "[0].values: must be left out",
     ),
     "a secret without a name": ("- {name: a, imagePullSecrets: [{}]}", "imagePullSecrets[0].name: is missing"),
+    "a wrong operator of a toleration": (
+        "- {name: a, tolerations: [{key: gpu, operator: Exist}]}",
+        "[0].tolerations[0].operator: 'Exist' is not one of Equal, Exists, Lt, Gt",
+    ),
+    "a wrong effect of a toleration": (
+        "- {name: a, tolerations: [{key: gpu, effect: NoRun}]}",
+        "[0].tolerations[0].effect: 'NoRun' is not one of NoSchedule, PreferNoSchedule, NoExecute",
+    ),
+    "a node's label": ("- {name: a, nodeSelector: {pool!: x}}", "[0].nodeSelector.pool!: is not the key of a label"),
+    "a node's label's value": ("- {name: a, nodeSelector: {pool: a b}}", "'a b' is not the value of a label"),
     "an unknown operator": (
         "- {name: a, namespaceSelector: {matchExpressions: [{key: x, operator: Is}]}}",
         "'Is' is not one of In, NotIn, Exists, DoesNotExist",
