@@ -90,6 +90,7 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ),
         ("global.imageRegistry=7", "at '/global/imageRegistry': got number, want string"),
         ("image.digest=sha256:1", "at '/image/digest': 'sha256:1' does not match pattern"),
+        ("image.repository=a.example.com/operator:1", "at '/image/repository': 'a.example.com/operator:1' does not"),
         (
             "image.registry=a.example.com,image.repository=b.example.com/operator",
             "image.registry: image.repository begins with a registry already, b.example.com",
@@ -122,6 +123,8 @@ def test_a_wrong_value_is_refused_with_its_place(value: str, said: str) -> None:
 
 
 LIMIT = "guards.limits[0].name=a,guards.limits[0].namespaceSelector.matchLabels.a=b"
+EXPRESSION = "matchExpressions[0].key=a,guards.limits[0].namespaceSelector.matchExpressions[0].operator=in"
+TWICE = "guards.limits: two are named a, and only one of them would hold; give each a name of its own"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,18 @@ LIMIT = "guards.limits[0].name=a,guards.limits[0].namespaceSelector.matchLabels.
         ("guard=true", "at '': additional properties 'guard' not allowed"),
         ("guards.pods=true", "at '/guards': additional properties 'pods' not allowed"),
         ("operators={a b}", "at '/operators/0': 'a b' does not match pattern"),
+        ("operators={ddpjob-system/ddpjob-operator}", "does not match pattern '^system:serviceaccount:"),
+        ("guards.podLabels.alsoAllowed={a b}", "at '/guards/podLabels/alsoAllowed/0': 'a b' does not match pattern"),
         ("guards.limits[0].maxNodes=2", "at '/guards/limits/0': missing properties 'name', 'namespaceSelector'"),
         (f"{LIMIT},guards.limits[0].maxNode=2", "at '/guards/limits/0': additional properties 'maxNode' not allowed"),
+        (
+            f"{LIMIT},guards.limits[0].hostAccess=false,{LIMIT.replace('[0]', '[1]')},guards.limits[1].maxNodes=2",
+            TWICE,
+        ),
+        (
+            f"{LIMIT.replace('matchLabels.a=b', EXPRESSION)},guards.limits[0].maxNodes=2",
+            "operator': value must be one of 'In', 'NotIn', 'Exists', 'DoesNotExist'",
+        ),
         (f"{LIMIT},guards.limits[0].registries={{a.example.com}}", "'a.example.com' does not match pattern"),
         ("keep=no", "at '/keep': got string, want boolean"),
         ("commonLabels.app\\.kubernetes\\.io/name=x", "commonLabels: app.kubernetes.io/name is set by the chart"),
@@ -182,7 +195,13 @@ def test_the_type_is_the_one_that_the_code_describes() -> None:
         (CHART, ("namespaces={blue,red}",), ("for the namespaces blue, red", "apply --namespace blue --f"), ()),
         (CHART, ("namespaceSelector=team=blue",), ("for namespaces with team=blue",), ("--namespace blue",)),
         (CHART, ("replicas=0",), ("with replicas=0 no job runs",), ("rollout status", "kubectl apply")),
-        (CLUSTER_CHART, ("operators={ours}",), ("these accounts as operators:\n\n  ours\n",), (f":{NAMESPACE}:",)),
+        (
+            CLUSTER_CHART,
+            ("operators={system:serviceaccount:ours:one}",),
+            ("these accounts as operators:\n\n  system:serviceaccount:ours:one\n",),
+            (f":{NAMESPACE}:",),
+        ),
+        (CHART, (), (f"helm install ddpjob-cluster charts/ddpjob-cluster --namespace {NAMESPACE}\n",), ()),
         (CLUSTER_CHART, (), ("all DDPJobs and the roles of their users",), ("An uninstall removes",)),
         (CLUSTER_CHART, ("userRoles=false",), ("keeps the DDPJob type and all DDPJobs",), ("roles",)),
         (CLUSTER_CHART, ("keep=false",), ("removes the DDPJob type, and with it every DDPJob",), ("keeps",)),

@@ -82,7 +82,7 @@ to read. */}}
 {{- $former := dict "crds" .Values.crds "rbac.userRoles" .Values.rbac.userRoles "rbac.debugRole" .Values.rbac.debugRole -}}
 {{- range $name, $value := $former -}}
 {{- if not (kindIs "invalid" $value) -}}
-{{- fail (printf "%s: the DDPJob type and its users' roles are in the chart ddpjob-cluster now; install that first, then leave this value out with --set %s=null" $name $name) -}}
+{{- fail (printf "%s: the DDPJob type and its users' roles are in the chart ddpjob-cluster now; first install that with --take-ownership, then leave this value out with --set %s=null" $name $name) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Release.IsUpgrade -}}
