@@ -256,29 +256,38 @@ def test_a_templates_own_shared_memory_stays() -> None:
     assert mounts_of(trainer_of(pod))["/dev/shm"] == "own"
 
 
-ISTIO, KUMA, LINKERD = "sidecar.istio.io/inject", "kuma.io/sidecar-injection", "linkerd.io/inject"
+ISTIO, AMBIENT, KUMA, LINKERD = (
+    *("sidecar.istio.io/inject", "istio.io/dataplane-mode"),
+    *("kuma.io/sidecar-injection", "linkerd.io/inject"),
+)
+NO_LABELS = {ISTIO: "false", AMBIENT: "none", KUMA: "disabled"}
 MESHES: dict[str, tuple[Manifest, dict[str, str], dict[str, str]]] = {
-    "nothing": ({}, {ISTIO: "false", KUMA: "disabled"}, {LINKERD: "disabled"}),
-    "a sidecar by label": ({"labels": {ISTIO: "true"}}, {ISTIO: "true", KUMA: "disabled"}, {LINKERD: "disabled"}),
+    "nothing": ({}, NO_LABELS, {LINKERD: "disabled"}),
+    "a sidecar by label": ({"labels": {ISTIO: "true"}}, NO_LABELS | {ISTIO: "true"}, {LINKERD: "disabled"}),
     "a sidecar by annotation": (
         {"annotations": {ISTIO: "true"}},
-        {KUMA: "disabled"},
+        {AMBIENT: "none", KUMA: "disabled"},
         {ISTIO: "true", LINKERD: "disabled"},
+    ),
+    "a mesh without sidecars": (
+        {"labels": {AMBIENT: "ambient"}},
+        NO_LABELS | {AMBIENT: "ambient"},
+        {LINKERD: "disabled"},
     ),
     "another mesh's": (
         {"annotations": {LINKERD: "enabled", "note": "kept"}},
-        {ISTIO: "false", KUMA: "disabled"},
+        NO_LABELS,
         {LINKERD: "enabled", "note": "kept"},
     ),
 }
 
 
 @pytest.mark.parametrize(("metadata", "labels", "annotations"), MESHES.values(), ids=MESHES)
-def test_no_mesh_puts_a_sidecar_in_unless_the_template_asks(
+def test_no_mesh_takes_a_pod_in_unless_the_template_asks(
     metadata: Manifest, labels: dict[str, str], annotations: dict[str, str]
 ) -> None:
     made = a_pod(metadata=metadata)["metadata"]
-    assert {name: value for name, value in made["labels"].items() if name in {ISTIO, KUMA, LINKERD}} == labels
+    assert {name: value for name, value in made["labels"].items() if name in NO_LABELS} == labels
     assert made["annotations"] == annotations
 
 

@@ -51,8 +51,12 @@ SILENT_SECONDS = 30
 """How many seconds pods stay on an unreachable node before they are evicted. The time that Kubernetes needs to find
 the node unreachable (50 s) comes on top."""
 
-NO_SIDECARS = {
-    "labels": {"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
+NO_MESH = {
+    "labels": {
+        "sidecar.istio.io/inject": "false",
+        "istio.io/dataplane-mode": "none",  # Ambient mode has no sidecar: a proxy on the node takes the connections.
+        "kuma.io/sidecar-injection": "disabled",
+    },
     "annotations": {"linkerd.io/inject": "disabled"},
 }
 """Labels and annotations that disable service meshes, whose proxies would slow down or break the connections of NCCL
@@ -204,12 +208,12 @@ def _give_images(pod: Manifest, image: str | None) -> None:
 
 
 def _marks(own: Manifest, labels: Manifest, inherited: InheritedMetadata) -> Manifest:
-    """Returns a pod's labels and annotations: ours, the template's, those inherited from the job, and NO_SIDECARS.
+    """Returns a pod's labels and annotations: ours, the template's, those inherited from the job, and NO_MESH.
 
-    NO_SIDECARS does not apply to a service mesh that the template mentions.
+    NO_MESH does not apply to a service mesh that the template mentions.
     """
     said = {**own.get("labels", {}), **own.get("annotations", {})}
-    no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_SIDECARS.items()}
+    no = {kind: {mark: no for mark, no in marks.items() if mark not in said} for kind, marks in NO_MESH.items()}
     return {
         "labels": {**no["labels"], **inherited.labels, **own.get("labels", {}), **labels},
         "annotations": {**no["annotations"], **inherited.annotations, **own.get("annotations", {})},
