@@ -170,3 +170,14 @@ def test_a_quota_says_which_count_it_refuses_and_what_a_job_needs_is_what_the_pa
     team.limit(resource, enough)
     status = team.wait("Succeeded", seconds=90)
     assert condition(status, "Blocked")["status"] == "False"
+
+
+@pytest.mark.parametrize("resource", ["secrets", "services"])
+def test_a_job_that_uses_up_a_quota_starts_again_within_it(team: Team, resource: str) -> None:
+    team.limit(resource, 1)
+    team.apply(a_job(annotations=FOR_LONG))
+    team.wait("Running")
+    team.fails(1)
+    team.until("{.status.attempt}=2")
+    team.wait("Running")
+    assert team.events()["Blocked"] == 0

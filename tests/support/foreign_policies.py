@@ -119,7 +119,7 @@ POLICIES = {
 """By the names that they have in Kyverno's or Gatekeeper's set."""
 
 UNIVERSAL = "in-force"
-"""The last policy to be created. It refuses all pods in namespaces with its label, which shows that all are in force."""
+"""The last policy to be created. It refuses all pods in namespaces with its label, to show that all are in force."""
 
 
 def label(policy: str) -> str:

@@ -580,6 +580,7 @@ class Reconciler:
     def _forget(self, key: Key) -> None:
         """Forgets a job that needs nothing more."""
         self._memories.pop(key, None)
+        self._writer.forget(key)
         self._store.drop_parsed(key)
         self._lines.leave(key, self._api.now())
         self._supervisors.forget(key)

@@ -79,6 +79,11 @@ def is_refused(error: ApiError) -> bool:
     return error.status != HTTPStatus.CONFLICT and (not error.passing or DEAD_WEBHOOK in error.message)
 
 
+def is_over_quota(error: ApiError) -> bool:
+    """Whether a ResourceQuota has refused the object."""
+    return is_refused(error) and _reason(error) is Reason.QUOTA_EXCEEDED
+
+
 def refusal(error: ApiError) -> Exception:
     """Converts the error to Refused if somebody else has to fix its cause. Returns other errors unchanged."""
     return Refused(_reason(error), error.message) if is_refused(error) else error

@@ -45,7 +45,7 @@ from .kube.api_client import (
 )
 from .kube.objects import KueueWorkloadObject, Object, read
 from .kueue import patch_for, with_priority
-from .refusals import Refused, is_refused, refusal, refusal_of_pod
+from .refusals import Refused, is_over_quota, is_refused, refusal, refusal_of_pod
 from .store import Cache, Children, Key, O, Store
 
 SECRET_BYTES = 32
@@ -81,6 +81,8 @@ class Writer:
         self._apart = apart
         # Deletions do not wait for creations, because another job may need the resources that a deletion frees.
         self._creations, self._endings = Turns(alone), Turns(alone)
+        self._with_secret: dict[Key, str] = {}
+        """The uids of jobs whose Secret this process has created or found to exist."""
         self.unmarked: dict[str, str] = {}
         """The namespaces in which finished jobs cannot be marked, each with the API server's words."""
 
@@ -98,6 +100,10 @@ class Writer:
         """
         for step in range(3):
             await self._do_all([action for action in actions if _step(action) == step], job)
+
+    def forget(self, key: Key) -> None:
+        """Forgets a job that needs nothing more."""
+        self._with_secret.pop(key, None)
 
     async def _do_all(self, actions: Sequence[Action], job: Ref) -> None:
         """Carries out all actions concurrently, then raises the most severe failure, if there was any."""
@@ -126,8 +132,10 @@ class Writer:
     async def _do(self, action: Action, job: Ref) -> None:
         namespace, owner = job.namespace, job.job
         match action:
-            case Create(kind, manifest) if kind is SECRET:
-                await self._create_secret(manifest)
+            case Create(kind, manifest, made_before) if kind is SECRET:
+                made_before |= self._with_secret.get((job.namespace, job.name)) == job.uid
+                await self._create_secret(manifest, made_before=made_before)
+                self._with_secret[job.namespace, job.name] = job.uid
             case Create(kind, manifest):
                 made = await self._with_priority(manifest) if kind is KUEUE_WORKLOAD else manifest
                 await self._create(RESOURCES[kind], self._store.owned[kind], made, owner)
@@ -260,10 +268,12 @@ class Writer:
                 return
             raise (refusal_of_pod(error, manifest) if resource is PODS else refusal(error)) from error
 
-    async def _create_secret(self, manifest: Manifest) -> None:
+    async def _create_secret(self, manifest: Manifest, *, made_before: bool) -> None:
         """Creates a job's Secret with a random value, which this process does not keep.
 
         The operator has no right to read Secrets. The answer AlreadyExists shows that the job already has its Secret.
+        But the API server looks at quotas before it looks at names: where the quota is used up, the job's own Secret
+        included, the answer is that of the quota. Then the Secret counts as existing if it was made before.
         """
         value = {SECRET_KEY: secrets.token_hex(SECRET_BYTES)}
         try:
@@ -271,7 +281,7 @@ class Writer:
                 RESOURCES[SECRET], manifest["metadata"]["namespace"], manifest | {"stringData": value}
             )
         except ApiError as error:
-            if error.reason != "AlreadyExists":
+            if error.reason != "AlreadyExists" and not (made_before and is_over_quota(error)):
                 raise refusal(error) from error
 
     async def _delete_known(self, kind: OwnedKind, key: Key, owner: JobRef) -> None:

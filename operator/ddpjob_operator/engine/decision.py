@@ -22,6 +22,8 @@ class Create:
     kind: OwnedKind
     manifest: Manifest
     """The manifest without the values that only the adapter can fill in: those of a Secret or of a priority class."""
+    made_before: bool = False
+    """Whether the job has had this object before, which the operator may not read: only for a Secret."""
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -615,6 +616,20 @@ def test_no_pod_is_made_without_its_secret(status: int, reason: str, message: st
     with pytest.raises(kind):
         make_secret(connection, first())
     assert len(connection.sent) == 1
+
+
+OVER_QUOTA = 403, "Forbidden", "exceeded quota: secrets=1, requested: secrets=1, used: secrets=1, limited: secrets=1"
+
+
+def test_a_quota_that_the_jobs_own_secret_uses_up_is_in_nobodys_way() -> None:
+    """The API server looks at quotas before it looks at names."""
+    secret = Create(SECRET, build_secret(a_job().snapshot.job))
+    writer = a_writer(ApiClient(Keeping(*OVER_QUOTA), lambda: True), a_store())
+    asyncio.run(writer.carry_out((replace(secret, made_before=True),), JOB))
+    asyncio.run(writer.carry_out((secret,), JOB))
+    writer.forget((JOB.namespace, JOB.name))
+    with pytest.raises(Refused):
+        asyncio.run(writer.carry_out((secret,), JOB))
 
 
 class Together(Answering):

@@ -229,7 +229,8 @@ def creating(view: View, status: DDPJobStatus, nodes: Iterable[int]) -> tuple[Ac
     living = _living(view, status)
     pods = tuple(CreatePod(node, job, living, view.placement) for node in nodes)
     # The operator has no right to read Secrets, so whenever it creates pods, it first tries to create their Secret.
-    secret = (Create(SECRET, build_secret(job)),) if pods else ()
+    has_run = view.status.first_run_time is not None
+    secret = (Create(SECRET, build_secret(job), made_before=has_run),) if pods else ()
     return (*reconcile_objects(view, job), *secret, *pods)
 
 
