@@ -249,6 +249,34 @@ def test_an_operator_with_all_rights_touches_nothing_but_jobs_and_what_they_own(
     guarded.kubectl("delete", "configmap/others", "pod/others", "ddpjob/digits", "--namespace=default")
 
 
+QUEUED = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: workloads.kueue.x-k8s.io, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: kueue.x-k8s.io
+  names: {plural: workloads, kind: Workload}
+  scope: Namespaced
+  versions: [{name: v1beta2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+"""
+
+
+def test_an_operator_makes_itself_the_owner_of_a_place_in_a_queue_that_kueue_has_made(guarded: Plant) -> None:
+    guarded.kubectl("apply", "--filename=-", input=QUEUED)
+    guarded.kubectl("wait", "crd/workloads.kueue.x-k8s.io", "--for=condition=Established")
+    workload = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "place"}}
+    guarded.wait("Workloads", lambda: "created" in said(guarded, guarded.kubeconfig, workload))
+    guarded.kubectl("create", "--filename=-", input=json.dumps(workload))
+    account = guarded.kubeconfig_for_service_account(NAMESPACE, RELEASE)
+    patch = ("patch", "workload", "place", "--namespace=default", "--type=merge")
+    told = said(guarded, account, *patch, '--patch={"metadata": {"labels": {"a": "b"}}}')
+    assert NOT_OF_A_JOB.format("workloads.kueue.x-k8s.io place") in told
+    owners = a_pod("mine", name="digits")["metadata"]["ownerReferences"]
+    told = said(guarded, account, *patch, f"--patch={json.dumps({'metadata': {'ownerReferences': owners}})}")
+    assert "patched" in told
+    guarded.kubectl("delete", "crd", "workloads.kueue.x-k8s.io")
+
+
 SUSPENDER = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
