@@ -45,6 +45,16 @@ def test_it_is_made_before_the_pods_that_need_it_whenever_there_are_some(moment:
     assert volume["secret"]["secretName"] == secret["metadata"]["name"]
 
 
+def test_of_a_job_that_has_run_it_is_said_that_it_was_made_before() -> None:
+    said = {
+        name: one.made_before
+        for name, moment in MOMENTS.items()
+        for one in moment.decision.actions
+        if isinstance(one, Create) and one.kind is SECRET
+    }
+    assert said == {name: name != "a job that starts" for name in MOMENTS}
+
+
 def test_it_is_made_for_nothing_else() -> None:
     assert gang.running().decision.empty
     without_service = gang.running().serves()
