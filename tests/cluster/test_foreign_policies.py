@@ -15,7 +15,7 @@ ROOM = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "1Gi"}
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 BY_ITSELF = (
     *("require-run-as-nonroot", "require-drop-all", "disallow-host-path", "restrict-automount-sa-token"),
-    *("prevent-naked-pods", "secrets-not-from-env-vars", "restrict-services"),
+    *("prevent-bare-pods", "secrets-not-from-env-vars", "restrict-services"),
 )
 """The policies that any job meets without a setting."""
 Change = Callable[[dict[str, Any]], Any]

@@ -95,7 +95,7 @@ POLICIES = {
         "the token of the service account must not be mounted",
         "has(object.spec.automountServiceAccountToken) && !object.spec.automountServiceAccountToken",
     ),
-    "prevent-naked-pods": Policy(
+    "prevent-bare-pods": Policy(
         "pods need a controller",
         "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.controller)",
     ),
@@ -116,7 +116,7 @@ POLICIES = {
         resource="poddisruptionbudgets",
     ),
 }
-"""By the names that they have in Kyverno's or Gatekeeper's set."""
+"""By names that follow those of Kyverno's and Gatekeeper's sets."""
 
 UNIVERSAL = "in-force"
 """The last policy to be created. It refuses all pods in namespaces with its label, to show that all are in force."""
