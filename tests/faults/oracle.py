@@ -39,6 +39,7 @@ PASSING = frozenset(
         "lastCompletedTime",
         "lastTransitionTime",
         "nodeName",
+        "operator",
         "podGroup",
         "selector",
         "service",
