@@ -214,6 +214,8 @@ class Gang:
         """The supervisors to which the coordinator has sent its last message."""
         self.dismissed: set[int] = set()
         """Nodes to which the present coordinator has sent Farewell."""
+        self.newest = 0
+        """The newest revision of code that the present coordinator was told of. New pods tell it by their Hello."""
         self.zombies: list[Supervisor] = []
         """Supervisors that still run somewhere out of reach, although the operator has replaced their pods."""
         self.code = CodeRevision(0, digest_of(0))
@@ -228,7 +230,7 @@ class Gang:
 
     def _new_coordinator(self) -> None:
         self.links, self.observed, self.fruitless, self.restarts = {}, None, 0, []
-        self.dismissed = set()
+        self.dismissed, self.newest = set(), 0
         self.coordinator = Coordinator(self.nodes, self.limits, self.now, check_first=self.check, code=self.code)
 
     @property
@@ -369,8 +371,7 @@ class Gang:
         self.check &= start.check
         digest, revision = start.past.code.digest, start.past.code.revision
         assert digest not in self.refused, f"attempt {start.attempt} runs code that has failed"
-        newest = max(one.made_with.revision for one in self.supervisors.values())
-        assert revision >= newest, f"attempt {start.attempt} runs older code than that of a pod: {newest}"
+        assert revision >= self.newest, f"attempt {start.attempt} runs older code than that of a pod: {self.newest}"
         known = digest == digest_of(revision) or digest_of(revision) in self.refused
         assert known, f"attempt {start.attempt} runs {digest} as revision {revision}"
         self._check_order(coordinator, start)
@@ -441,7 +442,7 @@ class Gang:
             former.closed = True
             former.to_coordinator.clear()
             self._excuse(link.node)
-        self.links[link.node] = link
+        self.links[link.node], self.newest = link, max(self.newest, hello.revision)
         self.tell_coordinator(lambda coordinator: coordinator.joined(link.node, hello, "", self.now))
         self.ending()
 

@@ -180,6 +180,8 @@ def check_code(world: "World", before: DDPJobStatus, after: DDPJobStatus) -> Non
     tries = known and spec and known.untried and known.revision == spec.revision and not failure_of(spec, known)
     if not known or not tries or first is None or first == before.last_incident:
         return
+    if spec and spec.former == spec.config_map:  # The former code was sent again: there is no other one.
+        return
     free = first.action is RestartAction.RESTART_FREE or first.cause in NOT_OF_THE_CODE
     told = first.attempt in {incident["attempt"] for incident in world.supervisors.incidents}
     assert free or told or first.attempt < (known.attempt or 0), f"untried code is to give way: {first}"

@@ -200,6 +200,18 @@ def test_even_an_error_that_would_end_the_job_at_once_ends_only_the_new_code(fin
     )
 
 
+@pytest.mark.parametrize(
+    ("config_map", "former"), [("ddpjob-code-before", "ddpjob-code-before"), ("ddpjob-code-old", None)]
+)
+def test_former_code_that_was_sent_again_has_no_other_code_to_give_way_to(
+    config_map: str, former: str | None
+) -> None:
+    again = running(code={**NEW, "configMap": config_map, "former": former}).after(5)
+    moment = again.hears(attempt=2, code=told(by="alice", attempt=2, untried=True)).settled().after(1)
+    status = moment.fails(1, code=137, reason="OOMKilled").settled().status
+    assert (status.restarts, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)
+
+
 def test_a_disruption_says_nothing_about_new_code() -> None:
     status = trying().deleted_by_hand(1).settled().status
     assert (status.disruptions, status.is_true(ConditionType.NEW_CODE_FAILED)) == (1, False)

@@ -33,6 +33,14 @@ def failure_of(code: CodeReference | None, runs: RunningCode | None) -> FailedCo
     return failed if failed and code and failed.revision == code.revision else None
 
 
+def has_former(spec: DDPJobSpec) -> bool:
+    """Whether there is other code to go back to. There is none if somebody has sent the former code again."""
+    volumes = spec.template["spec"].get("volumes", ())
+    of_template = (volume.get("configMap", {}).get("name") for volume in volumes if volume["name"] == CODE_VOLUME)
+    code = spec.code
+    return code is not None and code.config_map != (code.former or next(of_template, None))
+
+
 def volumes_of(job: DDPJob) -> list[Manifest]:
     """Returns the template's volumes as new pods have them: with the newest code, unless it has failed."""
     volumes: list[Manifest] = job.spec.template["spec"].get("volumes", [])

@@ -13,7 +13,7 @@ from ddpjob_operator.engine.foreign import text_of
 from ddpjob_operator.engine.incidents.facts import Facts, incident_sentence
 from ddpjob_operator.engine.incidents.judgement import DEFAULTS
 from ddpjob_operator.engine.incidents.ledger import Entry
-from ddpjob_operator.engine.manifests.volumes import failure_of
+from ddpjob_operator.engine.manifests.volumes import failure_of, has_former
 from ddpjob_operator.engine.view import View
 
 from .steps import attempt_after, restarting, short_grace, start_again
@@ -32,6 +32,8 @@ def gone_back(view: View, entry: Entry) -> Verdict | None:
     """Starts the gang again with its former code, at no cost, after an incident that would count, of untried code."""
     code, runs = view.spec.code, view.status.code
     if code is None or runs is None or not runs.untried or runs.revision != code.revision:
+        return None
+    if not has_former(view.spec):
         return None
     excused = entry.judgement.action is RestartAction.RESTART_FREE or entry.facts.cause in NOT_OF_THE_CODE
     of_former = entry.facts.attempt < (runs.attempt or 0)  # The former code failed while it was being replaced.
