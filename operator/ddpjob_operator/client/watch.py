@@ -50,18 +50,13 @@ def _changes(cluster: Cluster, path: str, version: str, query: Query) -> Iterato
     wanted = {**query, "watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
     try:
         for line in cluster.lines(path, wanted, silence_seconds=WATCH_SECONDS + 30):
-            change = _read(line)
+            change = parsed_object(line)  # None if the line is incomplete.
             if change is None or change["type"] == "ERROR":
                 return
             yield change
     except RefusedError as error:
         if error.code != GONE:
             raise
-
-
-def _read(line: bytes) -> Document | None:
-    """The change in a line; None if the line is incomplete."""
-    return parsed_object(line)
 
 
 def _apply(found: dict[str, Document], change: Document) -> None:

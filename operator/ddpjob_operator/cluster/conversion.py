@@ -21,8 +21,8 @@ from ddpjob_operator.engine import (
     PodGroup,
     Queue,
     Waiting,
-    document_of,
 )
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .kube.objects import (
     ContainerState,
@@ -295,7 +295,7 @@ def _exit(status: PodStatus, state: ContainerState, sidecars: Collection[str]) -
 
 def _failed_init(name: str, ended: ContainerStateTerminated) -> Exit:
     message = ended.message or f"exit code {ended.exit_code}"
-    is_report = "cause" in (document_of(message) or {})
+    is_report = "cause" in (parsed_object(message) or {})
     return Exit(
         code=None,
         reason="InitContainerFailed",

@@ -267,6 +267,7 @@ class Reconciler:
         stored = self._store.jobs.get(key)
         if stored is None or stored.deleting:
             self._forget(key)
+            self._queue.forget(key)
             return 0
         if await self._is_others(key, stored):
             return 0

@@ -12,7 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from ddpjob_operator.engine import LARGEST_ANSWER, Asked, document_of
+from ddpjob_operator.engine import LARGEST_ANSWER, Asked
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .kube.connection import USER_AGENT
 
@@ -70,7 +71,7 @@ async def ask(session: aiohttp.ClientSession, asked: Asked, mark: str, wait: flo
             if response.status != HTTPStatus.OK:
                 raise NoReportError("unreadable", f"{address} answers with HTTP status {response.status}")
             content = await _read(response, address)
-            document = document_of(content)
+            document = parsed_object(content)
             if document is None:
                 raise NoReportError("unreadable", f"the answer of {address} is not a status: {content[:40]!r}")
             return Answer(document, _mark(response))

@@ -24,7 +24,7 @@ from .decision import (
     Tell,
     TellDomain,
 )
-from .foreign import LARGEST_ANSWER, count_of, document_of, text_of
+from .foreign import LARGEST_ANSWER, count_of, text_of
 from .given_defaults import with_defaults
 from .incidents.price import present as present_budget
 from .left_alone import blocked_status
@@ -165,7 +165,6 @@ __all__ = [
     "counted",
     "deadline",
     "decide",
-    "document_of",
     "domain_key",
     "events",
     "expiry",

@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ddpjob_operator.text.foreign_json import parsed_object
-
 LARGEST_ANSWER = 256 * 1024
 """The largest answer that is read from a supervisor, in bytes. Real answers have at most about 20 KB."""
 LARGEST_COUNT = 2**53
@@ -19,11 +17,6 @@ GLOO = re.compile(r"\[[^\[\]\s]*\.cc:\d+\] ")
 ADVICE = ". This is typically"
 """The beginning of the advice in gloo's messages about lost peers. The advice is always the same."""
 KIND_OF = re.compile(r"(Error|Failed|Exception)$")
-
-
-def document_of(content: str | bytes) -> Mapping[str, Any] | None:
-    """Parses a JSON object; None if `content` is anything else."""
-    return parsed_object(content)
 
 
 def count_of(value: Any, most: int = LARGEST_COUNT) -> int | None:

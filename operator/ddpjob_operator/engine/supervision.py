@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from ddpjob_operator.api import Cause, CheckpointSeen, ConditionType, DDPJobStatus, Progress, Steps, Straggler
 from ddpjob_operator.api.job import domain_key
 from ddpjob_operator.api.reasons import Reason
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .changes import StatusChanges, changed
 from .code_in_place import new_code_failed, reported_code
 from .conditions import Say, with_conditions
-from .foreign import document_of
 from .manifests.volumes import lost_with_pods
 from .reports import FinalReport, Phase, Stall, SupervisorReport, last_words_of
 from .snapshot import Pod
@@ -338,7 +338,7 @@ def _last_words(view: View) -> FinalReport:
     first = view.current.get(0)
     if first is None or first.exit is None:
         return FinalReport()
-    return last_words_of(document_of(first.exit.message), first.exit.finished_at or view.now)
+    return last_words_of(parsed_object(first.exit.message), first.exit.finished_at or view.now)
 
 
 def _checkpoint(view: View, status: DDPJobStatus, last: CheckpointSeen | None) -> CheckpointSeen | None:

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from ddpjob_operator.api import BadInputError
 from ddpjob_operator.api.contract import MAX_PROCS_PER_NODE
 from ddpjob_operator.api.words import listed
-from ddpjob_operator.text.foreign_json import parsed
+from ddpjob_operator.text.foreign_json import parsed_or_none
 
 from .job_index import MOST_JOBS, KeptJob, Unreadable, kept_jobs, left_out_if_unreadable, namespaces_of
 from .places import HistoryPlace, PlaceError
@@ -153,10 +153,10 @@ class JobHistory:
         if content is None:  # It was removed a moment ago.
             return
         head, *lines = content.split(b"\n")[:-1] or [b""]
-        if not self._is_ours(_parsed(head), segment):
+        if not self._is_ours(parsed_or_none(head), segment):
             return
         for line in lines:
-            if isinstance(record := _parsed(line), dict):
+            if isinstance(record := parsed_or_none(line), dict):
                 yield record
 
     def _is_ours(self, head: Any, segment: SegmentName) -> bool:
@@ -299,7 +299,7 @@ def head_of(place: HistoryPlace, path: str) -> Any:
         PlaceError: It cannot be read.
     """
     line, end, _ = (place.read(path, HEAD_BYTES) or b"").partition(b"\n")
-    return _parsed(line) if end else None
+    return parsed_or_none(line) if end else None
 
 
 def is_written_by(head: Any, writer: Mapping[str, Any]) -> bool:
@@ -329,11 +329,3 @@ def _is_count(value: Any, most: int) -> TypeGuard[int]:
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-def _parsed(line: bytes) -> Any:
-    """The JSON in a line; None if there is none."""
-    try:
-        return parsed(line)
-    except ValueError:
-        return None

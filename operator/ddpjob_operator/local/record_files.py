@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from ddpjob_operator.text.foreign_json import parsed
+from ddpjob_operator.text.foreign_json import parsed_or_none
 from ddpjob_operator.view_model import Records, collected
 
 NAME = "metrics.jsonl"
@@ -18,15 +17,7 @@ long or too deeply nested to be records."""
 
 def read(file: Path) -> Records:
     """Reads the records in a file. Skips malformed lines, such as one whose writer was killed while writing."""
-    return collected(map(_parsed, _lines(file)))
-
-
-def _parsed(line: bytes) -> Any:
-    """The JSON in a line; None if there is none."""
-    try:
-        return parsed(line)
-    except ValueError:
-        return None
+    return collected(map(parsed_or_none, _lines(file)))
 
 
 def _lines(file: Path) -> Iterator[bytes]:

@@ -12,11 +12,11 @@ from ddpjob_operator.engine import (
     LARGEST_ANSWER,
     Asked,
     SupervisorReport,
-    document_of,
     is_news,
     parse_report,
     with_read_error,
 )
+from ddpjob_operator.text.foreign_json import parsed_object
 
 READ_SECONDS = 2
 """How long the supervisor may hold a request until its status changes. Without changes, this is the interval between
@@ -74,7 +74,8 @@ class _Poller:
             answer = connection.getresponse()
             if answer.status != HTTPStatus.OK:
                 raise ValueError(f"it answers with HTTP status {answer.status}")
-            return document_of(_read(answer, asked_at + READ_SECONDS + SLACK_SECONDS)), answer.headers.get("ETag", "")
+            content = _read(answer, asked_at + READ_SECONDS + SLACK_SECONDS)
+            return parsed_object(content), answer.headers.get("ETag", "")
         finally:
             connection.close()
 

@@ -33,12 +33,17 @@ def parsed(content: str | bytes) -> Any:
     return value
 
 
-def parsed_object(content: str | bytes) -> dict[str, Any] | None:
-    """The JSON object in a text; None if `parsed` does not accept the text, or finds anything else in it."""
+def parsed_or_none(content: str | bytes) -> Any:
+    """The value of a JSON text; None if `parsed` does not accept the text."""
     try:
-        value = parsed(content)
+        return parsed(content)
     except ValueError:
         return None
+
+
+def parsed_object(content: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a text; None if `parsed` does not accept the text, or finds anything else in it."""
+    value = parsed_or_none(content)
     return value if isinstance(value, dict) else None
 
 

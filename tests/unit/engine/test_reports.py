@@ -8,9 +8,10 @@ import pytest
 from ddpjob_operator.api import Cause, ConditionType, RequestState
 from ddpjob_operator.api.schema import status_schema
 from ddpjob_operator.engine import Phase, ReportedStraggler, Stall, SupervisorReport, parse_report, with_read_error
-from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of
+from ddpjob_operator.engine.foreign import attempt_of, count_of
 from ddpjob_operator.engine.incidents.facts import Facts
 from ddpjob_operator.engine.reports import ReportedRequest
+from ddpjob_operator.text.foreign_json import parsed_object
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -168,7 +169,7 @@ LOSSES: dict[str, tuple[float | None, str | None]] = {
 def test_a_loss_that_is_not_finite_is_read_in_every_form_that_json_may_have_of_it(
     content: str, expected: tuple[float | None, str | None]
 ) -> None:
-    progress = report(progress=document_of(f'{{"step": 7, "loss": {content}}}')).progress
+    progress = report(progress=parsed_object(f'{{"step": 7, "loss": {content}}}')).progress
     assert progress is not None
     assert (progress.step, progress.loss, progress.loss_not_finite) == (7, *expected)
     assert json.loads(json.dumps(progress.to_dict(), allow_nan=False))

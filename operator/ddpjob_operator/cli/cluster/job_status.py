@@ -100,7 +100,8 @@ def watch(jobs: Jobs, name: str | None, *, everywhere: bool) -> int:
     table = Growing(_columns(everywhere=everywhere))
     with _allowed(jobs, everywhere=everywhere):
         for documents in jobs.watch_all(name, everywhere=everywhere):
-            table.show({document["metadata"]["uid"]: _row(document, everywhere=everywhere) for document in documents})
+            read = [(document, as_job(document)) for document in documents]
+            table.show({job.metadata.uid: _row(document, job, everywhere=everywhere) for document, job in read})
     return 0
 
 
@@ -133,8 +134,9 @@ def _list(jobs: Jobs, *, as_json: bool, everywhere: bool) -> int:
         where = "any namespace" if everywhere else f"namespace {jobs.cluster.namespace}"
         print(f"no DDPJobs in {where} of {jobs.cluster}; start one with: ddpjob submit FILE")
         return 0
-    columns, rows = _columns(everywhere=everywhere), [_row(document, everywhere=everywhere) for document in documents]
-    classes = [as_job(document).metadata.class_name for document in documents]
+    read = [(document, as_job(document)) for document in documents]
+    columns, rows = _columns(everywhere=everywhere), [_row(*one, everywhere=everywhere) for one in read]
+    classes = [job.metadata.class_name for _, job in read]
     if any(classes):  # It stands before the message, which is last.
         columns = (*columns[:-1], "CLASS", columns[-1])
         rows = [(*cells[:-1], name, cells[-1]) for cells, name in zip(rows, classes, strict=True)]
@@ -146,8 +148,7 @@ def _columns(*, everywhere: bool) -> Row:
     return ("NAMESPACE", *COLUMNS) if everywhere else COLUMNS
 
 
-def _row(document: Document, *, everywhere: bool) -> Row:
-    job = as_job(document)
+def _row(document: Document, job: DDPJob, *, everywhere: bool) -> Row:
     now = datetime.now(UTC)
     cells = row(row_there(document, job, now), now)
     return (job.metadata.namespace, *cells) if everywhere else cells

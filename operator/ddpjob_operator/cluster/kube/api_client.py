@@ -17,7 +17,8 @@ import msgspec
 
 from ddpjob_operator.api.contract import API_VERSION
 from ddpjob_operator.cluster.serve.metrics import API_REQUESTS, UNREADABLE
-from ddpjob_operator.engine import KUEUE_API, Manifest, document_of
+from ddpjob_operator.engine import KUEUE_API, Manifest
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .clock import Reading
 from .connection import Connection, Fence
@@ -397,8 +398,8 @@ def _one_of(resource: Resource[T], item: msgspec.Raw) -> T | Unreadable | None:
         UNREADABLE.labels(resource.plural).inc()
         logger.error("%s: an object is ignored: %s", resource.plural, error)  # noqa: TRY400  It is not our bug.
     try:
-        # Unlike msgspec, `document_of` accepts some invalid texts, such as half a surrogate pair.
-        return msgspec.convert(document_of(bytes(item)), Unreadable)
+        # Unlike msgspec, `parsed_object` accepts some invalid texts, such as half a surrogate pair.
+        return msgspec.convert(parsed_object(bytes(item)), Unreadable)
     except msgspec.ValidationError:
         return None
 

@@ -9,11 +9,12 @@ from typing import Any
 from ddpjob_operator.api import Cause, Signal
 from ddpjob_operator.api.contract import ExitCode
 from ddpjob_operator.api.restart import signal_name
-from ddpjob_operator.engine.foreign import attempt_of, count_of, document_of, peer_lost_words, text_of, words_of
+from ddpjob_operator.engine.foreign import attempt_of, count_of, peer_lost_words, text_of, words_of
 from ddpjob_operator.engine.manifests.names import present_pod_name
 from ddpjob_operator.engine.reports import CLAIMABLE, incident_of, rank_of
 from ddpjob_operator.engine.snapshot import Exit, Pod
 from ddpjob_operator.engine.view import View
+from ddpjob_operator.text.foreign_json import parsed_object
 
 from .facts import OF_SUPERVISOR, SIGNAL_BASE, Facts
 from .pod_reasons import (
@@ -230,7 +231,7 @@ def reported_attempt(pod: Pod) -> int | None:
 
 def reported_incident(pod: Pod, now: datetime) -> Facts | None:
     """Returns the incident that ended the attempt, as reported by the supervisor of a failed pod."""
-    report = document_of(pod.exit.message) if pod.exit is not None else None
+    report = parsed_object(pod.exit.message) if pod.exit is not None else None
     return incident_of(report, now) if report is not None else None
 
 
@@ -461,7 +462,7 @@ class _Report:
 
 def _read(message: str) -> _Report:
     """Parses a failure report. The report is empty if the message, which any program may write, is something else."""
-    report = document_of(message)
+    report = parsed_object(message)
     if report is None:
         return _Report()
     cause = next((cause for cause in CLAIMABLE if cause == report.get("cause")), None)
